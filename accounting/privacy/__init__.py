@@ -1,0 +1,19 @@
+"""The mathematics of privacy costs: plain NumPy and SciPy, no Django. See docs/privacy-accounting.md."""
+
+from accounting.privacy.conversion import epsilon_from_rdp
+from accounting.privacy.filter import Prefix, affordable_prefix
+from accounting.privacy.gaussian import gaussian_rdp
+from accounting.privacy.gnmax import gnmax_rdp
+from accounting.privacy.orders import DEFAULT_ORDERS, PAPER_ORDERS
+from accounting.privacy.threshold import threshold_rdp
+
+__all__ = [
+    "DEFAULT_ORDERS",
+    "PAPER_ORDERS",
+    "Prefix",
+    "affordable_prefix",
+    "epsilon_from_rdp",
+    "gaussian_rdp",
+    "gnmax_rdp",
+    "threshold_rdp",
+]

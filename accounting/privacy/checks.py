@@ -1,0 +1,76 @@
+"""Refusing bad numbers, in words that say what to do about them."""
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from accounting.privacy.orders import FloatArray
+
+Method = Literal["data_independent", "data_dependent", "exact"]
+METHODS: tuple[Method, ...] = ("data_independent", "data_dependent", "exact")
+
+
+def checked_votes(votes: ArrayLike) -> FloatArray:
+    """The vote counts as a finite float array of shape (queries, classes)."""
+    array = np.asarray(votes, dtype=np.float64)
+    if array.ndim != 2 or array.shape[1] == 0:
+        raise ValueError(
+            f"votes must have the shape (queries, classes), not {array.shape}; use votes[None] for one query"
+        )
+    if not np.isfinite(array).all():
+        raise ValueError("votes must be finite; remove the queries whose counts are NaN or infinite")
+    return array
+
+
+def checked_group_votes(group_votes: ArrayLike, votes: FloatArray) -> FloatArray:
+    """A group's own unweighted counts, of the same shape as the votes."""
+    array = checked_votes(group_votes)
+    if array.shape != votes.shape:
+        raise ValueError(
+            f"group_votes must have the shape of votes, {votes.shape}, not {array.shape}; count the group's own "
+            "teachers per query and class"
+        )
+    if (array < 0).any():
+        raise ValueError("group_votes must not be negative; pass the number of the group's teachers per class")
+    return array
+
+
+def checked_orders(orders: ArrayLike) -> FloatArray:
+    """The orders as an ascending array, each above 1."""
+    array = np.asarray(orders, dtype=np.float64)
+    if array.ndim != 1 or array.size == 0 or not np.isfinite(array).all() or array.min() <= 1:
+        raise ValueError("orders must be a list of finite numbers above 1; use DEFAULT_ORDERS if in doubt")
+    if (np.diff(array) <= 0).any():
+        raise ValueError("orders must ascend without repetition; sort them and remove duplicates")
+    return array
+
+
+def checked_positive(name: str, value: float) -> float:
+    """A finite number above 0."""
+    if not (np.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be a finite number above 0, not {value}; without noise there is no privacy")
+    return float(value)
+
+
+def checked_sensitivity(value: float) -> float:
+    """A finite number, 0 or above; 0 means that the group has no vote."""
+    if not (np.isfinite(value) and value >= 0):
+        raise ValueError(
+            f"sensitivity must be a finite number of at least 0, not {value}; pass the weight of one teacher of the "
+            "group, or the number of a holder's duplicates"
+        )
+    return float(value)
+
+
+def checked_delta(value: float) -> float:
+    """A probability strictly between 0 and 1."""
+    if not 0 < value < 1:
+        raise ValueError(f"delta must lie between 0 and 1, not {value}; choose it well below 1 / number of holders")
+    return float(value)
+
+
+def checked_method(method: str) -> None:
+    """One of the three ways to compute a cost."""
+    if method not in METHODS:
+        raise ValueError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")
