@@ -1,0 +1,3 @@
+from ipate_web.celery import app as celery_app
+
+__all__ = ["celery_app"]

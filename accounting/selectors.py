@@ -1,0 +1,131 @@
+"""Every read of the accounting app that joins or aggregates."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from accounting.models import HolderSpending, LedgerEntry, PrivacyGroup, RunAccount, SpendingHistory
+from accounting.privacy import DEFAULT_ORDERS, epsilon_from_rdp
+from consent.models import Study
+from consent.selectors import LEVELS, Snapshot
+
+
+def histories_of(study: Study, holders: np.ndarray) -> np.ndarray:
+    """The history id of each of ``holders`` (H,), 0 where a holder has none."""
+    rows = np.fromiter(
+        HolderSpending.objects.filter(holder__study=study).values_list("holder_id", "history_id").iterator(10_000),
+        dtype=[("holder", np.int64), ("history", np.int64)],
+    )
+    rows.sort(order="holder")
+    histories = np.zeros(len(holders), dtype=np.int64)
+    if len(rows):
+        position = np.minimum(np.searchsorted(rows["holder"], holders), len(rows) - 1)
+        found = rows["holder"][position] == holders
+        histories[found] = rows["history"][position[found]]
+    return histories
+
+
+def past_curves(study: Study, orders: np.ndarray = DEFAULT_ORDERS) -> dict[int, np.ndarray]:
+    """History id → RDP curve (R,): the sum of what its groups have spent. History 0 is the empty one."""
+    nodes = SpendingHistory.objects.filter(study=study).select_related("group__account").order_by("pk")
+    curves = {0: np.zeros(len(orders))}
+    for node in nodes:  # a parent is older than its children, so its curve is there already
+        if not np.array_equal(node.group.account.orders, orders):
+            raise ValueError(
+                f"The account of run {node.group.account.run} was kept at other Rényi orders; its curves cannot be "
+                "added to these. Use the orders that the study began with."
+            )
+        curves[node.pk] = curves[node.parent_id or 0] + np.asarray(node.group.spent_rdp)
+    return curves
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Holders of a study with the same level, ε budget and past spending: a privacy group of the next run.
+
+    ``holders`` (H,) ids; ``past`` (R,) RDP; ``spent`` the ε that ``past`` amounts to at the study's δ.
+    """
+
+    level: str
+    epsilon: float
+    holders: np.ndarray
+    past: np.ndarray
+    spent: float
+
+    @property
+    def remaining(self) -> float:
+        """What is left of the ε, as a difference: a guide for people and for weights, not for the budget check."""
+        return max(self.epsilon - self.spent, 0.0)
+
+
+def standings(study: Study, snapshot: Snapshot, conversion: str = "improved") -> list[Standing]:
+    """The snapshot's holders by level, ε and past spending; strictest first."""
+    curves = past_curves(study)
+    histories = histories_of(study, snapshot.holders)
+    # Different histories of equal cost (groups of runs that never voted) are one spending.
+    by_cost: dict[bytes, int] = {}
+    spending = np.zeros(len(snapshot), dtype=np.int64)
+    for history in np.unique(histories):
+        spending[histories == history] = by_cost.setdefault(curves[history].tobytes(), history)
+    keys = np.rec.fromarrays([snapshot.epsilons, snapshot.levels, spending], names="epsilon,level,spending")
+    result = []
+    for key in np.unique(keys):
+        past = curves[int(key.spending)]
+        spent, _ = epsilon_from_rdp(past, study.delta, conversion=conversion) if past.any() else (0.0, 0.0)
+        result.append(
+            Standing(
+                level=LEVELS[key.level],
+                epsilon=float(key.epsilon),
+                holders=snapshot.holders[keys == key],
+                past=past,
+                spent=float(spent),
+            )
+        )
+    return result
+
+
+@dataclass(frozen=True)
+class Consumption:
+    """What a privacy group may spend and has spent, as ε at the study's δ.
+
+    ``spent`` counts this run and all before it and is a secret where costs depend on the data; ``published`` is the
+    data-independent bound on this run alone.
+    """
+
+    group: PrivacyGroup
+    budget: float
+    past: float
+    spent: float
+    published: float
+
+
+def account_consumption(account: RunAccount) -> list[Consumption]:
+    """Per-group consumption, in the order of the groups."""
+    groups = list(account.groups.all())
+    if not groups:
+        return []
+    orders = np.asarray(account.orders)
+    past = np.array([group.past_rdp for group in groups])
+    spent = past + np.array([group.spent_rdp for group in groups])
+    published = np.array([group.published_rdp for group in groups])
+
+    def epsilon(curves: np.ndarray) -> np.ndarray:
+        values, _ = epsilon_from_rdp(curves, account.delta, orders, conversion=account.conversion)
+        return np.where(curves.any(axis=-1), values, 0.0)
+
+    return [
+        Consumption(group, group.epsilon, float(before), float(total), float(bound))
+        for group, before, total, bound in zip(groups, epsilon(past), epsilon(spent), epsilon(published), strict=True)
+    ]
+
+
+def epsilon_by_batch(account: RunAccount) -> dict[int, list[float]]:
+    """Group index → ε after each batch in the ledger, past runs included. A secret where costs depend on the data."""
+    orders = np.asarray(account.orders)
+    result = {}
+    for group in account.groups.all():
+        entries = LedgerEntry.objects.filter(group=group).order_by("batch").values_list("rdp", flat=True)
+        curves = np.array(list(entries)).reshape(-1, len(orders)).cumsum(axis=0) + np.asarray(group.past_rdp)
+        epsilons, _ = epsilon_from_rdp(curves, account.delta, orders, conversion=account.conversion)
+        result[group.index] = np.atleast_1d(epsilons).tolist() if len(curves) else []
+    return result

@@ -1,0 +1,230 @@
+"""Who takes part, what they were told, what they chose."""
+
+import uuid
+
+from django.conf import settings
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.db.models import F, Q
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from ipate_web.append_only import AppendOnly, Chained
+
+
+class Level(models.TextChoices):
+    """How strongly a holder's data is protected: HIGH protection has the smallest ε."""
+
+    HIGH = "HIGH", _("high protection")
+    AVERAGE = "AVERAGE", _("average protection")
+    LOW = "LOW", _("low protection")
+
+
+class Role(models.TextChoices):
+    """What a person may do in one study; see :mod:`consent.permissions`."""
+
+    OPERATOR = "operator", _("operator")
+    COMMITTEE = "committee", _("ethics committee")
+    AUDITOR = "auditor", _("auditor")
+    RESEARCHER = "researcher", _("researcher")
+
+
+def _actor(**kwargs: object) -> models.ForeignKey:
+    """Who did it. No database constraint: what is on record outlives the account."""
+    return models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+", **kwargs
+    )
+
+
+class Study(models.Model):
+    """One purpose, one controller, one δ, its holders, data and runs."""
+
+    slug = models.SlugField(_("short name"), unique=True, help_text=_("Used in addresses; cannot be changed later."))
+    title = models.CharField(_("title"), max_length=200)
+    purpose = models.TextField(_("purpose"), help_text=_("What will be learned, and for whom, in plain words."))
+    controller = models.CharField(_("controller"), max_length=200, help_text=_("The organisation that answers for it."))
+    contact = models.EmailField(_("contact"), help_text=_("Where holders can ask questions."))
+    delta = models.FloatField(
+        "δ",
+        default=1e-5,
+        validators=[MinValueValidator(1e-12), MaxValueValidator(0.01)],
+        help_text=_("The probability of the guarantee not holding; well below 1 / number of holders."),
+    )
+    retain_votes = models.BooleanField(
+        _("keep the teachers' predictions after a run"),
+        default=False,
+        help_text=_("Allows auditors to recompute every cost; the predictions are secrets."),
+    )
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        verbose_name = _("study")
+        verbose_name_plural = _("studies")
+        ordering = ["title"]
+        constraints = [
+            models.CheckConstraint(condition=Q(delta__gt=0, delta__lte=0.01), name="study_delta_is_small_and_positive"),
+        ]
+
+    def __str__(self) -> str:
+        return self.title
+
+
+class Membership(models.Model):
+    """A user's role in a study."""
+
+    study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="memberships")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=20, choices=Role)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        verbose_name = _("membership")
+        ordering = ["study", "role", "user"]
+        constraints = [
+            models.UniqueConstraint(fields=["study", "user", "role"], name="membership_is_given_once"),
+            models.CheckConstraint(condition=Q(role__in=Role.values), name="membership_role_is_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user}: {self.get_role_display()}"
+
+
+class ConsentForm(AppendOnly):
+    """A published version of what holders of a study are told. ``texts`` maps a language code to Markdown."""
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="consent_forms")
+    version = models.PositiveIntegerField()
+    texts = models.JSONField()
+    digest = models.CharField(max_length=64, help_text="SHA-256 of the canonical JSON of texts.")
+    published_by = _actor()
+    published_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta(AppendOnly.Meta):
+        verbose_name = _("consent form version")
+        ordering = ["-version"]
+        constraints = [models.UniqueConstraint(fields=["study", "version"], name="consent_form_version_is_unique")]
+
+    def __str__(self) -> str:
+        return f"version {self.version}"
+
+
+class EpsilonPolicy(AppendOnly):
+    """A proposed mapping level → ε. It counts once it is approved by a second person."""
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="epsilon_policies")
+    version = models.PositiveIntegerField()
+    high = models.FloatField(_("ε at high protection"), validators=[MinValueValidator(0)])
+    average = models.FloatField(_("ε at average protection"), validators=[MinValueValidator(0)])
+    low = models.FloatField(_("ε at low protection"), validators=[MinValueValidator(0)])
+    reason = models.TextField(_("reason"))
+    proposed_by = _actor()
+    proposed_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta(AppendOnly.Meta):
+        verbose_name = _("ε policy")
+        verbose_name_plural = _("ε policies")
+        ordering = ["-version"]
+        constraints = [
+            models.UniqueConstraint(fields=["study", "version"], name="epsilon_policy_version_is_unique"),
+            models.CheckConstraint(
+                condition=Q(high__gt=0, average__gt=F("high"), low__gt=F("average")), name="epsilon_policy_is_ordered"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"version {self.version}: ε {self.high:g} / {self.average:g} / {self.low:g}"
+
+    def epsilon(self, level: str) -> float:
+        return {Level.HIGH: self.high, Level.AVERAGE: self.average, Level.LOW: self.low}[Level(level)]
+
+
+class EpsilonPolicyApproval(AppendOnly):
+    """The second person's yes. ``proposed_by`` repeats the policy's, so that the database can tell the two apart."""
+
+    policy = models.OneToOneField(EpsilonPolicy, on_delete=models.PROTECT, related_name="approval")
+    proposed_by = _actor()
+    approved_by = _actor()
+    approved_at = models.DateTimeField(default=timezone.now, editable=False)
+    effective_from = models.DateTimeField(default=timezone.now)
+
+    class Meta(AppendOnly.Meta):
+        verbose_name = _("ε policy approval")
+        constraints = [
+            models.CheckConstraint(
+                condition=~Q(approved_by=F("proposed_by")), name="epsilon_policy_is_approved_by_a_second_person"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.policy} approved"
+
+
+class DataHolder(models.Model):
+    """A person who takes part in a study: the unit of privacy."""
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="holders")
+    pseudonym = models.CharField(_("pseudonym"), max_length=200)
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="holdings"
+    )
+    public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        verbose_name = _("data holder")
+        ordering = ["study", "pseudonym"]
+        constraints = [
+            models.UniqueConstraint(fields=["study", "pseudonym"], name="holder_pseudonym_is_unique_in_a_study"),
+            models.UniqueConstraint(
+                fields=["study", "user"], condition=Q(user__isnull=False), name="a_user_is_one_holder_of_a_study"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.pseudonym
+
+
+class ConsentEvent(Chained):
+    """What a holder decided, when, on which form and under which ε policy."""
+
+    class Kind(models.TextChoices):
+        GIVEN = "given", _("consent given")
+        CHANGED = "changed", _("level changed")
+        WITHDRAWN = "withdrawn", _("consent withdrawn")
+        REFUSED = "refused", _("refused")
+
+    class Channel(models.TextChoices):
+        FORM = "form", _("consent form")
+        STAFF = "staff", _("recorded by staff")
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="consent_events")
+    holder = models.ForeignKey(DataHolder, on_delete=models.PROTECT, related_name="consent_events")
+    kind = models.CharField(max_length=10, choices=Kind)
+    level = models.CharField(max_length=10, choices=Level, blank=True)
+    form = models.ForeignKey(ConsentForm, on_delete=models.PROTECT, related_name="+", null=True, blank=True)
+    policy = models.ForeignKey(EpsilonPolicy, on_delete=models.PROTECT, related_name="+", null=True, blank=True)
+    channel = models.CharField(max_length=10, choices=Channel, default=Channel.FORM)
+    recorded_by = _actor(null=True, blank=True)
+    recorded_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta(Chained.Meta):
+        verbose_name = _("consent event")
+        indexes = [models.Index(fields=["holder", "-sequence"], name="consent_event_latest")]
+        constraints = [
+            models.UniqueConstraint(fields=["study", "sequence"], name="consent_event_sequence_is_unique"),
+            models.CheckConstraint(
+                condition=(
+                    Q(kind__in=["given", "changed"], level__in=Level.values, form__isnull=False, policy__isnull=False)
+                    | Q(kind__in=["withdrawn", "refused"], level="")
+                ),
+                name="consent_event_has_a_level_where_it_grants_one",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.get_kind_display()} {self.level}".strip()
+
+    @property
+    def grants(self) -> bool:
+        """Does the holder take part after this event?"""
+        return self.kind in (self.Kind.GIVEN, self.Kind.CHANGED)

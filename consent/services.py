@@ -1,0 +1,233 @@
+"""Every write of the consent app: one transaction each, with who did it."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from consent import selectors
+from consent.models import (
+    ConsentEvent,
+    ConsentForm,
+    DataHolder,
+    EpsilonPolicy,
+    EpsilonPolicyApproval,
+    Level,
+    Membership,
+    Study,
+)
+
+
+def study_lock(study_id: int) -> Study:
+    """Take a study's lock: consent events, approvals, charges of one study happen one after the other.
+
+    Call it first in a transaction. On PostgreSQL it is the study's row lock; on SQLite the immediate transaction
+    (see the settings) already holds the whole database.
+    """
+    return Study.objects.select_for_update().get(pk=study_id)
+
+
+@transaction.atomic
+def study_create(*, acting_user: AbstractBaseUser, **fields: Any) -> Study:
+    """A new study; the acting user becomes its operator. Raises ValidationError."""
+    study = Study(**fields)
+    study.full_clean()
+    study.save()
+    membership_add(study=study, user=acting_user, role="operator")
+    return study
+
+
+def membership_add(*, study: Study, user: AbstractBaseUser, role: str) -> Membership:
+    """Give ``user`` a role in ``study``; giving it again changes nothing."""
+    membership = Membership.objects.filter(study=study, user_id=user.pk, role=role).first()
+    if membership is None:
+        membership = Membership(study=study, user_id=user.pk, role=role)
+        membership.full_clean()
+        membership.save()
+    return membership
+
+
+@transaction.atomic
+def consent_form_publish(*, study: Study, acting_user: AbstractBaseUser, texts: Mapping[str, str]) -> ConsentForm:
+    """Publish the next version of a study's consent form: Markdown by language code. It never changes afterwards."""
+    texts = {language: text.strip() for language, text in texts.items() if text.strip()}
+    if settings.LANGUAGE_CODE not in texts:
+        raise ValidationError({"texts": _("The form needs a text in English.")})
+    study_lock(study.pk)
+    latest = selectors.consent_form_in_force(study)
+    canonical = json.dumps(texts, sort_keys=True, ensure_ascii=False)
+    form = ConsentForm(
+        study=study,
+        version=latest.version + 1 if latest else 1,
+        texts=texts,
+        digest=hashlib.sha256(canonical.encode()).hexdigest(),
+        published_by_id=acting_user.pk,
+    )
+    form.full_clean()
+    form.save()
+    return form
+
+
+@transaction.atomic
+def epsilon_policy_propose(
+    *, study: Study, acting_user: AbstractBaseUser, high: float, average: float, low: float, reason: str
+) -> EpsilonPolicy:
+    """Propose ε values, 0 < high < average < low ≤ the installation's cap. Raises ValidationError."""
+    if not 0 < high < average < low:
+        raise ValidationError(
+            _("The values must rise from high to low protection: 0 < ε(high) < ε(average) < ε(low). Reorder them.")
+        )
+    if low > settings.EPSILON_CAP:
+        raise ValidationError(
+            _("ε at low protection is %(value)g, above this installation's cap of %(cap)g. Choose a smaller value.")
+            % {"value": low, "cap": settings.EPSILON_CAP}
+        )
+    study_lock(study.pk)
+    latest = EpsilonPolicy.objects.filter(study=study).first()
+    policy = EpsilonPolicy(
+        study=study,
+        version=latest.version + 1 if latest else 1,
+        high=high,
+        average=average,
+        low=low,
+        reason=reason.strip(),
+        proposed_by_id=acting_user.pk,
+    )
+    policy.full_clean()
+    policy.save()
+    return policy
+
+
+@transaction.atomic
+def epsilon_policy_approve(
+    *, policy: EpsilonPolicy, acting_user: AbstractBaseUser, effective_from: datetime | None = None
+) -> EpsilonPolicyApproval:
+    """Put a policy in force, from now or a later moment. Another person than its proposer must do it."""
+    study_lock(policy.study_id)
+    if policy.proposed_by_id == acting_user.pk:
+        raise ValidationError(_("A policy is approved by a second person, not by the one who proposed it."))
+    if EpsilonPolicyApproval.objects.filter(policy=policy).exists():
+        raise ValidationError(_("This policy is already approved."))
+    newer = EpsilonPolicyApproval.objects.filter(policy__study_id=policy.study_id, policy__version__gt=policy.version)
+    if newer.exists():
+        raise ValidationError(_("A newer policy is already approved. Propose these values again as a new version."))
+    now = timezone.now()
+    approval = EpsilonPolicyApproval(
+        policy=policy,
+        proposed_by_id=policy.proposed_by_id,
+        approved_by_id=acting_user.pk,
+        approved_at=now,
+        effective_from=max(effective_from or now, now),
+    )
+    approval.full_clean()
+    approval.save()
+    return approval
+
+
+@transaction.atomic
+def holders_register(*, study: Study, pseudonyms: Iterable[str]) -> dict[str, int]:
+    """Make sure that every pseudonym has a holder. Returns pseudonym → holder id for all of them."""
+    pseudonyms = list(dict.fromkeys(pseudonyms))
+    new = (DataHolder(study=study, pseudonym=pseudonym) for pseudonym in pseudonyms)
+    DataHolder.objects.bulk_create(new, batch_size=2000, ignore_conflicts=True)
+    wanted = set(pseudonyms)
+    rows = DataHolder.objects.filter(study=study).values_list("pseudonym", "pk").iterator(chunk_size=10_000)
+    return {pseudonym: pk for pseudonym, pk in rows if pseudonym in wanted}
+
+
+@transaction.atomic
+def holder_link(*, holder: DataHolder, user: AbstractBaseUser) -> DataHolder:
+    """Let ``user`` decide for ``holder``."""
+    holder.user_id = user.pk
+    holder.full_clean()
+    holder.save()
+    return holder
+
+
+def _decide(
+    *,
+    holder: DataHolder,
+    kind: str,
+    acting_user: AbstractBaseUser | None,
+    channel: str,
+    level: str = "",
+    form: ConsentForm | None = None,
+    policy: EpsilonPolicy | None = None,
+) -> ConsentEvent:
+    """Append one event; the study's lock is held."""
+    event = ConsentEvent(
+        study_id=holder.study_id,
+        holder=holder,
+        kind=kind,
+        level=level,
+        form=form,
+        policy=policy,
+        channel=channel,
+        recorded_by_id=acting_user.pk if acting_user else None,
+        recorded_at=timezone.now(),
+    )
+    return ConsentEvent.append([event])[0]
+
+
+@transaction.atomic
+def consent_give(
+    *,
+    holder: DataHolder,
+    level: str,
+    form: ConsentForm,
+    acting_user: AbstractBaseUser | None,
+    channel: str = ConsentEvent.Channel.FORM,
+) -> ConsentEvent:
+    """Record that the holder, having read ``form``, takes part at ``level``: a first consent, a new one, or a change.
+
+    Raises ValidationError when the form is no longer the one in force, or when no ε policy is.
+    """
+    if level not in Level.values:
+        raise ValidationError(_("Choose one of the three levels, or that you do not take part."))
+    study = study_lock(holder.study_id)
+    if form != selectors.consent_form_in_force(study):
+        raise ValidationError(_("The consent form has changed since you opened it. Please read the new one."))
+    policy = selectors.policy_in_force(study)
+    if policy is None:
+        raise ValidationError(_("This study cannot take consents yet: its ethics committee has approved no policy."))
+    current = selectors.consent_current(holder)
+    kind = ConsentEvent.Kind.CHANGED if current and current.grants else ConsentEvent.Kind.GIVEN
+    return _decide(
+        holder=holder, kind=kind, acting_user=acting_user, channel=channel, level=level, form=form, policy=policy
+    )
+
+
+@transaction.atomic
+def consent_refuse(
+    *,
+    holder: DataHolder,
+    acting_user: AbstractBaseUser | None,
+    form: ConsentForm | None = None,
+    channel: str = ConsentEvent.Channel.FORM,
+) -> ConsentEvent:
+    """Record that the holder does not take part. Where consent stood, this is its withdrawal."""
+    study_lock(holder.study_id)
+    current = selectors.consent_current(holder)
+    withdraws = current is not None and current.grants
+    kind = ConsentEvent.Kind.WITHDRAWN if withdraws else ConsentEvent.Kind.REFUSED
+    return _decide(holder=holder, kind=kind, acting_user=acting_user, channel=channel, form=form)
+
+
+@transaction.atomic
+def consent_withdraw(
+    *, holder: DataHolder, acting_user: AbstractBaseUser | None, channel: str = ConsentEvent.Channel.FORM
+) -> ConsentEvent:
+    """Withdraw the holder's consent; it counts from this moment. Raises ValidationError where none stands."""
+    study_lock(holder.study_id)
+    current = selectors.consent_current(holder)
+    if current is None or not current.grants:
+        raise ValidationError(_("There is no consent to withdraw."))
+    return _decide(holder=holder, kind=ConsentEvent.Kind.WITHDRAWN, acting_user=acting_user, channel=channel)

@@ -1,0 +1,258 @@
+"""Settings by environment; docs/operations.md lists them. With none set, all runs on one machine, out of ``var/``."""
+
+import os
+import secrets
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import environ
+from csp.constants import NONE, SELF
+from django.utils.translation import gettext_lazy as _
+
+env = environ.Env()
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+VAR_DIR = Path(env.str("IPATE_VAR_DIR", default=str(BASE_DIR / "var"))).resolve()
+VAR_DIR.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+def _generated_secret_key() -> str:
+    """The embedded default's own key: made once, readable by its owner alone."""
+    path = VAR_DIR / "secret_key"
+    if not path.exists():
+        draft = path.with_name(f"secret_key.{os.getpid()}")
+        with open(draft, "w", opener=partial(os.open, mode=0o600)) as file:
+            file.write(secrets.token_urlsafe(50))
+        # Linking fails where another process was faster, and never shows a half-written key.
+        with suppress(FileExistsError):
+            os.link(draft, path)
+        draft.unlink()
+    return path.read_text()
+
+
+# --- Where the site is and who may ask for it -----------------------------------------------------------------------
+SITE_URL = env.str("IPATE_SITE_URL", default="http://127.0.0.1:8000")
+_site = urlsplit(SITE_URL)
+HTTPS = _site.scheme == "https"
+DEBUG = env.bool("IPATE_DEBUG", default=False)
+SECRET_KEY = env.str("IPATE_SECRET_KEY", default="") or _generated_secret_key()
+ALLOWED_HOSTS = env.list(
+    "IPATE_ALLOWED_HOSTS", default=[_site.hostname or "127.0.0.1", "localhost", "127.0.0.1", "[::1]"]
+)
+CSRF_TRUSTED_ORIGINS = [SITE_URL] if HTTPS else []
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "csp",
+    "rest_framework",
+    "knox",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "consent",
+    "accounting",
+    "training",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "ipate_web.urls"
+WSGI_APPLICATION = "ipate_web.wsgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+# --- State: database, files, broker ---------------------------------------------------------------------------------
+DATABASES = {"default": env.db_url("DATABASE_URL", default=f"sqlite:///{VAR_DIR / 'ipate.sqlite3'}")}
+if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+    # An immediate transaction is SQLite's only lock: it takes the place of SELECT … FOR UPDATE (rule 3 of the design).
+    DATABASES["default"]["OPTIONS"] = {
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 60,
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;",
+    }
+else:
+    DATABASES["default"]["CONN_MAX_AGE"] = 60
+    DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+PRIVATE_DIR = VAR_DIR / "private"
+MODELS_DIR = VAR_DIR / "models"
+STORAGES = {
+    "default": {
+        "BACKEND": "django.core.files.storage.FileSystemStorage",
+        "OPTIONS": {"location": str(VAR_DIR / "media")},
+    },
+    # Private rows, teachers' predictions: never served.
+    "private": {
+        "BACKEND": env.str("IPATE_PRIVATE_STORAGE", default="django.core.files.storage.FileSystemStorage"),
+        "OPTIONS": env.json(
+            "IPATE_PRIVATE_STORAGE_OPTIONS",
+            default={"location": str(PRIVATE_DIR), "file_permissions_mode": 0o600, "directory_permissions_mode": 0o700},
+        ),
+    },
+    # Student models: what is published, through the API and its permissions only.
+    "models": {
+        "BACKEND": env.str("IPATE_MODELS_STORAGE", default="django.core.files.storage.FileSystemStorage"),
+        "OPTIONS": env.json("IPATE_MODELS_STORAGE_OPTIONS", default={"location": str(MODELS_DIR)}),
+    },
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+}
+
+BROKER_URL = env.str("IPATE_BROKER_URL", default="filesystem://")
+CELERY_BROKER_URL = BROKER_URL
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_SEND_TASK_EVENTS = False
+CELERY_TASK_TIME_LIMIT = env.int("IPATE_TASK_TIME_LIMIT", default=12 * 3600)
+CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "beat-schedule")
+if BROKER_URL.startswith("filesystem"):
+    _queue = VAR_DIR / "queue"
+    for _folder in ("messages", "control"):
+        (_queue / _folder).mkdir(parents=True, exist_ok=True, mode=0o700)
+    CELERY_BROKER_TRANSPORT_OPTIONS = {
+        "data_folder_in": str(_queue / "messages"),
+        "data_folder_out": str(_queue / "messages"),
+        "control_folder": str(_queue / "control"),
+        "polling_interval": 0.2,
+    }
+else:
+    # Above the longest task: with late acknowledgement, Redis would otherwise hand a running task to a second worker.
+    CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": CELERY_TASK_TIME_LIMIT + 3600}
+
+# --- The life of a run ----------------------------------------------------------------------------------------------
+#: Work that has not said "alive" for so long is taken to be dead and picked up again, in seconds.
+HEARTBEAT_TIMEOUT = env.float("IPATE_HEARTBEAT_TIMEOUT", default=30.0)
+#: How often the sweep looks for such work, in seconds.
+SWEEP_INTERVAL = env.float("IPATE_SWEEP_INTERVAL", default=10.0)
+CELERY_BEAT_SCHEDULE = {"sweep runs": {"task": "training.tasks.runs_sweep", "schedule": SWEEP_INTERVAL}}
+#: The largest ε that a policy may promise to anyone.
+EPSILON_CAP = env.float("IPATE_EPSILON_CAP", default=10.0)
+#: Where real datasets lie (docs/operations.md says which files); empty: only the digits that scikit-learn ships.
+DATA_DIR = env.str("IPATE_DATA_DIR", default="")
+
+# --- People ---------------------------------------------------------------------------------------------------------
+AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend", "consent.permissions.StudyRoleBackend"]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
+]
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "home"
+LOGOUT_REDIRECT_URL = "home"
+
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", _("English")), ("de", _("German"))]
+LOCALE_PATHS = [BASE_DIR / "locale"]
+TIME_ZONE = env.str("IPATE_TIME_ZONE", default="UTC")
+USE_TZ = True
+
+# --- What browsers are told -----------------------------------------------------------------------------------------
+STATIC_URL = "static/"
+STATIC_ROOT = VAR_DIR / "static"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
+SESSION_COOKIE_HTTPONLY = True
+SECURE_SSL_REDIRECT = HTTPS
+SECURE_HSTS_SECONDS = 365 * 24 * 3600 if HTTPS else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = HTTPS
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if env.bool("IPATE_BEHIND_PROXY", default=False) else None
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "object-src": [NONE],
+        "base-uri": [SELF],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+    },
+}
+
+# --- REST API -------------------------------------------------------------------------------------------------------
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "knox.auth.TokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PAGINATION_CLASS": "rest_framework.pagination.LimitOffsetPagination",
+    "PAGE_SIZE": 50,
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_THROTTLE_CLASSES": [
+        "rest_framework.throttling.UserRateThrottle",
+        "rest_framework.throttling.AnonRateThrottle",
+    ],
+    "DEFAULT_THROTTLE_RATES": {
+        "user": env.str("IPATE_API_RATE", default="600/min"),
+        "anon": env.str("IPATE_API_ANONYMOUS_RATE", default="60/min"),
+    },
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "iPATE",
+    "DESCRIPTION": "Propose runs and follow them; fetch released labels, model cards, student models and predictions.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+}
+REST_KNOX = {"TOKEN_TTL": None, "TOKEN_PREFIX": "ipate_"}
+
+# --- Logs: one JSON object a line, with the run that it is about ----------------------------------------------------
+LOG_FORMAT = env.str("IPATE_LOG_FORMAT", default="json")
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "filters": {"run": {"()": "ipate_web.logging.RunFilter"}},
+    "formatters": {
+        "json": {
+            "()": "pythonjsonlogger.json.JsonFormatter",
+            "format": "%(asctime)s %(levelname)s %(name)s %(message)s %(run)s",
+            "rename_fields": {"asctime": "time", "levelname": "level", "name": "logger"},
+        },
+        "plain": {"format": "%(asctime)s %(levelname)-7s %(name)s [%(run)s] %(message)s"},
+    },
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT, "filters": ["run"]}},
+    "root": {"handlers": ["console"], "level": env.str("IPATE_LOG_LEVEL", default="INFO")},
+    "loggers": {"django.server": {"handlers": ["console"], "level": "INFO", "propagate": False}},
+}
