@@ -1,0 +1,373 @@
+"""The plan of a run: how many teachers, how much each counts, how much noise. Checked before anything is trained."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.pate.aggregators import Aggregator, ConfidentGNMax, GNMax
+from training.pate.apportionment import largest_remainder
+from training.pate.individualise import (
+    WEIGHT_SCHEMES,
+    participation_frequencies,
+    require_delta,
+    teacher_weights,
+    upsampling_factors,
+)
+
+VARIANTS = ("standard", "upsampling", "weighting", "vanishing")
+SMALL_GROUPS = ("merge", "leave_out")
+LEFT_OUT = -1
+"""The index of a group that takes no part."""
+
+
+class PlanError(ValueError):
+    """The run cannot be planned as asked."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """A privacy group as the plan sees it.
+
+    epsilon: the holders' budget.  remaining: how much of it is left after earlier runs, as an ε at the study's δ: the
+    budget that a Gaussian vote from here on may use up. None means all of it.
+    """
+
+    name: str
+    epsilon: float
+    holders: int
+    remaining: float | None = None
+
+    @property
+    def budget(self) -> float:
+        """What this run may spend: weights, duplicates and participation follow it, not the original ε."""
+        return self.epsilon if self.remaining is None else self.remaining
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """What a run does with one group, and those merged into it.
+
+    name, epsilon, budget: of its strictest part.  holders: all of them.  teachers: over how many teachers they are
+    spread (in upsampling over all).  weight: of one teacher's vote.  factor: duplicates of each holder.  participants:
+    how many of its teachers take part in each vote.  merged: the names of the groups that were merged into this one.
+    """
+
+    name: str
+    epsilon: float
+    budget: float
+    holders: int
+    teachers: int
+    weight: float = 1.0
+    factor: int = 1
+    participants: int = 0
+    merged: tuple[str, ...] = ()
+
+    @property
+    def sensitivity(self) -> float:
+        """By how much a holder can move a vote count: the weight of the teachers that learned from them, together."""
+        return self.weight * self.factor
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that can be carried out.
+
+    groups: strictest first; where teachers belong to one group each, they are numbered in this order.  aggregator: with
+    its noise and threshold scaled to the number of votes.  teachers: in all.  left_out: names of the groups that take
+    no part.  notes: choices made and warnings, for people to read.
+
+    Merging groups makes their holders share teachers. It does not merge their accounts: each privacy group is charged
+    by the sensitivity of the group it was merged into, against its own past and its own budget.
+    """
+
+    variant: str
+    groups: tuple[GroupPlan, ...]
+    aggregator: Aggregator
+    teachers: int
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def index_of(self, name: str) -> int:
+        """The index in `groups` of the group that the group `name` belongs to now; `LEFT_OUT` if to none.
+
+        Raises KeyError if the plan never heard of it.
+        """
+        for index, group in enumerate(self.groups):
+            if name == group.name or name in group.merged:
+                return index
+        if name in self.left_out:
+            return LEFT_OUT
+        raise KeyError(name)
+
+    @property
+    def votes(self) -> int:
+        """The summed weight of a unanimous vote."""
+        if self.variant == "vanishing":
+            return sum(group.participants for group in self.groups)
+        return self.teachers
+
+    def members(self, index: int) -> NDArray[np.bool_]:
+        """`(teachers,)`: True for the teachers that may learn from holders of group `index`."""
+        if self._is_mixed:
+            return np.ones(self.teachers, dtype=np.bool_)
+        return np.repeat(np.arange(len(self.groups)), self._teachers_per_group) == index
+
+    def teacher_weights(self) -> NDArray[np.float64]:
+        """`(teachers,)`: the weight of each teacher's vote."""
+        if self._is_mixed:
+            return np.ones(self.teachers)
+        return np.repeat([group.weight for group in self.groups], self._teachers_per_group)
+
+    @property
+    def _is_mixed(self) -> bool:
+        return self.variant in ("standard", "upsampling")
+
+    @property
+    def _teachers_per_group(self) -> list[int]:
+        return [group.teachers for group in self.groups]
+
+
+def make_plan(
+    groups: Sequence[Group],
+    *,
+    variant: str,
+    teachers: int,
+    aggregator: Aggregator,
+    delta: float,
+    classes: int | None = None,
+    weight_scheme: str = "proportional",
+    small_groups: str = "merge",
+    precision: int = 1,
+    exponent: float = 2.0,
+) -> Plan:
+    """Plan a run.
+
+    "standard": PATE as it was; everyone is one group at the smallest budget.
+    "weighting": each teacher learns from holders of one group and votes with the group's weight (`teacher_weights`);
+    teachers per group in proportion to its holders, exactly `teachers` in all.
+    "upsampling": holders are duplicated (`upsampling_factors`) over mixed teachers, whose number, σ, σ_T and T grow by
+    N'/N, the ratio of duplicates to holders.
+    "vanishing": teachers as in weighting, each of weight 1, of which a group sends a share to each vote
+    (`participation_frequencies`); σ, σ_T and T shrink with the number of participants.
+
+    Where several privacy groups have the same ε but have spent differently, all of these follow what is left to each
+    (`Group.budget`), and "stricter" means less of it.
+
+    In weighting and vanishing, a group is too small if it falls to fewer than half as many holders as a teacher has on
+    average, or to no teacher. It is merged into the next stricter group (`small_groups="merge"`), or left out
+    ("leave_out"). The strictest group cannot be merged without weakening its promise, nor does it have to pull others
+    down: it gets one small teacher.
+
+    groups: in any order.  teachers: the number wanted, before upsampling.  aggregator: as for that many votes.
+    classes: if given, T is checked against it.  Raises PlanError where the run cannot be carried out.
+
+    >>> from training.pate import ConfidentGNMax
+    >>> plan = make_plan(
+    ...     [Group("HIGH", 1.0, 340), Group("AVERAGE", 2.0, 430), Group("LOW", 3.0, 3)], variant="weighting",
+    ...     teachers=59, aggregator=ConfidentGNMax(sigma=10.0, sigma_threshold=20.0, threshold=40.0), delta=1e-5,
+    ... )
+    >>> [(group.name, group.teachers, group.merged) for group in plan.groups]
+    [('HIGH', 26, ()), ('AVERAGE', 33, ('LOW',))]
+    >>> plan.notes
+    ('Group LOW has too few holders for one teacher (3 holders, about 13 per teacher): merged into AVERAGE.',)
+    """
+    _require_choice("variant", variant, VARIANTS)
+    _require_choice("weight_scheme", weight_scheme, WEIGHT_SCHEMES)
+    _require_choice("small_groups", small_groups, SMALL_GROUPS)
+    present = _require_groups(groups)
+    _require_teachers(teachers, present)
+    try:
+        require_delta(delta)
+        if variant == "standard":
+            plan = _plan_standard(present, teachers, aggregator)
+        elif variant == "upsampling":
+            plan = _plan_upsampling(present, teachers, aggregator, precision)
+        else:
+            plan = _plan_teachers_of_one_group(present, teachers, aggregator, variant, small_groups)
+            if variant == "weighting":
+                plan = _with_weights(plan, weight_scheme, delta)
+            else:
+                plan = _with_participation(plan, exponent)
+    except PlanError:
+        raise
+    except ValueError as error:
+        raise PlanError(str(error)) from error
+    empty = tuple(group.name for group in groups if group.holders == 0)
+    return replace(
+        plan,
+        left_out=empty + plan.left_out,
+        notes=(*(f"Group {name} has no holders." for name in empty), *plan.notes, *_warnings(plan, classes, delta)),
+    )
+
+
+def _plan_standard(groups: list[Group], teachers: int, aggregator: Aggregator) -> Plan:
+    everyone = _group_plan(groups, teachers)
+    notes: tuple[str, ...] = ()
+    if everyone.merged:
+        notes = (f"All groups live under the smallest budget, ε = {everyone.budget:g} of {everyone.name}.",)
+    return Plan("standard", (everyone,), aggregator, teachers, notes=notes)
+
+
+def _plan_upsampling(groups: list[Group], teachers: int, aggregator: Aggregator, precision: int) -> Plan:
+    factors = upsampling_factors([group.budget for group in groups], precision)
+    holders = np.array([group.holders for group in groups])
+    growth = float(holders @ factors / holders.sum())
+    grown = round(teachers * growth)
+    if factors.max() > grown:
+        raise PlanError(
+            f"Upsampling would give a holder {factors.max()} duplicates, but there are only {grown} teachers to spread "
+            "them over: ask for more teachers, or round the budgets more coarsely with a smaller precision."
+        )
+    return Plan(
+        variant="upsampling",
+        groups=tuple(
+            replace(_group_plan([group], grown), factor=int(factor))
+            for group, factor in zip(groups, factors, strict=True)
+        ),
+        aggregator=aggregator.scaled(growth),
+        teachers=grown,
+    )
+
+
+def _plan_teachers_of_one_group(
+    groups: list[Group], teachers: int, aggregator: Aggregator, variant: str, small_groups: str
+) -> Plan:
+    """Teachers shared out in proportion to holders, groups that are too small for that merged or left out."""
+    parts = [[group] for group in groups]
+    left_out: list[str] = []
+    notes: list[str] = []
+    while True:
+        holders = [sum(group.holders for group in part) for part in parts]
+        if sum(holders) < teachers:
+            raise PlanError(
+                f"With {', '.join(left_out)} left out, {sum(holders)} holders remain for {teachers} teachers: "
+                "ask for fewer teachers, or merge small groups."
+            )
+        counts = largest_remainder(holders, teachers).tolist()
+        if small_groups == "merge" and counts[0] == 0:
+            counts = [1, *largest_remainder(holders[1:], teachers - 1).tolist()]
+        small = [i for i, n in enumerate(holders) if counts[i] == 0 or 2 * n * teachers < sum(holders)]
+        unhelped = 0 if small_groups == "merge" and 0 in small else None
+        small = [i for i in small if i != unhelped]
+        usual = f"about {round(sum(holders) / teachers)} per teacher"
+        if not small:
+            break
+        i = min(small, key=lambda i: holders[i])
+        lead = f"Group {parts[i][0].name} has too few holders for one teacher ({_count(holders[i])}, {usual})"
+        if small_groups == "merge":
+            notes.append(f"{lead}: merged into {parts[i - 1][0].name}.")
+            parts[i - 1] += parts.pop(i)
+        else:
+            notes.append(f"{lead}: left out.")
+            left_out += [group.name for group in parts.pop(i)]
+    if unhelped is not None:
+        notes.append(
+            f"Group {parts[unhelped][0].name} has few holders for one teacher ({_count(holders[unhelped])}, {usual}) "
+            "and there is no stricter group to merge it into: its one teacher is small."
+        )
+    return Plan(
+        variant=variant,
+        groups=tuple(_group_plan(part, count) for part, count in zip(parts, counts, strict=True)),
+        aggregator=aggregator,
+        teachers=teachers,
+        left_out=tuple(left_out),
+        notes=tuple(notes),
+    )
+
+
+def _with_weights(plan: Plan, scheme: str, delta: float) -> Plan:
+    weights = teacher_weights(
+        [group.budget for group in plan.groups], [group.teachers for group in plan.groups], scheme, delta
+    )
+    groups = (replace(group, weight=float(weight)) for group, weight in zip(plan.groups, weights, strict=True))
+    return replace(plan, groups=tuple(groups))
+
+
+def _with_participation(plan: Plan, exponent: float) -> Plan:
+    frequencies = participation_frequencies([group.budget for group in plan.groups], exponent)
+    groups = tuple(
+        replace(group, participants=max(1, round(group.teachers * frequency)))
+        for group, frequency in zip(plan.groups, frequencies, strict=True)
+    )
+    share = sum(group.participants for group in groups) / plan.teachers
+    return replace(plan, groups=groups, aggregator=plan.aggregator.scaled(share))
+
+
+def _group_plan(part: list[Group], teachers: int) -> GroupPlan:
+    """Several groups under the smallest of their budgets; `part` is sorted, strictest first."""
+    strictest, *others = part
+    return GroupPlan(
+        name=strictest.name,
+        epsilon=min(group.epsilon for group in part),
+        budget=strictest.budget,
+        holders=sum(group.holders for group in part),
+        teachers=teachers,
+        participants=teachers,
+        merged=tuple(group.name for group in others),
+    )
+
+
+def _require_groups(groups: Sequence[Group]) -> list[Group]:
+    """The groups that have holders, strictest first."""
+    names = [group.name for group in groups]
+    if len(set(names)) < len(names):
+        raise PlanError(f"Two groups have the same name ({', '.join(names)}): give each its own.")
+    present = [group for group in groups if group.holders > 0]
+    if not present:
+        raise PlanError("There is no group with a holder who consented: wait for consents before planning a run.")
+    for group in present:
+        if not math.isfinite(group.epsilon) or group.epsilon <= 0:
+            raise PlanError(
+                f"The budget of group {group.name} must be a finite ε above 0, not {group.epsilon}: set an ε policy."
+            )
+        if not 0 < group.budget <= group.epsilon:
+            raise PlanError(
+                f"Group {group.name} has ε = {group.budget:g} left of its budget {group.epsilon:g}, which must lie "
+                "above 0 and not above the budget: leave out groups that have nothing left."
+            )
+    return sorted(present, key=lambda group: (group.budget, group.epsilon))
+
+
+def _require_teachers(teachers: int, groups: list[Group]) -> None:
+    if teachers < 1:
+        raise PlanError(f"A run needs at least 1 teacher, not {teachers}: ask for more.")
+    holders = sum(group.holders for group in groups)
+    if holders < teachers:
+        raise PlanError(f"There are {_count(holders)} for {teachers} teachers: ask for at most {holders} teachers.")
+
+
+def _require_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise PlanError(f"There is no {name} {value!r}: name one of {', '.join(choices)}.")
+
+
+def _warnings(plan: Plan, classes: int | None, delta: float) -> list[str]:
+    warnings = []
+    aggregator, votes = plan.aggregator, plan.votes
+    if isinstance(aggregator, ConfidentGNMax):
+        if aggregator.threshold > votes:
+            warnings.append(
+                f"T = {aggregator.threshold:g} lies above the number of votes ({votes}): "
+                "nearly every query will be rejected."
+            )
+        elif classes is not None and aggregator.threshold * classes <= votes:
+            warnings.append(
+                f"T = {aggregator.threshold:g} is what {votes} votes over {classes} classes reach without agreeing: "
+                "the check costs, and hardly rejects a query."
+            )
+    # two noisy counts differ by noise of standard deviation √2·σ
+    if isinstance(aggregator, GNMax) and aggregator.sigma * math.sqrt(2) > votes:
+        warnings.append(
+            f"σ = {aggregator.sigma:g} is large for {votes} votes: even a unanimous vote is often lost to the noise."
+        )
+    holders = sum(group.holders for group in plan.groups)
+    if delta * holders > 0.1:
+        warnings.append(f"δ = {delta:g} is not well below 1 / number of holders ({holders}).")
+    return warnings
+
+
+def _count(holders: int) -> str:
+    return f"{holders} holder" if holders == 1 else f"{holders} holders"
