@@ -47,7 +47,7 @@ class Dataset(models.Model):
 
 
 class Run(models.Model):
-    """One training of one student: snapshot → teachers → vote → student. The row is the truth; Celery carries its id."""
+    """One training of one student: snapshot → teachers → vote → student. The row is the truth."""
 
     class Status(models.TextChoices):
         DRAFT = "draft", _("draft")
