@@ -9,6 +9,7 @@ from training.pate.aggregators import (
     Aggregator,
     ConfidentGNMax,
     GNMax,
+    InteractiveGNMax,
     QueryCosts,
     Release,
     aggregator_from_parameters,
@@ -22,6 +23,7 @@ from training.pate.individualise import (
 from training.pate.noise import Noise, SimulationNoise, SystemNoise
 from training.pate.partition import assign
 from training.pate.plan import LEFT_OUT, SMALL_GROUPS, VARIANTS, Group, GroupPlan, Plan, PlanError, make_plan
+from training.pate.vanishing import draw_participation, participation_costs, teacher_spending
 from training.pate.votes import NO_VOTE, count_votes, group_votes
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "GNMax",
     "Group",
     "GroupPlan",
+    "InteractiveGNMax",
     "Noise",
     "Plan",
     "PlanError",
@@ -47,9 +50,12 @@ __all__ = [
     "aggregator_from_parameters",
     "assign",
     "count_votes",
+    "draw_participation",
     "group_votes",
     "make_plan",
+    "participation_costs",
     "participation_frequencies",
+    "teacher_spending",
     "teacher_weights",
     "upsampling_factors",
 ]

@@ -30,7 +30,7 @@ def count_votes(predictions: ArrayLike, classes: int, weights: ArrayLike | None 
     voted = matrix != NO_VOTE
     cell = np.arange(queries) * classes + matrix
     counts = np.bincount(cell[voted], np.broadcast_to(weight[:, None], matrix.shape)[voted], queries * classes)
-    return counts.reshape(queries, classes)
+    return counts.astype(np.float64).reshape(queries, classes)
 
 
 def group_votes(predictions: ArrayLike, classes: int, members: ArrayLike) -> NDArray[np.float64]:

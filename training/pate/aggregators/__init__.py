@@ -8,9 +8,10 @@ from typing import Any
 from training.pate.aggregators.base import REJECTED, Aggregator, QueryCosts, Release
 from training.pate.aggregators.confident import ConfidentGNMax
 from training.pate.aggregators.gnmax import GNMax
+from training.pate.aggregators.interactive import InteractiveGNMax
 
 AGGREGATORS: Mapping[str, type[Aggregator]] = MappingProxyType(
-    {aggregator.name: aggregator for aggregator in (GNMax, ConfidentGNMax)}
+    {aggregator.name: aggregator for aggregator in (GNMax, ConfidentGNMax, InteractiveGNMax)}
 )
 
 
@@ -41,6 +42,7 @@ __all__ = [
     "Aggregator",
     "ConfidentGNMax",
     "GNMax",
+    "InteractiveGNMax",
     "QueryCosts",
     "Release",
     "aggregator_from_parameters",

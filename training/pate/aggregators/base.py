@@ -69,7 +69,7 @@ class Aggregator(abc.ABC):
         self, votes: ArrayLike, student_probabilities: ArrayLike | None = None
     ) -> NDArray[np.float64]:
         """`(queries,)`: the probability that the teachers answer. A function of the votes, so a secret like them."""
-        return require_votes(votes).any(axis=1).astype(np.float64)
+        return np.where(require_votes(votes).any(axis=1), 1.0, 0.0)
 
     @abc.abstractmethod
     def costs(

@@ -1,0 +1,99 @@
+"""Interactive-GNMax: pay for a label only where the teachers disagree with the student."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from accounting.privacy.checks import Method
+from training.pate.aggregators.base import QueryCosts, Release
+from training.pate.aggregators.confident import ConfidentGNMax
+from training.pate.noise import Noise
+from training.pate.validation import require_votes
+
+
+@dataclass(frozen=True)
+class InteractiveGNMax(ConfidentGNMax):
+    """Confident-GNMax against what the student believes already: Papernot et al. 2018, Algorithm 2.
+
+    Where max_j {n_j - k·p_j} + N(0, σ_T²) ≥ T, with k the weight of all votes and p the student's probabilities, GNMax
+    answers. Elsewhere, where max_j p_j > `confidence`, the student's own prediction is reinforced, at the cost of the
+    check alone. The rest is rejected.
+
+    p may depend on labels released before and on public data, on nothing else that is private. Where there is no
+    student yet, give it probabilities of 0: then the vote is that of Confident-GNMax.
+
+    >>> from training.pate import SimulationNoise
+    >>> vote = InteractiveGNMax(sigma=2.0, sigma_threshold=2.0, threshold=50.0, confidence=0.9)
+    >>> votes = [[90.0, 10.0], [90.0, 10.0], [90.0, 10.0]]
+    >>> release = vote.release(votes, SimulationNoise(0), student_probabilities=[[0.1, 0.9], [0.95, 0.05], [0.8, 0.2]])
+    >>> release.labels, release.answered, release.reinforced
+    (array([ 0,  0, -1]), array([ True, False, False]), array([False,  True, False]))
+    """
+
+    confidence: float
+
+    name: ClassVar[str] = "interactive_gnmax"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.confidence >= 1:
+            raise ValueError(
+                f"confidence must lie between 0 and 1, not {self.confidence}: it is compared with a probability."
+            )
+
+    def release(self, votes: ArrayLike, noise: Noise, student_probabilities: ArrayLike | None = None) -> Release:
+        """See `Aggregator.release`; `student_probabilities` is needed."""
+        counts = require_votes(votes)
+        probabilities = _require_probabilities(student_probabilities, counts)
+        release = super().release(counts, noise, probabilities)
+        reinforced = ~release.answered & (probabilities.max(axis=1) > self.confidence)
+        labels = np.where(reinforced, probabilities.argmax(axis=1), release.labels)
+        return Release(labels=labels, answered=release.answered)
+
+    def costs(
+        self,
+        votes: ArrayLike,
+        *,
+        sensitivity: float,
+        orders: ArrayLike,
+        method: Method,
+        group_votes: ArrayLike | None = None,
+        student_probabilities: ArrayLike | None = None,
+    ) -> QueryCosts:
+        """See `Aggregator.costs`; `student_probabilities` is needed.
+
+        k·p is the same for neighbours, so the check costs what it costs without it, at other counts.
+
+        >>> vote = InteractiveGNMax(sigma=2.0, sigma_threshold=4.0, threshold=5.0, confidence=0.9)
+        >>> cost = vote.costs([[9.0, 1.0]], sensitivity=1.0, orders=[2.0], method="data_independent",
+        ...                   student_probabilities=[[0.5, 0.5]])
+        >>> cost.check, cost.label
+        (array([[0.0625]]), array([[0.5]]))
+        """
+        counts = require_votes(votes)
+        if group_votes is None:
+            # after the subtraction, the counts of the check no longer tell which classes have a vote to move
+            group_votes = (counts >= sensitivity).astype(np.float64)
+        return super().costs(
+            counts,
+            sensitivity=sensitivity,
+            orders=orders,
+            method=method,
+            group_votes=group_votes,
+            student_probabilities=student_probabilities,
+        )
+
+    def _agreement(self, votes: NDArray[np.float64], student_probabilities: ArrayLike | None) -> NDArray[np.float64]:
+        return votes - votes.sum(axis=1, keepdims=True) * _require_probabilities(student_probabilities, votes)
+
+
+def _require_probabilities(probabilities: ArrayLike | None, votes: NDArray[np.float64]) -> NDArray[np.float64]:
+    array = np.asarray(np.nan if probabilities is None else probabilities, dtype=np.float64)
+    if array.shape != votes.shape or not ((array >= 0) & (array <= 1)).all():
+        raise ValueError(
+            f"student_probabilities must hold a probability for each entry of votes, shape {votes.shape}: pass what "
+            "the student predicts for these queries, or zeros while there is no student."
+        )
+    return array
