@@ -23,7 +23,9 @@ from training.pate.individualise import (
 from training.pate.noise import Noise, SimulationNoise, SystemNoise
 from training.pate.partition import assign
 from training.pate.plan import LEFT_OUT, SMALL_GROUPS, VARIANTS, Group, GroupPlan, Plan, PlanError, make_plan
+from training.pate.simulation import SimulatedVote, simulate_vote
 from training.pate.vanishing import draw_participation, participation_costs, teacher_spending
+from training.pate.vote import Vote, hold_vote
 from training.pate.votes import NO_VOTE, count_votes, group_votes
 
 __all__ = [
@@ -45,16 +47,20 @@ __all__ = [
     "PlanError",
     "QueryCosts",
     "Release",
+    "SimulatedVote",
     "SimulationNoise",
     "SystemNoise",
+    "Vote",
     "aggregator_from_parameters",
     "assign",
     "count_votes",
     "draw_participation",
     "group_votes",
+    "hold_vote",
     "make_plan",
     "participation_costs",
     "participation_frequencies",
+    "simulate_vote",
     "teacher_spending",
     "teacher_weights",
     "upsampling_factors",

@@ -11,6 +11,8 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from accounting.privacy import DEFAULT_ORDERS
+from accounting.privacy.conversion import Conversion, conversion_penalty
 from training.pate.validation import require_budgets
 
 WEIGHT_SCHEMES = ("proportional", "calibrated")
@@ -40,6 +42,7 @@ def teacher_weights(
     teachers_per_group: ArrayLike,
     scheme: str = "proportional",
     delta: float | None = None,
+    conversion: Conversion = "classic",
 ) -> NDArray[np.float64]:
     """The vote weight w_g of each group's teachers, normalised so that the weights of all teachers sum to their number.
 
@@ -51,11 +54,14 @@ def teacher_weights(
 
     "calibrated": the weights with which all groups reach their budgets at the same query under the data-independent
     cost. There the RDP is ρ_g·α with ρ_g proportional to w_g², and its classic conversion, minimised over α, is
-    ε_g = ρ_g + 2·√(ρ_g·L) with L = ln(1/δ); solved, √ρ_g = √(L + ε_g) - √L, and w_g is proportional to that. The two
-    schemes agree for small ε; for larger ones the proportional weights let the group with the largest ε run out first.
+    ε_g = ρ_g + 2·√(ρ_g·L) with L = ln(1/δ); solved, √ρ_g = √(L + ε_g) - √L, and w_g is proportional to that. For the
+    improved conversion, ρ_g is the largest that fits at one of the `DEFAULT_ORDERS`. The two schemes agree for small ε;
+    for larger ones the proportional weights let the group with the largest ε run out first: with ε = 1, 2, 3 and the
+    classic conversion, the others have spent 0.96 and 1.96 by then; with ε = 1, 2, 8 they have spent 0.88 and 1.80.
 
-    budgets: `(groups,)` ε values.  teachers_per_group: `(groups,)` integers, at least one in all.  delta: for
-    "calibrated" only, the study's δ.  Returns `(groups,)`. Raises ValueError on bad values or an unknown scheme.
+    budgets: `(groups,)` ε values.  teachers_per_group: `(groups,)` integers, at least one in all.  delta, conversion:
+    for "calibrated" only, how the study derives ε from RDP.  Returns `(groups,)`. Raises ValueError on bad values or an
+    unknown scheme.
 
     >>> teacher_weights([1.0, 2.0, 3.0], [85, 107, 58]).round(4)
     array([0.5285, 1.0571, 1.5856])
@@ -72,9 +78,7 @@ def teacher_weights(
     if scheme == "proportional":
         raw = epsilons
     elif scheme == "calibrated":
-        log_inverse_delta = -math.log(require_delta(delta))
-        # √(L + ε) - √L without its cancellation for small ε
-        raw = epsilons / (np.sqrt(log_inverse_delta + epsilons) + math.sqrt(log_inverse_delta))
+        raw = _largest_gaussian_weight(epsilons, require_delta(delta), conversion)
     else:
         raise ValueError(f"There is no weight scheme {scheme!r}: name one of {', '.join(WEIGHT_SCHEMES)}.")
     return raw * teachers.sum() / (raw @ teachers)
@@ -96,6 +100,21 @@ def participation_frequencies(budgets: ArrayLike, exponent: float = 2.0) -> NDAr
     if not math.isfinite(exponent) or exponent <= 0:
         raise ValueError(f"exponent must be a finite number above 0, not {exponent!r}: the papers use 1, 2 or 4.")
     return (epsilons / epsilons.max()) ** exponent
+
+
+def _largest_gaussian_weight(
+    epsilons: NDArray[np.float64], delta: float, conversion: Conversion
+) -> NDArray[np.float64]:
+    """√ρ for the largest ρ such that the RDP curve ρ·α converts to at most ε."""
+    if conversion == "classic":
+        log_inverse_delta = -math.log(delta)
+        # √(L + ε) - √L without its cancellation for small ε
+        return epsilons / (np.sqrt(log_inverse_delta + epsilons) + math.sqrt(log_inverse_delta))
+    penalty = conversion_penalty(delta, DEFAULT_ORDERS, conversion)
+    rho = ((epsilons[:, None] - penalty) / DEFAULT_ORDERS).max(axis=1)
+    if (rho <= 0).any():
+        raise ValueError(f"A budget of {epsilons.min()} is too small to be told from 0 at δ = {delta}: give it more.")
+    return np.sqrt(rho)
 
 
 def require_delta(delta: float | None) -> float:

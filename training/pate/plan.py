@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from accounting.privacy.conversion import Conversion
 from training.pate.aggregators import Aggregator, ConfidentGNMax, GNMax
 from training.pate.apportionment import largest_remainder
 from training.pate.individualise import (
@@ -31,8 +32,8 @@ class PlanError(ValueError):
 class Group:
     """A privacy group as the plan sees it.
 
-    epsilon: the holders' budget.  remaining: how much of it is left after earlier runs, as an ε at the study's δ: the
-    budget that a Gaussian vote from here on may use up. None means all of it.
+    epsilon: the holders' budget.  remaining: how much of it is left after earlier runs, as
+    `accounting.privacy.remaining_epsilon` defines it: the ε that a Gaussian vote from here on may use up. None: all.
     """
 
     name: str
@@ -139,6 +140,7 @@ def make_plan(
     delta: float,
     classes: int | None = None,
     weight_scheme: str = "proportional",
+    conversion: Conversion = "improved",
     small_groups: str = "merge",
     precision: int = 1,
     exponent: float = 2.0,
@@ -162,7 +164,8 @@ def make_plan(
     down: it gets one small teacher.
 
     groups: in any order.  teachers: the number wanted, before upsampling.  aggregator: as for that many votes.
-    classes: if given, T is checked against it.  Raises PlanError where the run cannot be carried out.
+    classes: if given, T is checked against it.  delta, conversion: how the study derives ε from RDP, for the scheme
+    "calibrated".  Raises PlanError where the run cannot be carried out.
 
     >>> from training.pate import ConfidentGNMax
     >>> plan = make_plan(
@@ -188,7 +191,7 @@ def make_plan(
         else:
             plan = _plan_teachers_of_one_group(present, teachers, aggregator, variant, small_groups)
             if variant == "weighting":
-                plan = _with_weights(plan, weight_scheme, delta)
+                plan = _with_weights(plan, weight_scheme, delta, conversion)
             else:
                 plan = _with_participation(plan, exponent)
     except PlanError:
@@ -278,9 +281,9 @@ def _plan_teachers_of_one_group(
     )
 
 
-def _with_weights(plan: Plan, scheme: str, delta: float) -> Plan:
+def _with_weights(plan: Plan, scheme: str, delta: float, conversion: Conversion) -> Plan:
     weights = teacher_weights(
-        [group.budget for group in plan.groups], [group.teachers for group in plan.groups], scheme, delta
+        [group.budget for group in plan.groups], [group.teachers for group in plan.groups], scheme, delta, conversion
     )
     groups = (replace(group, weight=float(weight)) for group, weight in zip(plan.groups, weights, strict=True))
     return replace(plan, groups=tuple(groups))
