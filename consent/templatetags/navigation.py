@@ -1,0 +1,46 @@
+"""The site's navigation: it shows what the person who looks at it can use."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django import template
+from django.template import Context
+from django.urls import NoReverseMatch, reverse
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+from consent.models import DataHolder
+from consent.permissions import studies_with_permission
+
+register = template.Library()
+
+
+@dataclass(frozen=True)
+class Link:
+    url: str
+    text: str | Promise
+
+
+def _links(user: Any) -> list[tuple[str, str | Promise]]:
+    if user is None or not user.is_authenticated:
+        return [("login", _("Sign in"))]
+    names: list[tuple[str, str | Promise]] = []
+    if DataHolder.objects.filter(user_id=user.pk).exists():
+        names.append(("consent:my_studies", _("My studies")))
+    if studies_with_permission(user, "consent.view_dashboard").exists():
+        names.append(("home", _("Studies")))
+    if studies_with_permission(user, "training.use_student").exists():
+        names += [("api-tokens", _("API tokens")), ("api-docs", _("API docs"))]
+    return names
+
+
+@register.inclusion_tag("components/navigation.html", takes_context=True)
+def navigation(context: Context) -> dict[str, Any]:
+    """The links for the user of this request. What an app has not brought an address for is left out."""
+    links = []
+    for name, text in _links(context.get("user")):
+        try:
+            links.append(Link(reverse(name), text))
+        except NoReverseMatch:
+            continue
+    return {"links": links, **{key: context.get(key) for key in ("user", "request")}}
