@@ -4,7 +4,10 @@ from accounting.privacy.conversion import epsilon_from_rdp
 from accounting.privacy.filter import Prefix, affordable_prefix
 from accounting.privacy.gaussian import gaussian_rdp
 from accounting.privacy.gnmax import gnmax_rdp
+from accounting.privacy.lnmax import lnmax_rdp
 from accounting.privacy.orders import DEFAULT_ORDERS, PAPER_ORDERS
+from accounting.privacy.remaining import remaining_epsilon
+from accounting.privacy.sampled_gaussian import sampled_gaussian_rdp
 from accounting.privacy.threshold import threshold_rdp
 
 __all__ = [
@@ -15,5 +18,8 @@ __all__ = [
     "epsilon_from_rdp",
     "gaussian_rdp",
     "gnmax_rdp",
+    "lnmax_rdp",
+    "remaining_epsilon",
+    "sampled_gaussian_rdp",
     "threshold_rdp",
 ]

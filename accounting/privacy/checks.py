@@ -63,6 +63,15 @@ def checked_sensitivity(value: float) -> float:
     return float(value)
 
 
+def checked_teachers(value: int) -> int:
+    """How many teachers learn from one holder's records."""
+    if value != int(value) or value < 1:
+        raise ValueError(
+            f"teachers_per_holder must be a whole number above 0, not {value}; it is 1 except in upsampling"
+        )
+    return int(value)
+
+
 def checked_delta(value: float) -> float:
     """A probability strictly between 0 and 1."""
     if not 0 < value < 1:

@@ -1,4 +1,4 @@
-"""The Gaussian mechanism, alone and on a random sample."""
+"""The Gaussian mechanism."""
 
 from numpy.typing import ArrayLike
 

@@ -2,16 +2,19 @@
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import log_ndtr, logsumexp
 
+from accounting.privacy.argmax import exact_argmax_rdp, log_miss_bound
 from accounting.privacy.checks import (
     Method,
     checked_method,
     checked_orders,
     checked_positive,
     checked_sensitivity,
+    checked_teachers,
     checked_votes,
 )
+from accounting.privacy.neighbours import may_have_voted
+from accounting.privacy.noise import GaussianNoise
 from accounting.privacy.orders import DEFAULT_ORDERS, FloatArray
 from accounting.privacy.theorem6 import theorem6_rdp
 
@@ -24,6 +27,7 @@ def gnmax_rdp(
     orders: ArrayLike = DEFAULT_ORDERS,
     method: Method = "data_independent",
     group_votes: ArrayLike | None = None,
+    teachers_per_holder: int = 1,
 ) -> FloatArray:
     """RDP of releasing argmax_j (n_j + N(0, σ²)), query by query.
 
@@ -32,14 +36,20 @@ def gnmax_rdp(
 
     * ``data_independent``: Papernot et al. (PATE 2018), Proposition 8, α·w²/σ², whatever the votes.
     * ``data_dependent``: Theorem 6 with q from Proposition 7; covers D_α(M(D)‖M(D′)) only.
+    * ``exact``: the largest Rényi divergence, in both directions, to any neighbouring count, by quadrature (closed form
+      for two classes), with its numerical error added; at most the data-independent cost.
 
     Args:
         votes: weighted counts, shape (queries, classes).
         sigma: standard deviation of the noise on every count, in votes, above 0.
-        sensitivity: weight of one teacher of the group in question, or the number of a holder's duplicates.
+        sensitivity: votes that one holder moves: the weight of one teacher of the group in question, or, in
+            upsampling, the number of a holder's duplicates.
         orders: orders α > 1, shape (R,).
         method: see above.
-        group_votes: the group's own unweighted counts, shape (queries, classes); used by ``exact`` alone.
+        group_votes: for ``exact``: the group's own unweighted counts, shape (queries, classes). A vote can only leave a
+            class that the group voted for; if None, any class whose count can hold it.
+        teachers_per_holder: for ``exact``: over how many teachers the sensitivity is spread, so that its votes may move
+            apart. 1 but for upsampling, where it is the number of duplicates.
 
     Returns:
         Costs, shape (queries, R). All but the data-independent ones depend on the private votes: do not publish them.
@@ -56,26 +66,12 @@ def gnmax_rdp(
     """
     counts, alpha = checked_votes(votes), checked_orders(orders)
     checked_method(method)
-    slope = (checked_sensitivity(sensitivity) / checked_positive("sigma", sigma)) ** 2
-    if method == "data_independent":
+    weight, noise = checked_sensitivity(sensitivity), GaussianNoise(checked_positive("sigma", sigma))
+    checked_teachers(teachers_per_holder)
+    slope = (weight / sigma) ** 2
+    if method == "data_independent" or weight == 0:
         return np.tile(alpha * slope, (len(counts), 1))
     if method == "data_dependent":
-        return theorem6_rdp(gnmax_log_q(counts, sigma), slope, alpha)
-    raise NotImplementedError
-
-
-def gnmax_log_q(votes: FloatArray, sigma: float) -> FloatArray:
-    """Upper bound on ln Pr[another class than the one with the most votes comes out], shape (queries,).
-
-    Papernot et al. (PATE 2018), Proposition 7: Σ_{j≠j*} Φ(−(n_j* − n_j)/(√2·σ)), summed in logarithms from the tails,
-    and at most 1 − 1/classes, since no class is more likely than the leading one.
-
-    >>> gnmax_log_q(np.array([[50.0, 50.0], [5000.0, 0.0]]), 40.0).round(3)
-    array([-6.930000e-01, -3.911651e+03])
-    """
-    classes = votes.shape[1]
-    if classes == 1:
-        return np.full(len(votes), -np.inf)
-    ordered = np.sort(votes, axis=1)
-    log_tails = log_ndtr((ordered[:, :-1] - ordered[:, -1:]) / (np.sqrt(2) * sigma))
-    return np.minimum(logsumexp(log_tails, axis=1), np.log1p(-1 / classes))
+        return theorem6_rdp(log_miss_bound(counts, noise), slope, alpha)
+    movable = may_have_voted(counts, weight / teachers_per_holder, group_votes)
+    return np.minimum(exact_argmax_rdp(counts, noise, weight, alpha, movable, teachers_per_holder), alpha * slope)

@@ -10,9 +10,12 @@ from accounting.privacy.checks import (
     checked_orders,
     checked_positive,
     checked_sensitivity,
+    checked_teachers,
     checked_votes,
 )
+from accounting.privacy.neighbours import extreme_maxima
 from accounting.privacy.orders import DEFAULT_ORDERS, FloatArray
+from accounting.privacy.renyi import CLOSED_FORM_ERROR, divergences
 from accounting.privacy.theorem6 import theorem6_rdp
 
 
@@ -25,6 +28,7 @@ def threshold_rdp(
     orders: ArrayLike = DEFAULT_ORDERS,
     method: Method = "data_independent",
     group_votes: ArrayLike | None = None,
+    teachers_per_holder: int = 1,
 ) -> FloatArray:
     """RDP of telling whether max_j n_j + N(0, σ²) ≥ T, query by query. It is paid whatever the outcome.
 
@@ -33,6 +37,8 @@ def threshold_rdp(
     * ``data_independent``: the Gaussian mechanism, α·w²/(2σ²), whatever the votes.
     * ``data_dependent``: Papernot et al. (PATE 2018), Theorem 6, with q the probability of the less likely outcome;
       covers D_α(M(D)‖M(D′)) only.
+    * ``exact``: the largest Rényi divergence, in both directions, to the neighbouring counts with the lowest and the
+      highest maximum, in closed form; any count between them is nearer.
 
     Args:
         votes: weighted counts, shape (queries, classes); less the student's share for Interactive-GNMax.
@@ -41,7 +47,9 @@ def threshold_rdp(
         sensitivity: weight of one teacher of the group in question, or the number of a holder's duplicates.
         orders: orders α > 1, shape (R,).
         method: see above.
-        group_votes: the group's own unweighted counts, shape (queries, classes); used by ``exact`` alone.
+        group_votes: for ``exact``: the group's own unweighted counts, shape (queries, classes). A vote can only leave a
+            class that the group voted for; if None, any class.
+        teachers_per_holder: for ``exact``: over how many teachers the sensitivity is spread; 1 but for upsampling.
 
     Returns:
         Costs, shape (queries, R). All but the data-independent ones depend on the private votes: do not publish them.
@@ -55,12 +63,18 @@ def threshold_rdp(
     """
     counts, alpha = checked_votes(votes), checked_orders(orders)
     checked_method(method)
-    slope = (checked_sensitivity(sensitivity) / checked_positive("sigma", sigma)) ** 2 / 2
+    weight, slope = checked_sensitivity(sensitivity), (sensitivity / checked_positive("sigma", sigma)) ** 2 / 2
+    checked_teachers(teachers_per_holder)
     if not np.isfinite(threshold):
         raise ValueError(f"threshold must be finite, not {threshold}; leave the check out to answer every query")
-    if method == "data_independent":
+    if method == "data_independent" or weight == 0:
         return np.tile(alpha * slope, (len(counts), 1))
+    margin = (counts.max(axis=1) - threshold) / sigma
     if method == "data_dependent":
-        margin = np.abs(counts.max(axis=1) - threshold) / sigma
-        return theorem6_rdp(log_ndtr(-margin), slope, alpha)
-    raise NotImplementedError
+        return theorem6_rdp(log_ndtr(-np.abs(margin)), slope, alpha)
+    extremes = extreme_maxima(counts, weight, group_votes, teachers_per_holder)
+    moved = (extremes.ravel() - threshold) / sigma
+    owner = np.repeat(np.arange(len(counts)), 2)
+    log_p, log_neighbours = (np.stack([log_ndtr(m), log_ndtr(-m)], axis=1) for m in (margin, moved))
+    exact = np.maximum(*divergences(log_p, log_neighbours, owner, alpha, CLOSED_FORM_ERROR))
+    return np.minimum(exact, alpha * slope)
