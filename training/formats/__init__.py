@@ -1,0 +1,19 @@
+"""How files become arrays: declared schemas, readers that refuse what is wrong, known datasets. Imports no Django."""
+
+from training.formats.catalogue import CATALOGUE, Splits, catalogue_load
+from training.formats.rows import DataError, Rows
+from training.formats.schema import ImageSchema, Schema, TabularSchema
+from training.formats.schema_json import schema_from_json, schema_to_json
+
+__all__ = [
+    "CATALOGUE",
+    "DataError",
+    "ImageSchema",
+    "Rows",
+    "Schema",
+    "Splits",
+    "TabularSchema",
+    "catalogue_load",
+    "schema_from_json",
+    "schema_to_json",
+]

@@ -1,0 +1,205 @@
+"""The declared columns of a table, and how each becomes numbers.
+
+Everything here is declared in public before any private row is read: category lists, value ranges, scaling. What is
+learned from private rows (a mean, the categories that occur) would be a release of its own, outside the ledger.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from training.formats.icd9 import ICD9_GROUPS, icd9_group
+from training.formats.rows import DataError
+
+
+@dataclass(frozen=True)
+class HolderColumn:
+    """Who a record belongs to: a pseudonym."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class LabelColumn:
+    """What is to be learned; ``spellings`` maps what the file writes to the class meant (classes spell themselves)."""
+
+    name: str
+    spellings: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class IgnoredColumn:
+    """Present in the file, never used."""
+
+    name: str
+
+
+class FeatureColumn(Protocol):
+    """A column that becomes ``len(features)`` numbers between 0 and 1."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def missing(self) -> tuple[str, ...]: ...
+    @property
+    def features(self) -> tuple[str, ...]: ...
+    def encode(self, values: Sequence[object]) -> npt.NDArray[np.float32]:
+        """``(len(values), len(features))``; DataError whose row is the 1-based place within ``values``."""
+        ...
+
+
+@dataclass(frozen=True)
+class NumericColumn:
+    """A number, clipped to the declared range and scaled to [0, 1].
+
+    Where ``missing`` markers are declared, a second feature says “not known”, and the first is then 0.
+
+    >>> NumericColumn("age", 0, 100, missing=("?",)).encode(["25", "?", "300"]).tolist()
+    [[0.25, 0.0], [0.0, 1.0], [1.0, 0.0]]
+    """
+
+    name: str
+    minimum: float
+    maximum: float
+    missing: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.minimum) and math.isfinite(self.maximum) and self.minimum < self.maximum):
+            raise DataError(
+                f"The declared range is {self.minimum} to {self.maximum}.",
+                "Declare two finite numbers with minimum < maximum.",
+                column=self.name,
+            )
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return (self.name, f"{self.name} not known") if self.missing else (self.name,)
+
+    def encode(self, values: Sequence[object]) -> npt.NDArray[np.float32]:
+        encoded = np.zeros((len(values), len(self.features)), np.float32)
+        unknown = np.array([value in self.missing for value in values], bool) if self.missing else None
+        known = values if unknown is None else [v for v, skip in zip(values, unknown, strict=True) if not skip]
+        try:
+            numbers = np.array(known, np.float64) if not any(isinstance(v, bool) for v in known) else None
+        except (TypeError, ValueError):
+            numbers = None
+        if numbers is None or numbers.ndim != 1 or not np.isfinite(numbers).all():
+            raise self._first_error(values)
+        scaled = (numbers.clip(self.minimum, self.maximum) - self.minimum) / (self.maximum - self.minimum)
+        if unknown is None:
+            encoded[:, 0] = scaled
+        else:
+            encoded[~unknown, 0] = scaled
+            encoded[:, 1] = unknown
+        return encoded
+
+    def _first_error(self, values: Sequence[object]) -> DataError:
+        """Found value by value, only once it is known that there is one."""
+        remedy = "Write a finite number" + (f", or {' or '.join(self.missing)} if not known." if self.missing else ".")
+        for place, value in enumerate(values, 1):
+            if value in self.missing:
+                continue
+            try:
+                usable = isinstance(value, int | float | str | np.number) and not isinstance(value, bool)
+                finite = usable and math.isfinite(float(value))  # type: ignore[arg-type]
+            except ValueError:
+                return DataError(f"“{value}” is no number.", remedy, row=place, column=self.name)
+            if not usable:
+                return DataError(f"{value!r} is no number.", remedy, row=place, column=self.name)
+            if not finite:
+                return DataError(f"“{value}” is not finite.", remedy, row=place, column=self.name)
+        return DataError("A value is no number.", remedy, column=self.name)
+
+
+@dataclass(frozen=True)
+class CategoricalColumn:
+    """One of the declared values, as one feature per value (one-hot).
+
+    A declared ``missing`` marker sets none of them. With ``other``, one more feature stands for every value that is not
+    declared; without it such a value is an error.
+
+    >>> CategoricalColumn("sex", ("Female", "Male"), missing=("?",)).encode(["Male", "?"]).tolist()
+    [[0.0, 1.0], [0.0, 0.0]]
+    """
+
+    name: str
+    values: tuple[str, ...]
+    missing: tuple[str, ...] = ()
+    other: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.values or len(set(self.values) | set(self.missing)) < len(self.values) + len(self.missing):
+            raise DataError(
+                "The declared values are empty, or one is named twice.",
+                "Declare every value once, and no missing marker among them.",
+                column=self.name,
+            )
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return tuple(f"{self.name} = {value}" for value in (*self.values, *(("other",) if self.other else ())))
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {value: i for i, value in enumerate(self.values)} | dict.fromkeys(self.missing, _NONE)
+
+    def encode(self, values: Sequence[object]) -> npt.NDArray[np.float32]:
+        default = len(self.values) if self.other else _UNDECLARED
+        positions = np.array([self._positions.get(str(value), default) for value in values], np.int64)
+        if (positions == _UNDECLARED).any():
+            place = int(np.argmax(positions == _UNDECLARED))
+            shown = ", ".join(self.values[:_SHOWN]) + (", …" if len(self.values) > _SHOWN else "")
+            raise DataError(
+                f"“{values[place]}” is not among the declared values ({shown}).",
+                "Correct the value, or declare it in the schema.",
+                row=place + 1,
+                column=self.name,
+            )
+        return _one_hot(positions, len(self.features))
+
+
+@dataclass(frozen=True)
+class Icd9Column:
+    """An ICD-9-CM diagnosis, as one feature per group of ``training.formats.icd9``; ``missing`` markers set none.
+
+    >>> int(Icd9Column("diagnosis").encode(["250.83"]).sum())
+    1
+    """
+
+    name: str
+    missing: tuple[str, ...] = ()
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return tuple(f"{self.name} = {group}" for group in ICD9_GROUPS)
+
+    def encode(self, values: Sequence[object]) -> npt.NDArray[np.float32]:
+        known = dict.fromkeys(self.missing, _NONE)
+        positions = np.empty(len(values), np.int64)
+        for place, value in enumerate(map(str, values)):
+            if value not in known:
+                try:
+                    known[value] = ICD9_GROUPS.index(icd9_group(value))
+                except ValueError as error:
+                    remedy = "Write a code such as 250.83, V45 or E812."
+                    raise DataError(str(error), remedy, row=place + 1, column=self.name) from None
+            positions[place] = known[value]
+        return _one_hot(positions, len(ICD9_GROUPS))
+
+
+_NONE, _UNDECLARED = -1, -2
+_SHOWN = 12
+
+
+def _one_hot(positions: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.float32]:
+    encoded = np.zeros((len(positions), width), np.float32)
+    known = np.flatnonzero(positions >= 0)
+    encoded[known, positions[known]] = 1.0
+    return encoded

@@ -1,0 +1,93 @@
+"""What every reader returns, and the error every reader raises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from os import PathLike
+
+import numpy as np
+import numpy.typing as npt
+
+Progress = Callable[[int, int], None]
+"""Called as ``progress(done, total)`` while something long goes on."""
+
+
+class DataError(ValueError):
+    """Data that cannot be used: says where (file, row, column), what is wrong, and what to do.
+
+    ``row`` counts from 1, as an editor counts lines; ``remedy`` is the sentence that says what to do.
+
+    >>> print(DataError("“x” is no number.", "Write a number.", file="a.csv", row=3, column="age"))
+    a.csv, row 3, column age: “x” is no number. Write a number.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        remedy: str = "",
+        *,
+        file: str | PathLike[str] | None = None,
+        row: int | None = None,
+        column: str | None = None,
+    ) -> None:
+        self.problem, self.remedy, self.file, self.row, self.column = problem, remedy, file, row, column
+        place = [str(file)] if file is not None else []
+        place += [f"row {row}"] if row is not None else []
+        place += [f"column {column}"] if column is not None else []
+        message = " ".join(part for part in (problem, remedy) if part)
+        super().__init__(f"{', '.join(place)}: {message}" if place else message)
+
+    def at(self, *, file: str | PathLike[str] | None = None, row: int | None = None) -> DataError:
+        """The same error with the place filled in by the reader that knows it."""
+        return DataError(
+            self.problem,
+            self.remedy,
+            file=self.file if file is None else file,
+            row=self.row if row is None else row,
+            column=self.column,
+        )
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Records ready to learn from.
+
+    ``x`` is float32, ``(n, features)`` for tables, ``(n, height, width)`` or ``(n, height, width, channels)`` for
+    images; ``y`` is int64 ``(n,)``, None where nobody knows the labels; ``holders`` are pseudonyms, one per record,
+    None where the records belong to nobody (public data).
+
+    >>> rows = Rows(np.zeros((2, 3), np.float32), np.array([0, 1]), ["ada", "ben"])
+    >>> len(rows), rows[np.array([1])].holders
+    (2, ['ben'])
+    """
+
+    x: npt.NDArray[np.float32]
+    y: npt.NDArray[np.int64] | None = None
+    holders: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        for name, values in (("labels", self.y), ("holders", self.holders)):
+            if values is not None and len(values) != len(self.x):
+                raise DataError(f"There are {len(self.x)} records but {len(values)} {name}.", "Give one per record.")
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, which: slice | npt.NDArray[np.bool_] | npt.NDArray[np.integer]) -> Rows:
+        """The records at these positions, in this order."""
+        positions = np.arange(len(self))[which]
+        return Rows(
+            self.x[positions],
+            None if self.y is None else self.y[positions],
+            None if self.holders is None else [self.holders[position] for position in positions],
+        )
+
+    def one_holder_per_row(self, prefix: str) -> Rows:
+        """The same records, each owned by a holder of its own, named by its place: ``prefix-00001`` and so on."""
+        width = len(str(len(self)))
+        return replace(self, holders=[f"{prefix}-{place:0{width}d}" for place in range(1, len(self) + 1)])
+
+    def without_holders(self) -> Rows:
+        """The same records as public data, owned by nobody."""
+        return replace(self, holders=None)

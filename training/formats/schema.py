@@ -1,0 +1,192 @@
+"""What the records of a dataset look like: declared once, in public, and used for files and for predictions alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from training.formats.columns import (
+    CategoricalColumn,
+    FeatureColumn,
+    HolderColumn,
+    Icd9Column,
+    IgnoredColumn,
+    LabelColumn,
+    NumericColumn,
+)
+from training.formats.rows import DataError
+
+Column = HolderColumn | LabelColumn | IgnoredColumn | NumericColumn | CategoricalColumn | Icd9Column
+_Plain = TypeVar("_Plain", HolderColumn, LabelColumn)
+
+
+@dataclass(frozen=True)
+class TabularSchema:
+    """The columns of a table in the order of the file, and the classes in the order of their numbers.
+
+    Without ``header`` the columns are told by their order alone. Lines that start with ``comment`` are skipped.
+
+    >>> schema = TabularSchema((NumericColumn("age", 0, 100), CategoricalColumn("sex", ("f", "m"))), ("no", "yes"))
+    >>> schema.encode([{"age": 50, "sex": "m"}]).tolist(), schema.shape
+    ([[0.5, 0.0, 1.0]], (3,))
+    """
+
+    columns: tuple[Column, ...]
+    classes: tuple[str, ...]
+    delimiter: str = ","
+    header: bool = True
+    comment: str = ""
+
+    def __post_init__(self) -> None:
+        _check_classes(self.classes)
+        names = [column.name for column in self.columns]
+        for name in names:
+            if names.count(name) > 1:
+                raise DataError("The column is declared twice.", "Declare every column once.", column=name)
+        for kind, word in ((HolderColumn, "holder"), (LabelColumn, "label")):
+            if sum(isinstance(column, kind) for column in self.columns) > 1:
+                raise DataError(f"Two columns have the role {word}.", "Give it to one column.")
+        if not self.features:
+            raise DataError("No column has the role feature.", "Declare at least one.")
+        if len(self.delimiter) != 1:
+            raise DataError(f"The delimiter {self.delimiter!r} is not one character.", "Declare one, such as a comma.")
+        if self.label:
+            for _, meant in self.label.spellings:
+                if meant not in self.classes:
+                    problem = f"The label map leads to “{meant}”, which is no class."
+                    raise DataError(problem, f"Use one of: {', '.join(self.classes)}.", column=self.label.name)
+
+    @cached_property
+    def features(self) -> tuple[FeatureColumn, ...]:
+        """The columns that are learned from, in order."""
+        return tuple(c for c in self.columns if isinstance(c, NumericColumn | CategoricalColumn | Icd9Column))
+
+    @property
+    def label(self) -> LabelColumn | None:
+        return self._only(LabelColumn)
+
+    @property
+    def holder(self) -> HolderColumn | None:
+        return self._only(HolderColumn)
+
+    @cached_property
+    def feature_names(self) -> tuple[str, ...]:
+        """One name per number of an encoded record."""
+        return tuple(name for column in self.features for name in column.features)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one encoded record."""
+        return (len(self.feature_names),)
+
+    def encode(self, rows: Iterable[Mapping[str, object]]) -> npt.NDArray[np.float32]:
+        """Records given by column name (as JSON objects, or lines of a file) → ``(n, features)`` in [0, 1].
+
+        Raises DataError naming the record (from 1) and the column.
+        """
+        rows = list(rows)
+        wanted = {column.name for column in self.features}
+        for place, row in enumerate(rows, 1):
+            if not isinstance(row, Mapping):
+                raise DataError("A record is no object.", "Give one object with a value per column.", row=place)
+            if row.keys() != wanted:
+                _check_names(set(row), wanted, row=place)
+        return self.encode_columns({name: [row[name] for row in rows] for name in wanted}, len(rows))
+
+    def encode_columns(self, values: Mapping[str, Sequence[object]], count: int) -> npt.NDArray[np.float32]:
+        """The same, given column by column: the fast path for files."""
+        encoded = np.empty((count, len(self.feature_names)), np.float32)
+        start = 0
+        for column in self.features:
+            end = start + len(column.features)
+            encoded[:, start:end] = column.encode(values[column.name])
+            start = end
+        return encoded
+
+    @cached_property
+    def _class_numbers(self) -> dict[str, int]:
+        numbers = {name: number for number, name in enumerate(self.classes)}
+        return numbers | {written: numbers[meant] for written, meant in (self.label.spellings if self.label else ())}
+
+    def encode_labels(self, values: Sequence[str]) -> npt.NDArray[np.int64]:
+        """Class names, or their declared spellings → class numbers ``(n,)``."""
+        try:
+            return np.array([self._class_numbers[value] for value in values], np.int64)
+        except KeyError:
+            place = next(i for i, value in enumerate(values) if value not in self._class_numbers)
+            raise DataError(
+                f"“{values[place]}” is no class.",
+                f"Use one of: {', '.join(self._class_numbers)}.",
+                row=place + 1,
+                column=self.label.name if self.label else None,
+            ) from None
+
+    def _only(self, kind: type[_Plain]) -> _Plain | None:
+        return next((column for column in self.columns if isinstance(column, kind)), None)
+
+
+@dataclass(frozen=True)
+class ImageSchema:
+    """Images of one size, pixels in [0, 1].
+
+    >>> ImageSchema(1, 2, 1, ("dark", "light")).encode([[[0, 0.5]]]).shape
+    (1, 1, 2)
+    """
+
+    height: int
+    width: int
+    channels: int
+    classes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _check_classes(self.classes)
+        for name in ("height", "width", "channels"):
+            size = getattr(self, name)
+            if not isinstance(size, int) or size < 1:
+                raise DataError(f"The {name} of the images is {size!r}.", "Declare a whole number from 1.")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one image: grey images have no axis for channels."""
+        return (self.height, self.width) if self.channels == 1 else (self.height, self.width, self.channels)
+
+    def encode(self, rows: Iterable[object]) -> npt.NDArray[np.float32]:
+        """Images as nested lists or arrays → ``(n, *shape)``; DataError naming the image (from 1)."""
+        images = list(rows)
+        encoded = np.empty((len(images), *self.shape), np.float32)
+        for place, image in enumerate(images, 1):
+            try:
+                pixels = np.asarray(image, np.float32)
+            except (TypeError, ValueError):
+                raise DataError("The image is no grid of numbers.", self._remedy, row=place) from None
+            if pixels.shape != self.shape:
+                size = " × ".join(map(str, pixels.shape)) or "one number"
+                raise DataError(f"The image measures {size}.", self._remedy, row=place)
+            if not ((pixels >= 0) & (pixels <= 1)).all():
+                raise DataError("A pixel is not between 0 and 1.", self._remedy, row=place)
+            encoded[place - 1] = pixels
+        return encoded
+
+    @property
+    def _remedy(self) -> str:
+        return f"Give images of {' × '.join(map(str, self.shape))} numbers between 0 and 1."
+
+
+Schema = TabularSchema | ImageSchema
+
+
+def _check_classes(classes: tuple[str, ...]) -> None:
+    if len(classes) < 2 or len(set(classes)) < len(classes):
+        raise DataError("There are fewer than two classes, or one is named twice.", "Name at least two, each once.")
+
+
+def _check_names(found: set[str], wanted: set[str], *, row: int) -> None:
+    if missing := wanted - found:
+        raise DataError("The column is missing.", "Give a value for it.", row=row, column=sorted(missing)[0])
+    unknown = ", ".join(sorted(map(str, found - wanted)))
+    raise DataError(f"Unknown columns: {unknown}.", f"Use: {', '.join(sorted(wanted))}.", row=row)

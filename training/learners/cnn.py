@@ -1,0 +1,62 @@
+"""The convolutional network of the Individualized PATE paper (Boenisch et al., PoPETs 2023), as a learner.
+
+PyTorch is loaded when it is needed, not when forms ask for the parameters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from training.learners.augmentation import augment
+from training.learners.base import Labels, Learner, Progress, Records, parameter
+
+if TYPE_CHECKING:
+    from training.learners.network import NetworkModel
+
+SMALLEST_SIDE = 4
+"""A convolution of 3×3 and a pooling of 2×2 leave nothing of a smaller image."""
+
+
+@dataclass(frozen=True)
+class CNN(Learner):
+    """Small convolutional network for images, trained with Adam (Kingma & Ba 2015).
+
+    >>> images = np.zeros((20, 6, 6)); images[10:, 2:4, 2:4] = 1.0
+    >>> model = CNN(epochs=3).fit(images, np.repeat([0, 1], 10), classes=2, seed=1)
+    >>> model.predict_proba(images).shape
+    (20, 2)
+    """
+
+    name: ClassVar[str] = "cnn"
+    label: ClassVar[str] = "Convolutional network"
+    epochs: int = parameter(10, "how often each image is seen", minimum=1, maximum=10_000)
+    batch: int = parameter(32, "images per step", minimum=2, maximum=100_000)
+    learning_rate: float = parameter(0.001, "step size of Adam", minimum=1e-7, maximum=1.0)
+    copies: int = parameter(0, "rotated and shifted copies of each training image", minimum=0, maximum=1000)
+    rotation: float = parameter(7.5, "greatest rotation in degrees", minimum=0, maximum=180)
+    shift: float = parameter(0.07, "greatest shift as a share of the image", minimum=0, maximum=0.5)
+
+    def _fit(self, x: Records, y: Labels, *, classes: int, seed: int, progress: Progress) -> NetworkModel:
+        if x.ndim not in (3, 4) or min(x.shape[1:3]) < SMALLEST_SIDE:
+            raise ValueError(
+                f"The convolutional network takes images of at least {SMALLEST_SIDE}×{SMALLEST_SIDE} pixels, "
+                f"not records of shape {x.shape[1:]}; choose another learner."
+            )
+        if self.copies:
+            x = augment(x, copies=self.copies, rotation=self.rotation, shift=self.shift, seed=seed)
+            y = np.tile(y, 1 + self.copies)
+        from training.learners.network import train_network
+
+        return train_network(
+            x,
+            y,
+            classes=classes,
+            seed=seed,
+            epochs=self.epochs,
+            batch=self.batch,
+            learning_rate=self.learning_rate,
+            progress=progress,
+        )

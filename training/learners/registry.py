@@ -1,0 +1,67 @@
+"""The learners by name, and what a form needs to ask for their parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from training.learners.base import Learner
+from training.learners.cnn import CNN
+from training.learners.scikit import LogisticRegression, NearestNeighbour, RandomForest
+
+LEARNERS: dict[str, type[Learner]] = {
+    learner.name: learner for learner in (RandomForest, LogisticRegression, NearestNeighbour, CNN)
+}
+
+
+def learner_class(name: str) -> type[Learner]:
+    """The learner of this name; ValueError lists the names there are."""
+    if name not in LEARNERS:
+        raise ValueError(f"There is no learner “{name}”; choose one of: {', '.join(LEARNERS)}.")
+    return LEARNERS[name]
+
+
+@dataclass(frozen=True)
+class LearnerField:
+    """One parameter of a learner; ``type`` is int, float or bool, the range is closed and may be open-ended."""
+
+    name: str
+    type: type
+    default: Any
+    help: str
+    minimum: float | None
+    maximum: float | None
+
+
+def learner_fields(name: str) -> tuple[LearnerField, ...]:
+    """The parameters of a learner, in order.
+
+    >>> [field.name for field in learner_fields("logistic_regression")]
+    ['inverse_penalty', 'iterations', 'balanced']
+    """
+    return tuple(
+        LearnerField(spec.name, type(spec.default), spec.default, **spec.metadata)
+        for spec in fields(learner_class(name))
+    )
+
+
+def learner_create(name: str, parameters: Mapping[str, Any] | None = None) -> Learner:
+    """The learner with these parameters, defaults for the rest; ValueError says what is unknown or out of range.
+
+    >>> learner_create("random_forest", {"trees": 50}).trees
+    50
+    """
+    learner, known = learner_class(name), [field.name for field in learner_fields(name)]
+    if unknown := sorted(set(parameters or {}) - set(known)):
+        raise ValueError(f"{name} has no parameter {', '.join(unknown)}; it has: {', '.join(known)}.")
+    return learner(**(parameters or {}))
+
+
+def learner_parameters(learner: Learner) -> dict[str, int | float | bool]:
+    """All parameters of a learner, as ``learner_create`` takes them.
+
+    >>> learner_parameters(learner_create("random_forest", {"trees": 50}))["trees"]
+    50
+    """
+    return asdict(learner)

@@ -1,0 +1,126 @@
+"""Learners from scikit-learn: random forest, logistic regression, nearest neighbour."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression as ScikitLogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+
+from training.learners.augmentation import augment
+from training.learners.base import Labels, Learner, Model, Progress, Records, parameter
+
+
+class ScikitModel(Model):
+    """A fitted scikit-learn classifier, over all classes and with images laid flat."""
+
+    def __init__(self, estimator: Any, classes: int, shape: tuple[int, ...]) -> None:
+        super().__init__(classes, shape)
+        self.estimator = estimator
+
+    def _probabilities(self, x: Records) -> npt.NDArray[np.float64]:
+        probabilities = np.zeros((len(x), self.classes))
+        probabilities[:, self.estimator.classes_] = self.estimator.predict_proba(x.reshape(len(x), -1))
+        return probabilities
+
+
+@dataclass(frozen=True)
+class ScikitLearner(Learner):
+    """A learner that is one scikit-learn estimator; a part with one class alone always gets that class."""
+
+    estimator: ClassVar[type]
+
+    def _fit(self, x: Records, y: Labels, *, classes: int, seed: int, progress: Progress) -> ScikitModel:
+        flat = x.reshape(len(x), -1)
+        unfitted = DummyClassifier() if (y == y[0]).all() else self._estimator(len(x), seed)
+        return ScikitModel(unfitted.fit(flat, y), classes, x.shape[1:])
+
+    @abstractmethod
+    def _estimator(self, records: int, seed: int) -> Any: ...
+
+
+@dataclass(frozen=True)
+class RandomForest(ScikitLearner):
+    """Random forest (Breiman 2001).
+
+    >>> x = np.array([[0.0], [0.1], [0.9], [1.0]])
+    >>> model = RandomForest(trees=20).fit(x, np.array([0, 0, 2, 2]), classes=3, seed=1)
+    >>> model.predict(np.array([[0.05], [0.95]])).tolist(), model.predict_proba(x).shape
+    ([0, 2], (4, 3))
+    """
+
+    name: ClassVar[str] = "random_forest"
+    label: ClassVar[str] = "Random forest"
+    estimator: ClassVar[type] = RandomForestClassifier
+    trees: int = parameter(100, "number of trees", minimum=1, maximum=10_000)
+    depth: int = parameter(0, "greatest depth of a tree, 0 for no limit", minimum=0, maximum=100)
+    leaf: int = parameter(1, "smallest number of records in a leaf", minimum=1)
+    balanced: bool = parameter(False, "weigh rare classes as much as frequent ones")
+
+    def _estimator(self, records: int, seed: int) -> RandomForestClassifier:
+        return RandomForestClassifier(
+            n_estimators=self.trees,
+            max_depth=self.depth or None,
+            min_samples_leaf=self.leaf,
+            class_weight="balanced" if self.balanced else None,
+            random_state=seed,
+        )
+
+
+@dataclass(frozen=True)
+class LogisticRegression(ScikitLearner):
+    """Logistic regression with a ridge penalty.
+
+    >>> x = np.array([[0.0], [0.1], [0.9], [1.0]])
+    >>> LogisticRegression().fit(x, np.array([0, 0, 1, 1]), classes=2, seed=1).predict(x).tolist()
+    [0, 0, 1, 1]
+    """
+
+    name: ClassVar[str] = "logistic_regression"
+    label: ClassVar[str] = "Logistic regression"
+    estimator: ClassVar[type] = ScikitLogisticRegression
+    inverse_penalty: float = parameter(1.0, "weight of the data against the penalty", minimum=1e-6, maximum=1e6)
+    iterations: int = parameter(1000, "greatest number of iterations", minimum=1, maximum=100_000)
+    balanced: bool = parameter(False, "weigh rare classes as much as frequent ones")
+
+    def _estimator(self, records: int, seed: int) -> ScikitLogisticRegression:
+        return ScikitLogisticRegression(
+            C=self.inverse_penalty,
+            max_iter=self.iterations,
+            class_weight="balanced" if self.balanced else None,
+            random_state=seed,
+        )
+
+
+@dataclass(frozen=True)
+class NearestNeighbour(ScikitLearner):
+    """Nearest neighbours, for images with rotated and shifted copies of the training points.
+
+    >>> images = np.zeros((2, 4, 4)); images[1, 1:3, 1:3] = 1.0
+    >>> model = NearestNeighbour(copies=3).fit(images, np.array([0, 1]), classes=2, seed=1)
+    >>> model.predict(images).tolist()
+    [0, 1]
+    """
+
+    name: ClassVar[str] = "nearest_neighbour"
+    label: ClassVar[str] = "Nearest neighbour"
+    estimator: ClassVar[type] = KNeighborsClassifier
+    neighbours: int = parameter(1, "number of neighbours that vote", minimum=1, maximum=1000)
+    copies: int = parameter(0, "rotated and shifted copies of each training image", minimum=0, maximum=1000)
+    rotation: float = parameter(7.5, "greatest rotation in degrees", minimum=0, maximum=180)
+    shift: float = parameter(0.07, "greatest shift as a share of the image", minimum=0, maximum=0.5)
+
+    def _fit(self, x: Records, y: Labels, *, classes: int, seed: int, progress: Progress) -> ScikitModel:
+        if self.copies:
+            x = augment(x, copies=self.copies, rotation=self.rotation, shift=self.shift, seed=seed)
+            y = np.tile(y, 1 + self.copies)
+        return super()._fit(x, y, classes=classes, seed=seed, progress=progress)
+
+    def _estimator(self, records: int, seed: int) -> KNeighborsClassifier:
+        return KNeighborsClassifier(n_neighbors=min(self.neighbours, records), algorithm="brute")
