@@ -51,6 +51,7 @@ class PrivacyGroup(models.Model):
     past_rdp = models.JSONField()
     spent_rdp = models.JSONField()
     published_rdp = models.JSONField()
+    retired_at = models.DateTimeField(null=True, blank=True, help_text="Since when its teachers cast no vote.")
 
     class Meta:
         verbose_name = _("privacy group")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from accounting.models import HolderSpending, LedgerEntry, PrivacyGroup, RunAccount, SpendingHistory
-from accounting.privacy import DEFAULT_ORDERS, epsilon_from_rdp
+from accounting.privacy import DEFAULT_ORDERS, epsilon_from_rdp, remaining_epsilon
 from consent.models import Study
 from consent.selectors import LEVELS, Snapshot
 
@@ -43,42 +43,46 @@ def past_curves(study: Study, orders: np.ndarray = DEFAULT_ORDERS) -> dict[int, 
 class Standing:
     """Holders of a study with the same level, ε budget and past spending: a privacy group of the next run.
 
-    ``holders`` (H,) ids; ``past`` (R,) RDP; ``spent`` the ε that ``past`` amounts to at the study's δ.
+    ``holders`` (H,) ids; ``past`` (R,) RDP; ``spent`` the ε that ``past`` amounts to at the study's δ, and
+    ``remaining`` the ε of what still fits beside it.
     """
+
+    name: str
 
     level: str
     epsilon: float
     holders: np.ndarray
     past: np.ndarray
     spent: float
-
-    @property
-    def remaining(self) -> float:
-        """What is left of the ε, as a difference: a guide for people and for weights, not for the budget check."""
-        return max(self.epsilon - self.spent, 0.0)
+    remaining: float
 
 
-def standings(study: Study, snapshot: Snapshot, conversion: str = "improved") -> list[Standing]:
-    """The snapshot's holders by level, ε and past spending; strictest first."""
+def standings(study: Study, snapshot: Snapshot, *, conversion: str = "improved", fresh: bool = False) -> list[Standing]:
+    """The snapshot's holders by level, ε and past spending; strictest first.
+
+    ``fresh`` looks away from all past spending: what a simulation starts from.
+    """
     curves = past_curves(study)
-    histories = histories_of(study, snapshot.holders)
+    histories = np.zeros(len(snapshot), dtype=np.int64) if fresh else histories_of(study, snapshot.holders)
     # Different histories of equal cost (groups of runs that never voted) are one spending.
     by_cost: dict[bytes, int] = {}
     spending = np.zeros(len(snapshot), dtype=np.int64)
     for history in np.unique(histories):
         spending[histories == history] = by_cost.setdefault(curves[history].tobytes(), history)
     keys = np.rec.fromarrays([snapshot.epsilons, snapshot.levels, spending], names="epsilon,level,spending")
-    result = []
+    result: list[Standing] = []
     for key in np.unique(keys):
-        past = curves[int(key.spending)]
-        spent, _ = epsilon_from_rdp(past, study.delta, conversion=conversion) if past.any() else (0.0, 0.0)
+        level, epsilon, past = LEVELS[key.level], float(key.epsilon), curves[int(key.spending)]
+        alike = sum(standing.level == level for standing in result)
         result.append(
             Standing(
-                level=LEVELS[key.level],
-                epsilon=float(key.epsilon),
+                name=f"{level} {alike + 1}" if alike else level,
+                level=level,
+                epsilon=epsilon,
                 holders=snapshot.holders[keys == key],
                 past=past,
-                spent=float(spent),
+                spent=float(epsilon_from_rdp(past, study.delta, conversion=conversion)[0]),
+                remaining=remaining_epsilon(past, epsilon, study.delta, conversion=conversion),
             )
         )
     return result
@@ -110,8 +114,7 @@ def account_consumption(account: RunAccount) -> list[Consumption]:
     published = np.array([group.published_rdp for group in groups])
 
     def epsilon(curves: np.ndarray) -> np.ndarray:
-        values, _ = epsilon_from_rdp(curves, account.delta, orders, conversion=account.conversion)
-        return np.where(curves.any(axis=-1), values, 0.0)
+        return epsilon_from_rdp(curves, account.delta, orders, conversion=account.conversion)[0]
 
     return [
         Consumption(group, group.epsilon, float(before), float(total), float(bound))

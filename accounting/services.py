@@ -7,6 +7,7 @@ from uuid import UUID
 
 import numpy as np
 from django.db import transaction
+from django.utils import timezone
 
 from accounting import selectors
 from accounting.models import HolderSpending, LedgerEntry, PrivacyGroup, RunAccount, SpendingHistory
@@ -21,7 +22,10 @@ class BudgetExceeded(Exception):
 
 @dataclass(frozen=True)
 class GroupOpening:
-    """A privacy group to be: ``holders`` (H,) ids, ``epsilon`` their budget, ``past`` (R,) what they have spent."""
+    """A privacy group to be, see :class:`accounting.models.PrivacyGroup`.
+
+    ``holders`` (H,) ids; ``epsilon`` their budget; ``past`` (R,) what they have spent.
+    """
 
     name: str
     level: str
@@ -97,6 +101,11 @@ def _histories_extend(*, study: Study, group: PrivacyGroup, holders: np.ndarray)
                 HolderSpending.objects.bulk_create(HolderSpending(holder_id=pk, history=node) for pk in chunk)
             else:
                 HolderSpending.objects.filter(holder_id__in=chunk).update(history=node)
+
+
+def groups_retire(*, groups: Sequence[PrivacyGroup]) -> None:
+    """From now on the teachers of ``groups`` cast no vote, and the groups are charged nothing more."""
+    PrivacyGroup.objects.filter(pk__in=[group.pk for group in groups]).update(retired_at=timezone.now())
 
 
 @transaction.atomic

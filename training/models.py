@@ -26,6 +26,7 @@ class Dataset(models.Model):
     schema = models.JSONField(help_text="What a row is: the columns or the image shape, and the classes; public.")
     rows = models.PositiveIntegerField()
     holders = models.PositiveIntegerField(default=0)
+    seen_classes = models.JSONField(help_text="Numbers of the classes that the labels hold; a secret if private.")
     artifact = models.CharField(max_length=200, help_text="Its arrays in private storage.")
     digest = models.CharField(max_length=64, help_text="SHA-256 of the arrays.")
     imported_by = models.ForeignKey(
@@ -71,6 +72,10 @@ class Run(models.Model):
         MERGE = "merge", _("merge into the next stricter group")
         LEAVE_OUT = "leave_out", _("leave out")
 
+    class OnExhausted(models.TextChoices):
+        STOP = "stop", _("end the vote")
+        RETIRE = "retire", _("retire that group's teachers and go on")
+
     class Method(models.TextChoices):
         DATA_DEPENDENT = "data_dependent", _("data-dependent bound")
         DATA_INDEPENDENT = "data_independent", _("data-independent bound (strict)")
@@ -105,6 +110,9 @@ class Run(models.Model):
     aggregator = models.JSONField(_("aggregator"), help_text="Name and parameters, before any scaling.")
     teachers = models.PositiveIntegerField(_("number of teachers"))
     small_groups = models.CharField(max_length=10, choices=SmallGroups, default=SmallGroups.MERGE)
+    on_exhausted = models.CharField(
+        _("when a group's budget is used up"), max_length=10, choices=OnExhausted, default=OnExhausted.STOP
+    )
     method = models.CharField(_("cost method"), max_length=20, choices=Method, default=Method.DATA_DEPENDENT)
     conversion = models.CharField(max_length=10, default="improved")
     batch_size = models.PositiveIntegerField(default=50)
@@ -123,6 +131,7 @@ class Run(models.Model):
     claimed_by = models.CharField(max_length=80, blank=True, help_text="The worker that holds it.")
 
     plan = models.JSONField(null=True, blank=True, help_text="The plan that the snapshot led to.")
+    snapshot_at = models.DateTimeField(null=True, blank=True, help_text="The moment whose consents count.")
     consent_sequence = models.PositiveBigIntegerField(
         null=True, blank=True, help_text="The last consent event counted."
     )

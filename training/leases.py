@@ -1,0 +1,59 @@
+"""Who works on a row: a claim with a heartbeat, so that the work of a dead process can be taken over.
+
+A claim keeps two workers from doing the same work twice; it is not what keeps charges and labels right. That is done
+by the transactions of the services, which would hold even if two workers believed that they own a row.
+"""
+
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import DatabaseError, connection, models
+from django.db.models import Q
+from django.utils import timezone
+
+
+def stale_before() -> datetime:
+    """A heartbeat older than this is a dead worker's."""
+    return timezone.now() - timedelta(seconds=settings.HEARTBEAT_TIMEOUT)
+
+
+def unclaimed() -> Q:
+    """Rows that nobody alive works on."""
+    return Q(claimed_by="") | Q(heartbeat__isnull=True) | Q(heartbeat__lt=stale_before())
+
+
+@contextmanager
+def lease(model: type[models.Model], pk: object) -> Iterator[str | None]:
+    """Claim the row for as long as the block runs; yields the claim's token, or None where somebody else holds it."""
+    token = f"{socket.gethostname()[:30]}:{os.getpid()}:{uuid.uuid4().hex[:12]}"
+    mine = model._default_manager.filter(pk=pk, claimed_by=token)
+    claimed = model._default_manager.filter(unclaimed(), pk=pk).update(claimed_by=token, heartbeat=timezone.now())
+    if not claimed:
+        yield None
+        return
+    done = threading.Event()
+    beat = threading.Thread(target=_beat, args=(mine, done), daemon=True, name=f"heartbeat {token}")
+    beat.start()
+    try:
+        yield token
+    finally:
+        done.set()
+        beat.join()
+        mine.update(claimed_by="", heartbeat=timezone.now())
+
+
+def _beat(mine: models.QuerySet, done: threading.Event) -> None:
+    try:
+        while not done.wait(settings.HEARTBEAT_TIMEOUT / 3):
+            try:
+                mine.update(heartbeat=timezone.now())
+            except DatabaseError:
+                connection.close()  # the next beat opens a new one
+    finally:
+        connection.close()

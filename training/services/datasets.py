@@ -1,0 +1,81 @@
+"""Datasets come in whole or not at all."""
+
+import uuid
+from typing import Any
+
+import numpy as np
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+
+from consent.models import Study
+from consent.services import holders_register
+from training.artifacts import arrays_delete, arrays_save
+from training.formats import DataError, Rows, Schema, schema_to_json
+from training.models import Dataset
+
+
+def dataset_import(
+    *, study: Study, name: str, kind: str, rows: Rows, schema: Schema, acting_user: AbstractBaseUser | None = None
+) -> Dataset:
+    """Store ``rows`` as a dataset of ``study``; unknown pseudonyms of private rows become holders.
+
+    Raises DataError, and leaves nothing behind, where rows do not fit the kind.
+    """
+    _require_rows(rows, kind)
+    if Dataset.objects.filter(study=study, name=name).exists():
+        raise DataError(f"The study already has a dataset named “{name}”.", "Choose another name.")
+    arrays: dict[str, Any] = {"x": rows.x}
+    if rows.y is not None:
+        arrays["y"] = rows.y
+    artifact = f"datasets/{uuid.uuid4()}.npz"
+    try:
+        with transaction.atomic():
+            holders = 0
+            if kind == Dataset.Kind.PRIVATE:
+                ids = holders_register(study=study, pseudonyms=rows.holders or [])
+                arrays["holder"] = np.array([ids[pseudonym] for pseudonym in rows.holders or []], dtype=np.int64)
+                holders = len(ids)
+            dataset = Dataset(
+                study=study,
+                name=name,
+                kind=kind,
+                schema=schema_to_json(schema),
+                rows=len(rows),
+                holders=holders,
+                seen_classes=[] if rows.y is None else np.unique(rows.y).tolist(),
+                artifact=artifact,
+                digest=arrays_save(artifact, **arrays),
+                imported_by_id=acting_user.pk if acting_user else None,
+            )
+            dataset.full_clean()
+            dataset.save()
+    except BaseException:
+        arrays_delete(artifact)
+        raise
+    return dataset
+
+
+def _require_rows(rows: Rows, kind: str) -> None:
+    if kind not in Dataset.Kind.values:
+        raise DataError(f"There is no kind of dataset “{kind}”.", f"Choose one of: {', '.join(Dataset.Kind.values)}.")
+    if len(rows) == 0:
+        raise DataError("There are no rows.", "Give at least one.")
+    if not np.isfinite(rows.x).all():
+        row = int(np.argwhere(~np.isfinite(rows.x))[0][0])
+        raise DataError("A feature is not finite.", "Remove or replace it.", row=row + 1)
+    if kind == Dataset.Kind.PRIVATE:
+        if rows.holders is None:
+            raise DataError(
+                "Private rows need an owner, and these have none.",
+                "Declare the column that holds the pseudonym (role “holder”), or give the array “holder”.",
+            )
+        for row, pseudonym in enumerate(rows.holders, start=1):
+            if not pseudonym.strip():
+                raise DataError("The row has no holder.", "Give the pseudonym of the person who owns it.", row=row)
+    if kind != Dataset.Kind.PUBLIC and rows.y is None:
+        raise DataError(f"A {kind} dataset needs labels, and this has none.", "Declare the column with role “label”.")
+    if kind != Dataset.Kind.PRIVATE and rows.holders is not None:
+        raise DataError(
+            f"Rows of a {kind} dataset belong to nobody, but these have holders.",
+            "Import them as private, or leave the holder's column out.",
+        )

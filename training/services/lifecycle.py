@@ -1,0 +1,223 @@
+"""The life of a run: draft → approved → training → voting → student → finished, or failed or cancelled.
+
+The row is the truth. Every step can be repeated after a crash and goes on where it stopped; starting what has started,
+or ending what has ended, does nothing.
+"""
+
+import logging
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
+from django.db import DatabaseError, transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from consent.models import Study
+from consent.services import study_lock
+from ipate_web.logging import logging_run
+from training.artifacts import arrays_delete
+from training.dispatch import send
+from training.errors import RunError
+from training.formats import DataError
+from training.learners import learner_create
+from training.leases import lease, stale_before
+from training.models import Dataset, Run, TeacherChunk
+from training.pate import PlanError, aggregator_from_parameters
+from training.services import students, teaching, voting
+from training.services.planning import run_plan
+
+logger = logging.getLogger(__name__)
+
+
+@transaction.atomic
+def run_propose(*, study: Study, acting_user: AbstractBaseUser, **fields: Any) -> Run:
+    """A draft of a run. Raises ValidationError, by field, where it could not be carried out."""
+    run = Run(study=study, created_by_id=acting_user.pk, **fields)
+    if run.simulation and run.seed is None:
+        run.seed = secrets.randbits(31)
+    run_check(run)
+    run.save()
+    return run
+
+
+def run_check(run: Run) -> None:
+    """Is this run well formed? Looks at its parameters and datasets, not at consents. Raises ValidationError."""
+    errors: dict[str, list[str]] = {}
+
+    def wrong(field: str, message: object) -> None:
+        errors.setdefault(field, []).append(str(message))
+
+    try:
+        run.full_clean()
+    except ValidationError as error:
+        errors.update(error.message_dict)
+    for field in ("learner", "student_learner"):
+        parameters = "learner_parameters" if field == "learner" else "student_parameters"
+        try:
+            learner_create(getattr(run, field), getattr(run, parameters))
+        except (ValueError, TypeError) as error:
+            wrong(field if "no learner" in str(error) else parameters, error)
+    try:
+        aggregator_from_parameters(run.aggregator)
+    except (ValueError, TypeError, KeyError) as error:
+        wrong("aggregator", error)
+    if run.seed is not None and not run.simulation:
+        wrong("seed", "Only a simulation may have a seed: noise that can be repeated protects nobody.")
+    _check_datasets(run, wrong)
+    if errors:
+        raise ValidationError(errors)
+
+
+def _check_datasets(run: Run, wrong: Callable[[str, object], None]) -> None:
+    kinds = {"private_dataset": Dataset.Kind.PRIVATE, "public_dataset": Dataset.Kind.PUBLIC}
+    if run.test_dataset_id:
+        kinds["test_dataset"] = Dataset.Kind.TEST
+    present = [field for field in kinds if getattr(run, f"{field}_id")]
+    for field in present:
+        dataset = getattr(run, field)
+        if dataset.study_id != run.study_id:
+            wrong(field, "This dataset belongs to another study. Choose one of this study.")
+        elif dataset.kind != kinds[field]:
+            wrong(field, f"This dataset is {dataset.kind}; choose a {kinds[field].value} one.")
+        elif run.private_dataset_id and dataset.schema != run.private_dataset.schema:
+            wrong(field, "Its columns or classes differ from those of the private dataset. Import it with that schema.")
+    if {"private_dataset", "public_dataset"} <= set(present):
+        unseen = set(run.public_dataset.seen_classes) - set(run.private_dataset.seen_classes)
+        if unseen:
+            names = ", ".join(run.public_dataset.classes[number] for number in sorted(unseen))
+            wrong(
+                "public_dataset",
+                f"It holds points of a class that no private record has ({names}): no teacher can learn it. "
+                "Add private records of that class, or import the public points without it.",
+            )
+    if run.private_dataset_id and run.teachers > run.private_dataset.holders:
+        wrong(
+            "teachers",
+            f"The private dataset has {run.private_dataset.holders} holders; ask for at most as many teachers.",
+        )
+
+
+@transaction.atomic
+def run_approve(*, run: Run, acting_user: AbstractBaseUser) -> Run:
+    """Let a draft start. Raises PlanError or ValidationError where it cannot be carried out; approving twice is harmless."""
+    study_lock(run.study_id)
+    run = Run.objects.select_for_update().get(pk=run.pk)
+    if run.status != Run.Status.DRAFT:
+        if run.status == Run.Status.CANCELLED:
+            raise ValidationError("This run was cancelled. Propose it anew.")
+        return run
+    run_check(run)
+    run_plan(run)
+    run.status = Run.Status.APPROVED
+    run.approved_by_id = acting_user.pk
+    run.approved_at = run.heartbeat = timezone.now()
+    run.save()
+    send("run_advance", run.pk)
+    return run
+
+
+@transaction.atomic
+def run_cancel(*, run: Run, acting_user: AbstractBaseUser) -> Run:
+    """End a run that has not ended. What was released stays released and charged."""
+    run = Run.objects.select_for_update().get(pk=run.pk)
+    if run.has_ended:
+        return run
+    run.status = Run.Status.CANCELLED
+    run.message = f"Cancelled by {acting_user.get_username()}."
+    run.ended_at = timezone.now()
+    run.save()
+    logger.info("The run was cancelled.")
+    transaction.on_commit(lambda: run_forget(run))
+    return run
+
+
+def run_fail(run_id: object, message: str) -> None:
+    """End a run that cannot go on; ``message`` is read by staff and holds nothing of the private data."""
+    failed = Run.objects.filter(pk=run_id, status__in=Run.ACTIVE).update(
+        status=Run.Status.FAILED, message=message, ended_at=timezone.now()
+    )
+    if failed:
+        logger.warning("The run failed: %s", message)
+        run_forget(Run.objects.get(pk=run_id))
+
+
+def run_forget(run: Run) -> None:
+    """Delete what a run that has ended must not keep: who was in which teacher, and what the teachers predicted."""
+    if run.study.retain_votes and run.status == Run.Status.FINISHED:
+        return
+    arrays_delete(teaching.assignment_name(run), *(teaching.predictions_name(chunk) for chunk in run.chunks.all()))
+
+
+STEPS: dict[str, Callable[[Run], bool]] = {
+    Run.Status.APPROVED: teaching.run_prepare,
+    Run.Status.TRAINING: voting.vote_open,
+    Run.Status.VOTING: voting.vote_batch,
+    Run.Status.STUDENT: students.student_train,
+}
+"""What is done in each status: True where the next step can follow at once, False where the run has to wait."""
+
+
+@contextmanager
+def _guarded(run_id: object) -> Iterator[None]:
+    """End the run where it cannot go on; leave it to the sweep where database or storage do not answer."""
+    try:
+        yield
+    except (RunError, PlanError, DataError) as error:
+        run_fail(run_id, str(error))
+    except (DatabaseError, OSError):
+        logger.exception("The run could not go on; it is tried again.")
+        Run.objects.filter(pk=run_id).update(
+            message="Database or storage did not answer; the run is tried again. If it stays so, see the logs."
+        )
+    except Exception:
+        logger.exception("The run failed unexpectedly.")
+        run_fail(run_id, "An unexpected error; the logs of the worker tell it under this run's id.")
+
+
+def run_advance(run_id: object) -> None:
+    """Take a run as far as it goes: until it ends, or waits for teachers or for another run's vote."""
+    with logging_run(run_id), _guarded(run_id):
+        with lease(Run, run_id) as token:
+            if token is None:
+                return
+            while True:
+                run = Run.objects.select_related("study", "account").get(pk=run_id)
+                if run.status not in STEPS or not STEPS[run.status](run):
+                    break
+            if run.has_ended:
+                run_forget(run)
+        # The last teacher may have been trained while this worker held the run: nobody else would go on then.
+        if run.status == Run.Status.TRAINING and teaching.chunks_done(run) and voting.vote_may_open(run):
+            send("run_advance", run_id)
+
+
+def chunk_train(chunk_id: object) -> None:
+    """Train a chunk of teachers, and go on with the run after the last one."""
+    chunk = TeacherChunk.objects.select_related("run").filter(pk=chunk_id).first()
+    if chunk is None or chunk.run.status != Run.Status.TRAINING:
+        return
+    with logging_run(chunk.run_id), _guarded(chunk.run_id):
+        teaching.chunk_train(chunk)
+        if teaching.chunks_done(chunk.run):
+            send("run_advance", chunk.run_id)
+
+
+def runs_sweep() -> list[str]:
+    """Send on every run that nobody alive works on; returns their ids."""
+    quiet = Run.objects.filter(status__in=Run.ACTIVE).filter(
+        Q(heartbeat__isnull=True) | Q(heartbeat__lt=stale_before())
+    )
+    busy = quiet.filter(chunks__heartbeat__gte=stale_before(), chunks__state="running")
+    ids = list(quiet.exclude(pk__in=busy.values("pk")).values_list("pk", flat=True))
+    for pk in ids:
+        # The heartbeat says that the run was just sent, so that the next sweep does not send it again.
+        Run.objects.filter(pk=pk).update(heartbeat=timezone.now())
+        send("run_advance", pk)
+    if ids:
+        logger.info("Sent on %d runs that nobody was working on (timeout %gs).", len(ids), settings.HEARTBEAT_TIMEOUT)
+    return [str(pk) for pk in ids]

@@ -1,0 +1,98 @@
+"""What a run would do, before it does it: groups, teachers, weights, warnings."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from django.utils import timezone
+
+from accounting.selectors import Standing, standings
+from consent.selectors import Snapshot, consent_snapshot, policy_in_force
+from training.artifacts import arrays_load
+from training.models import Run
+from training.pate import Group, GroupPlan, Plan, PlanError, aggregator_from_parameters, make_plan
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """A plan with the consents that it rests on.
+
+    ``standings`` are the privacy groups that take part, in the order in which they are charged; ``group_of`` the index
+    in ``plan.groups`` of each. ``notes`` are choices and warnings for people.
+    """
+
+    plan: Plan
+    snapshot: Snapshot
+    standings: list[Standing]
+    group_of: list[int]
+    notes: tuple[str, ...]
+
+
+def run_plan(run: Run) -> RunPlan:
+    """Plan ``run`` (saved or not) on the consents of this moment. Raises PlanError, which says what to do."""
+    if policy_in_force(run.study) is None:
+        raise PlanError("The study has no approved ε policy. Ask its ethics committee to propose and approve one.")
+    owners = np.unique(arrays_load(run.private_dataset.artifact)["holder"])
+    snapshot = consent_snapshot(run.study, timezone.now())
+    snapshot = snapshot.of(owners)
+    if len(snapshot) == 0:
+        raise PlanError("No holder of the private dataset has given consent. Wait for consents before you start a run.")
+    groups = standings(run.study, snapshot, conversion=run.conversion, fresh=run.simulation)
+    used_up = [group for group in groups if group.remaining <= 0]
+    groups = [group for group in groups if group.remaining > 0]
+    notes = [
+        f"Group {group.name} ({_holders(group)}) has nothing left of its ε = {group.epsilon:g}: left out."
+        for group in used_up
+    ]
+    if not groups:
+        raise PlanError(
+            "No group has any budget left. New consents, or a new consent to a larger ε, would change that."
+        )
+    plan = make_plan(
+        [Group(group.name, group.epsilon, len(group.holders), group.remaining) for group in groups],
+        variant=run.variant,
+        teachers=run.teachers,
+        aggregator=aggregator_from_parameters(run.aggregator),
+        delta=run.study.delta,
+        classes=len(run.private_dataset.classes),
+        weight_scheme=run.weight_scheme,
+        small_groups=run.small_groups,
+    )
+    groups = [group for group in groups if group.name not in plan.left_out]
+    return RunPlan(
+        plan=plan,
+        snapshot=snapshot,
+        standings=groups,
+        group_of=[plan.index_of(group.name) for group in groups],
+        notes=(*notes, *plan.notes),
+    )
+
+
+def _holders(group: Standing) -> str:
+    return "1 holder" if len(group.holders) == 1 else f"{len(group.holders)} holders"
+
+
+def plan_to_json(planned: RunPlan) -> dict[str, Any]:
+    """What a run keeps of its plan: everything but the holders."""
+    plan = planned.plan
+    return {
+        "variant": plan.variant,
+        "teachers": plan.teachers,
+        "aggregator": plan.aggregator.parameters(),
+        "groups": [asdict(group) for group in plan.groups],
+        "left_out": list(plan.left_out),
+        "notes": list(planned.notes),
+        "group_of": planned.group_of,
+    }
+
+
+def plan_from_json(document: dict[str, Any]) -> Plan:
+    """The plan that :func:`plan_to_json` kept."""
+    return Plan(
+        variant=document["variant"],
+        groups=tuple(GroupPlan(**{**group, "merged": tuple(group["merged"])}) for group in document["groups"]),
+        aggregator=aggregator_from_parameters(document["aggregator"]),
+        teachers=document["teachers"],
+        left_out=tuple(document["left_out"]),
+        notes=tuple(document["notes"]),
+    )

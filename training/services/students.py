@@ -1,0 +1,131 @@
+"""The student learns from released labels alone; it is what is published, with its card."""
+
+import logging
+
+import numpy as np
+from django.db import transaction
+from django.utils import timezone
+
+from accounting.selectors import account_consumption
+from ipate_web import __version__
+from training.artifacts import arrays_load, model_fetch, model_store
+from training.errors import RunError
+from training.formats import Schema, schema_from_json
+from training.learners import Model, learner_create, model_load, model_save
+from training.models import Run, StudentModel
+
+logger = logging.getLogger(__name__)
+
+
+def student_train(run: Run) -> bool:
+    """Train and evaluate the student, store it with its card, and finish the run."""
+    answered = dict(run.queries.filter(label__isnull=False).values_list("row", "label"))
+    if not answered:
+        raise RunError(
+            "No label could be released within the budgets, so there is nothing for a student to learn from. "
+            "More noise makes labels cheaper, more teachers make them right: propose a run with a larger σ or more holders."
+        )
+    public = arrays_load(run.public_dataset.artifact)
+    rows, labels = np.array(list(answered)), np.array(list(answered.values()))
+    classes = run.public_dataset.classes
+    model = learner_create(run.student_learner, run.student_parameters).fit(
+        public["x"][rows], labels, classes=len(classes), seed=run.seed or 0
+    )
+    truth = public.get("y")
+    label_accuracy = None if truth is None else float((truth[rows] == labels).mean())
+    evaluation = _evaluation(run, model)
+    artifact = f"students/{run.pk}.model"
+    digest = model_store(artifact, model_save(model))
+    with transaction.atomic():
+        run = Run.objects.select_for_update().get(pk=run.pk)
+        if run.status != Run.Status.STUDENT:
+            return False
+        StudentModel.objects.update_or_create(
+            run=run,
+            defaults={
+                "artifact": artifact,
+                "digest": digest,
+                "accuracy": evaluation["accuracy"] if evaluation else None,
+                "label_accuracy": label_accuracy,
+                "card": _card(run, label_accuracy, evaluation),
+            },
+        )
+        run.status = Run.Status.FINISHED
+        run.ended_at = timezone.now()
+        run.message = ""
+        run.save(update_fields=["status", "ended_at", "message"])
+    logger.info("The student was trained on %d labels.", len(labels))
+    return True
+
+
+def _evaluation(run: Run, model: Model) -> dict | None:
+    """Accuracy and, for each class, precision and recall on the test dataset."""
+    if run.test_dataset is None:
+        return None
+    test = arrays_load(run.test_dataset.artifact)
+    predicted, truth = model.predict(test["x"]), test["y"]
+    per_class = []
+    for number, name in enumerate(run.test_dataset.classes):
+        hits = int(((predicted == number) & (truth == number)).sum())
+        called, are = int((predicted == number).sum()), int((truth == number).sum())
+        per_class.append(
+            {
+                "class": name,
+                "points": are,
+                "precision": hits / called if called else None,
+                "recall": hits / are if are else None,
+            }
+        )
+    return {
+        "dataset": run.test_dataset.name,
+        "points": len(truth),
+        "accuracy": float((predicted == truth).mean()),
+        "classes": per_class,
+    }
+
+
+def _card(run: Run, label_accuracy: float | None, evaluation: dict | None) -> dict:
+    """What a user of the model should know. Nothing in it depends on the private data beyond the released labels."""
+    return {
+        "study": run.study.title,
+        "purpose": run.study.purpose,
+        "controller": run.study.controller,
+        "contact": run.study.contact,
+        "run": str(run.pk),
+        "simulation": run.simulation,
+        "learner": {"name": run.student_learner, "parameters": run.student_parameters},
+        "classes": run.public_dataset.classes,
+        "learned_from": {
+            "dataset": run.public_dataset.name,
+            "labels": run.labels,
+            "queries": run.position,
+            "label_accuracy": label_accuracy,
+        },
+        "evaluation": evaluation,
+        "privacy": {
+            "unit": "data holder",
+            "mechanism": run.plan["aggregator"],
+            "variant": run.variant,
+            "delta": run.study.delta,
+            "bound": "data-independent",
+            "groups": [
+                {"level": item.group.level, "epsilon_promised": item.budget, "epsilon_published": item.published}
+                for item in account_consumption(run.account)
+            ],
+        },
+        "software": f"iPATE {__version__}",
+    }
+
+
+def student_predict(student: StudentModel, rows: list) -> dict:
+    """Ask a student for predictions on raw ``rows``, as the dataset's schema describes them. Raises DataError."""
+    schema: Schema = schema_from_json(student.run.public_dataset.schema)
+    probabilities = model_load(student.run.student_learner, model_fetch(student.artifact)).predict_proba(
+        schema.encode(rows)
+    )
+    classes = student.run.public_dataset.classes
+    return {
+        "classes": classes,
+        "predictions": [classes[number] for number in probabilities.argmax(axis=1)],
+        "probabilities": probabilities.tolist(),
+    }

@@ -1,0 +1,131 @@
+"""Snapshot and teachers: who is in which teacher, and what every teacher says of the public points."""
+
+import logging
+import math
+
+import numpy as np
+from django.db import transaction
+from django.utils import timezone
+
+from consent.services import study_lock
+from training.artifacts import arrays_load, arrays_save
+from training.dispatch import send
+from training.learners import learner_create
+from training.leases import lease, unclaimed
+from training.models import Run, TeacherChunk
+from training.pate import NO_VOTE, assign
+from training.services.planning import plan_to_json, run_plan
+
+logger = logging.getLogger(__name__)
+
+#: Into how many tasks the teachers of a run are cut: enough for many workers and for a bar that moves.
+CHUNKS = 20
+
+
+def assignment_name(run: Run) -> str:
+    """Arrays ``holder``, ``teacher``, ``group`` (pairs: index of the plan's group; ``epsilon`` once voting), ``seeds``."""
+    return f"runs/{run.pk}/assignment.npz"
+
+
+def predictions_name(chunk: TeacherChunk) -> str:
+    """Array ``predictions`` (teachers of the chunk, public points) of class numbers, or ``NO_VOTE``."""
+    return f"runs/{chunk.run_id}/predictions-{chunk.start}.npz"
+
+
+def run_prepare(run: Run) -> bool:
+    """Take the snapshot, share the holders out over teachers, and cut the teachers into chunks."""
+    with transaction.atomic():
+        study_lock(run.study_id)
+        planned = run_plan(run)
+        rng = np.random.default_rng(run.seed)
+        holders = np.concatenate([standing.holders for standing in planned.standings])
+        group = np.repeat(planned.group_of, [len(standing.holders) for standing in planned.standings])
+        position, teacher = assign(planned.plan, group, rng)
+        arrays_save(
+            assignment_name(run),
+            holder=holders[position],
+            teacher=teacher,
+            group=group[position],
+            seeds=rng.integers(2**32, size=planned.plan.teachers, dtype=np.int64),
+        )
+        run.plan = plan_to_json(planned)
+        run.consent_sequence = planned.snapshot.sequence
+        run.snapshot_at = planned.snapshot.at
+        run.status = Run.Status.TRAINING
+        run.started_at = run.started_at or timezone.now()
+        run.message = ""
+        updated = Run.objects.filter(pk=run.pk, status=Run.Status.APPROVED).update(
+            plan=run.plan,
+            consent_sequence=run.consent_sequence,
+            snapshot_at=run.snapshot_at,
+            status=run.status,
+            started_at=run.started_at,
+            message=run.message,
+        )
+        if not updated:  # cancelled meanwhile
+            return False
+        TeacherChunk.objects.filter(run=run).delete()
+        size = math.ceil(planned.plan.teachers / CHUNKS)
+        TeacherChunk.objects.bulk_create(
+            TeacherChunk(run=run, start=start, stop=min(start + size, planned.plan.teachers))
+            for start in range(0, planned.plan.teachers, size)
+        )
+    logger.info("%d teachers are to be trained on %d holders.", planned.plan.teachers, len(holders))
+    return True
+
+
+def chunks_send(run: Run) -> bool:
+    """Queue the chunks that wait; True where there are none left to do."""
+    for chunk in run.chunks.filter(unclaimed()).exclude(state=TeacherChunk.State.DONE):
+        send("chunk_train", chunk.pk)
+    return chunks_done(run)
+
+
+def chunks_done(run: Run) -> bool:
+    return not run.chunks.exclude(state=TeacherChunk.State.DONE).exists()
+
+
+def chunk_train(chunk: TeacherChunk) -> None:
+    """Train the teachers of a chunk, keep what they say of the public points, and forget them."""
+    if chunk.state == TeacherChunk.State.DONE:
+        return
+    with lease(TeacherChunk, chunk.pk) as token:
+        if token is None:
+            return
+        run = Run.objects.select_related("private_dataset", "public_dataset").get(pk=chunk.run_id)
+        mine = TeacherChunk.objects.filter(pk=chunk.pk, claimed_by=token)
+        mine.update(state=TeacherChunk.State.RUNNING)
+        arrays_save(predictions_name(chunk), predictions=_predictions(run, chunk))
+        mine.update(state=TeacherChunk.State.DONE)
+        Run.objects.filter(pk=run.pk).update(heartbeat=timezone.now())
+
+
+def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
+    assignment = arrays_load(assignment_name(run))
+    private = arrays_load(run.private_dataset.artifact)
+    public = arrays_load(run.public_dataset.artifact)["x"]
+    learner = learner_create(run.learner, run.learner_parameters)
+    order = np.argsort(private["holder"], kind="stable")
+    owners = private["holder"][order]
+    parts, taught = [], []
+    for teacher in range(chunk.start, chunk.stop):
+        holders = assignment["holder"][assignment["teacher"] == teacher]
+        first, last = np.searchsorted(owners, holders, "left"), np.searchsorted(owners, holders, "right")
+        rows = np.concatenate([order[:0], *(order[a:b] for a, b in zip(first, last, strict=True))])
+        if len(rows):  # a teacher all of whose holders withdrew has nothing to say
+            parts.append((private["x"][rows], private["y"][rows]))
+            taught.append(teacher)
+    models = learner.fit_many(
+        parts,
+        classes=len(run.private_dataset.classes),
+        seeds=assignment["seeds"][taught].tolist(),
+    )
+    predictions = np.full((chunk.stop - chunk.start, len(public)), NO_VOTE, dtype=np.int16)
+    for teacher, model in zip(taught, models, strict=True):
+        predictions[teacher - chunk.start] = model.predict(public)
+    return predictions
+
+
+def predictions_load(run: Run) -> np.ndarray:
+    """What every teacher says of every public point: ``(teachers, points)`` class numbers. A secret."""
+    return np.concatenate([arrays_load(predictions_name(chunk))["predictions"] for chunk in run.chunks.all()])

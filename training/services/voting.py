@@ -1,0 +1,343 @@
+"""The noisy vote: batches of queries whose labels and costs are committed together, or not at all."""
+
+import logging
+from dataclasses import dataclass
+from functools import lru_cache
+from uuid import UUID
+
+import numpy as np
+from django.db import transaction
+from django.utils import timezone
+
+from accounting.models import PrivacyGroup
+from accounting.privacy import DEFAULT_ORDERS, affordable_prefix
+from accounting.selectors import standings
+from accounting.services import Charge, GroupOpening, account_open, batch_charge, groups_retire
+from consent.models import ConsentEvent
+from consent.selectors import consent_snapshot, epsilon_since
+from consent.services import study_lock
+from training.artifacts import arrays_load, arrays_save
+from training.dispatch import send
+from training.models import Query, Run, TeacherChunk, VoteBatch
+from training.pate import NO_VOTE, Noise, Plan, SimulationNoise, SystemNoise, count_votes, group_votes
+from training.services.planning import plan_from_json
+from training.services.teaching import assignment_name, chunks_send, predictions_load
+
+logger = logging.getLogger(__name__)
+
+
+# --- Opening --------------------------------------------------------------------------------------------------------
+
+
+def vote_may_open(run: Run) -> bool:
+    """Only one run of a study votes at a time; simulations, which charge nobody, do not count."""
+    voting = Run.objects.filter(study_id=run.study_id, status=Run.Status.VOTING, simulation=False)
+    return run.simulation or not voting.exclude(pk=run.pk).exists()
+
+
+def vote_open(run: Run) -> bool:
+    """Begin the vote once all teachers are trained: open the run's account on the consents that still stand."""
+    if not chunks_send(run):
+        return False
+    with transaction.atomic():
+        study_lock(run.study_id)
+        run = Run.objects.select_for_update().get(pk=run.pk)
+        if run.status != Run.Status.TRAINING:
+            return False
+        if not vote_may_open(run):
+            run.message = "Waits for the vote of another run of this study to end."
+            run.save(update_fields=["message"])
+            return False
+        assignment = arrays_load(assignment_name(run))
+        assignment.pop("epsilon", None)  # an attempt to open the vote that did not commit
+        withdrawn = _withdrawn_since(run)
+        if np.isin(assignment["holder"], withdrawn).any():
+            _teach_without(run, assignment, withdrawn)
+            return True
+        openings, run.plan["group_of"] = _openings(run, assignment)
+        arrays_save(assignment_name(run), **assignment, epsilon=_epsilon_of_pairs(assignment, openings))
+        run.account = account_open(
+            study=run.study,
+            run=run.pk,
+            simulation=run.simulation,
+            orders=DEFAULT_ORDERS,
+            method=run.method,
+            conversion=run.conversion,
+            groups=openings,
+        )
+        run.status = Run.Status.VOTING
+        run.voting_at = timezone.now()
+        run.message = ""
+        run.teacher_accuracy = _teacher_accuracy(run)
+        run.save(update_fields=["plan", "account", "status", "voting_at", "message", "teacher_accuracy"])
+    return True
+
+
+def _withdrawn_since(run: Run) -> np.ndarray:
+    """The holders who withdrew after the run's snapshot, even if they have come back since."""
+    events = ConsentEvent.objects.filter(
+        study_id=run.study_id, sequence__gt=run.consent_sequence, kind=ConsentEvent.Kind.WITHDRAWN
+    )
+    return np.array(list(events.order_by().values_list("holder_id", flat=True).distinct()), dtype=np.int64)
+
+
+def _teach_without(run: Run, assignment: dict[str, np.ndarray], withdrawn: np.ndarray) -> None:
+    """Take holders out of a run that has not voted yet, and train anew the teachers that learned from them."""
+    gone = np.isin(assignment["holder"], withdrawn)
+    affected = np.unique(assignment["teacher"][gone])
+    pairs = {name: assignment[name][~gone] for name in ("holder", "teacher", "group")}
+    arrays_save(assignment_name(run), **pairs, seeds=assignment["seeds"])
+    last = ConsentEvent.objects.filter(study_id=run.study_id).latest("sequence")
+    Run.objects.filter(pk=run.pk).update(consent_sequence=last.sequence, message="")
+    for chunk in run.chunks.all():
+        if ((affected >= chunk.start) & (affected < chunk.stop)).any():
+            TeacherChunk.objects.filter(pk=chunk.pk).update(state=TeacherChunk.State.PENDING)
+    logger.info("%d holders left the run before its vote; %d teachers learn anew.", len(withdrawn), len(affected))
+
+
+def _openings(run: Run, assignment: dict[str, np.ndarray]) -> tuple[list[GroupOpening], list[int]]:
+    """The privacy groups as they stand at this moment, and the group of the plan that each belongs to.
+
+    Other runs of the study may have voted since the snapshot, and policies may have changed: past spending and ε are
+    looked up anew, within each group of the plan.
+    """
+    snapshot = consent_snapshot(run.study)
+    openings: list[GroupOpening] = []
+    group_of: list[int] = []
+    for index in range(len(run.plan["groups"])):
+        holders = np.unique(assignment["holder"][assignment["group"] == index])
+        for group in standings(run.study, snapshot.of(holders), conversion=run.conversion, fresh=run.simulation):
+            name = group.name if all(group.name != other.name for other in openings) else f"{group.name} ({index + 1})"
+            openings.append(GroupOpening(name, group.level, group.epsilon, group.holders, group.past))
+            group_of.append(index)
+    return openings, group_of
+
+
+def _epsilon_of_pairs(assignment: dict[str, np.ndarray], openings: list[GroupOpening]) -> np.ndarray:
+    """The ε that each pair of holder and teacher votes under."""
+    holders = np.concatenate([opening.holders for opening in openings])
+    epsilons = np.repeat([opening.epsilon for opening in openings], [len(opening.holders) for opening in openings])
+    order = np.argsort(holders)
+    return epsilons[order][np.searchsorted(holders[order], assignment["holder"])]
+
+
+def _teacher_accuracy(run: Run) -> float | None:
+    """Mean accuracy of the teachers on the public points, where their labels are known."""
+    truth = arrays_load(run.public_dataset.artifact).get("y")
+    return None if truth is None else float((predictions_load(run) == truth).mean())
+
+
+# --- Batches --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ballot:
+    """What stays the same throughout a run's vote.
+
+    ``predictions`` (teachers, points) class numbers; ``holder``, ``teacher``, ``epsilon`` (pairs,): who is in which
+    teacher, under which ε. All of it is secret.
+    """
+
+    plan: Plan
+    predictions: np.ndarray
+    holder: np.ndarray
+    teacher: np.ndarray
+    epsilon: np.ndarray
+    classes: int
+
+    @property
+    def points(self) -> int:
+        return self.predictions.shape[1]
+
+
+@lru_cache(maxsize=2)
+def _ballot(run_id: UUID) -> Ballot:
+    run = Run.objects.select_related("public_dataset").get(pk=run_id)
+    assignment = arrays_load(assignment_name(run))
+    return Ballot(
+        plan=plan_from_json(run.plan),
+        predictions=predictions_load(run),
+        holder=assignment["holder"],
+        teacher=assignment["teacher"],
+        epsilon=assignment["epsilon"],
+        classes=len(run.public_dataset.classes),
+    )
+
+
+def vote_batch(run: Run) -> bool:
+    """Put the next batch to the vote, or end the vote. Labels, costs and position change together."""
+    ballot = _ballot(run.pk)
+    with transaction.atomic():
+        study_lock(run.study_id)
+        run = Run.objects.select_for_update(of=("self",)).select_related("account").get(pk=run.pk)
+        if run.status != Run.Status.VOTING:
+            return False
+        groups = list(run.account.groups.all())
+        silent = _silent_teachers(run, ballot, groups)
+        if reason := _reason_to_stop(run, ballot, silent):
+            _vote_close(run, reason)
+            return True
+        points = slice(run.position, run.position + run.batch_size)
+        predictions = ballot.predictions[:, points].copy()
+        predictions[silent] = NO_VOTE
+        votes = count_votes(predictions, ballot.classes, ballot.plan.teacher_weights())
+        release = ballot.plan.aggregator.release(votes, _noise(run))
+        charged = _costs(run, ballot, groups, predictions, votes, run.method)
+        budgets = np.array([_budget_in_force(group, run) for group in groups])
+        prefix = affordable_prefix(
+            past=np.array([np.add(group.past_rdp, group.spent_rdp) for group in groups]),
+            check=charged.check,
+            label=charged.label,
+            answered=release.answered,
+            epsilons=budgets,
+            delta=run.account.delta,
+            orders=run.account.orders,
+            conversion=run.conversion,
+        )
+        count = min(prefix.count, _until_wanted(run, release.answered))
+        if count:
+            published = _costs(run, ballot, groups, predictions, votes, "data_independent")
+            answered = release.answered[:count]
+            _release(
+                run, release.labels[:count], answered, groups, budgets, charged.sum(answered), published.sum(answered)
+            )
+        elif run.on_exhausted == Run.OnExhausted.RETIRE:
+            stopped = {run.plan["group_of"][index] for index in np.flatnonzero(prefix.exhausted)}
+            groups_retire(groups=[group for group in groups if run.plan["group_of"][group.index] in stopped])
+        else:
+            _vote_close(run, Run.StopReason.BUDGET)
+    return True
+
+
+def _silent_teachers(run: Run, ballot: Ballot, groups: list[PrivacyGroup]) -> np.ndarray:
+    """(teachers,) True where a teacher casts no vote: a holder of theirs left, or their group's budget is used up."""
+    silent = np.zeros(ballot.plan.teachers, dtype=bool)
+    for group in groups:
+        if group.retired_at:
+            silent |= ballot.plan.members(run.plan["group_of"][group.index])
+    decided = ConsentEvent.objects.filter(study_id=run.study_id, sequence__gt=run.consent_sequence)
+    holders = np.array(list(decided.order_by().values_list("holder_id", flat=True).distinct()), dtype=np.int64)
+    pairs = np.flatnonzero(np.isin(ballot.holder, holders))
+    if len(pairs):
+        now = consent_snapshot(run.study).of(holders)
+        epsilon_now = dict(zip(now.holders.tolist(), now.epsilons.tolist(), strict=True))
+        withdrawn = set(_withdrawn_since(run).tolist())
+        for pair in pairs:
+            holder = int(ballot.holder[pair])
+            if holder in withdrawn or epsilon_now[holder] < ballot.epsilon[pair]:
+                silent[ballot.teacher[pair]] = True
+    return silent
+
+
+def _reason_to_stop(run: Run, ballot: Ballot, silent: np.ndarray) -> str:
+    if run.wanted_labels is not None and run.labels >= run.wanted_labels:
+        return Run.StopReason.ENOUGH
+    if run.position >= ballot.points:
+        return Run.StopReason.USED_UP
+    return Run.StopReason.RETIRED if silent.all() else ""
+
+
+def _noise(run: Run) -> Noise:
+    """The operating system's; in a simulation, the seed's own for each batch."""
+    if not run.simulation:
+        return SystemNoise()
+    return SimulationNoise(int(np.random.SeedSequence([run.seed or 0, run.position]).generate_state(1)[0]))
+
+
+def _budget_in_force(group: PrivacyGroup, run: Run) -> float:
+    """The group's ε, or a smaller one that a policy has given its level since the account was opened."""
+    return min(group.epsilon, epsilon_since(run.study, group.level, run.account.opened_at))
+
+
+def _until_wanted(run: Run, answered: np.ndarray) -> int:
+    """How many queries of the batch it takes to reach the wanted number of labels."""
+    if run.wanted_labels is None:
+        return len(answered)
+    return int(np.searchsorted(run.labels + np.cumsum(answered), run.wanted_labels)) + 1
+
+
+@dataclass(frozen=True)
+class _Costs:
+    """What each query of a batch costs each privacy group: ``check`` and ``label`` (queries, groups, R)."""
+
+    check: np.ndarray
+    label: np.ndarray
+
+    def sum(self, answered: np.ndarray) -> np.ndarray:
+        """(groups, R): the cost of as many leading queries as ``answered`` has."""
+        count = len(answered)
+        return self.check[:count].sum(axis=0) + self.label[:count][answered].sum(axis=0)
+
+
+def _costs(
+    run: Run, ballot: Ballot, groups: list[PrivacyGroup], predictions: np.ndarray, votes: np.ndarray, method: str
+) -> _Costs:
+    """Every privacy group is charged by the sensitivity of the group of the plan that it belongs to."""
+    orders = np.asarray(run.account.orders)
+    check = np.zeros((len(votes), len(groups), len(orders)))
+    label = np.zeros_like(check)
+    of_plan = np.asarray(run.plan["group_of"])
+    for index, group_plan in enumerate(ballot.plan.groups):
+        columns = [group.index for group in groups if of_plan[group.index] == index and not group.retired_at]
+        if not columns:
+            continue
+        costs = ballot.plan.aggregator.costs(
+            votes,
+            sensitivity=group_plan.sensitivity,
+            orders=orders,
+            method=method,
+            group_votes=group_votes(predictions, ballot.classes, ballot.plan.members(index)),
+        )
+        check[:, columns] = costs.check[:, None]
+        label[:, columns] = costs.label[:, None]
+    return _Costs(check, label)
+
+
+def _release(
+    run: Run,
+    labels: np.ndarray,
+    answered: np.ndarray,
+    groups: list[PrivacyGroup],
+    budgets: np.ndarray,
+    rdp: np.ndarray,
+    published_rdp: np.ndarray,
+) -> None:
+    """Write labels, charges and the run's position; the caller's transaction makes them one."""
+    count, released = len(labels), int(answered.sum())
+    plan = plan_from_json(run.plan)
+    sensitivity = [plan.groups[index].sensitivity for index in run.plan["group_of"]]
+    batch = VoteBatch.objects.create(
+        run=run,
+        index=run.batches.count(),
+        start=run.position,
+        queries=count,
+        labels=released,
+        simulated_rdp=rdp.tolist() if run.simulation else None,
+    )
+    Query.objects.bulk_create(
+        Query(run=run, batch=batch, row=run.position + offset, label=int(label) if is_answered else None)
+        for offset, (label, is_answered) in enumerate(zip(labels, answered, strict=True))
+    )
+    batch_charge(
+        account=run.account,
+        batch=batch.index,
+        mechanism=run.plan["aggregator"],
+        charges=[
+            Charge(group, sensitivity[group.index], rdp[group.index], published_rdp[group.index]) for group in groups
+        ],
+        budgets=budgets,
+        queries=count,
+        labels=released,
+        acting_user_id=run.approved_by_id,
+    )
+    Run.objects.filter(pk=run.pk).update(
+        position=run.position + count, labels=run.labels + released, heartbeat=timezone.now()
+    )
+
+
+def _vote_close(run: Run, reason: str) -> None:
+    """The vote has ended: go on to the student, and let the next run of the study vote."""
+    Run.objects.filter(pk=run.pk).update(status=Run.Status.STUDENT, stop_reason=reason)
+    logger.info("The vote ended after %d queries with %d labels: %s.", run.position, run.labels, reason)
+    for waiting in Run.objects.filter(study_id=run.study_id, status=Run.Status.TRAINING).values_list("pk", flat=True):
+        send("run_advance", waiting)
