@@ -41,7 +41,8 @@ def extreme_maxima(
     if group_votes is None or teachers_per_holder > 1 or votes.shape[1] == 1:
         extremes = np.stack([top - weight, top + weight], axis=1)
         if group_votes is not None:
-            extremes[~may_have_voted(votes, weight, group_votes).any(axis=1)] = top[:, None]
+            fixed = ~may_have_voted(votes, weight, group_votes).any(axis=1)
+            extremes[fixed] = top[fixed, None]
         return extremes
     ordered = np.sort(votes, axis=1)
     leads = votes == ordered[:, -1:]
