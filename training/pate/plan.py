@@ -244,11 +244,6 @@ def _plan_teachers_of_one_group(
     notes: list[str] = []
     while True:
         holders = [sum(group.holders for group in part) for part in parts]
-        if sum(holders) < teachers:
-            raise PlanError(
-                f"With {', '.join(left_out)} left out, {sum(holders)} holders remain for {teachers} teachers: "
-                "ask for fewer teachers, or merge small groups."
-            )
         counts = largest_remainder(holders, teachers).tolist()
         if small_groups == "merge" and counts[0] == 0:
             counts = [1, *largest_remainder(holders[1:], teachers - 1).tolist()]

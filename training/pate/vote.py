@@ -69,6 +69,7 @@ def hold_vote(
             orders=orders,
             method=method,
             group_votes=group_votes(matrix, classes, members),
+            teachers_per_holder=group.factor,
             student_probabilities=student_probabilities,
         )
         took_part = (matrix[members] != NO_VOTE).any(axis=0)[:, None]

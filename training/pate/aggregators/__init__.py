@@ -9,9 +9,10 @@ from training.pate.aggregators.base import REJECTED, Aggregator, QueryCosts, Rel
 from training.pate.aggregators.confident import ConfidentGNMax
 from training.pate.aggregators.gnmax import GNMax
 from training.pate.aggregators.interactive import InteractiveGNMax
+from training.pate.aggregators.lnmax import LNMax
 
 AGGREGATORS: Mapping[str, type[Aggregator]] = MappingProxyType(
-    {aggregator.name: aggregator for aggregator in (GNMax, ConfidentGNMax, InteractiveGNMax)}
+    {aggregator.name: aggregator for aggregator in (LNMax, GNMax, ConfidentGNMax, InteractiveGNMax)}
 )
 
 
@@ -43,6 +44,7 @@ __all__ = [
     "ConfidentGNMax",
     "GNMax",
     "InteractiveGNMax",
+    "LNMax",
     "QueryCosts",
     "Release",
     "aggregator_from_parameters",

@@ -71,7 +71,6 @@ class Aggregator(abc.ABC):
         """`(queries,)`: the probability that the teachers answer. A function of the votes, so a secret like them."""
         return np.where(require_votes(votes).any(axis=1), 1.0, 0.0)
 
-    @abc.abstractmethod
     def costs(
         self,
         votes: ArrayLike,
@@ -80,14 +79,27 @@ class Aggregator(abc.ABC):
         orders: ArrayLike,
         method: Method,
         group_votes: ArrayLike | None = None,
+        teachers_per_holder: int = 1,
         student_probabilities: ArrayLike | None = None,
     ) -> QueryCosts:
         """The RDP cost of each query for a holder whose teachers weigh `sensitivity` together.
 
         sensitivity: the group's own vote weight, or its number of duplicates.  orders: `(R,)`, each above 1.
-        method: "data_independent", "data_dependent" or "exact".  group_votes: the group's own unweighted counts,
-        `(queries, classes)`, for "exact".  Returns costs of the shape `(queries, R)`.
+        method: "data_independent", "data_dependent" or "exact".  For "exact": group_votes, the group's own unweighted
+        counts, `(queries, classes)`; teachers_per_holder, over how many teachers the sensitivity is spread: the number
+        of duplicates in upsampling, else 1.  Returns costs of the shape `(queries, R)`.
         """
+        counts = require_votes(votes)
+        how = {
+            "sensitivity": sensitivity,
+            "orders": np.asarray(orders, dtype=np.float64),
+            "method": method,
+            "group_votes": group_votes,
+            "teachers_per_holder": teachers_per_holder,
+        }
+        return QueryCosts(
+            check=self._check_rdp(counts, student_probabilities, **how), label=self._label_rdp(counts, **how)
+        )
 
     @abc.abstractmethod
     def scaled(self, factor: float) -> "Aggregator":
@@ -104,3 +116,11 @@ class Aggregator(abc.ABC):
 
     @abc.abstractmethod
     def _noisy_argmax(self, votes: NDArray[np.float64], noise: Noise) -> NDArray[np.int64]: ...
+
+    def _check_rdp(
+        self, votes: NDArray[np.float64], student_probabilities: ArrayLike | None, **how: Any
+    ) -> NDArray[np.float64]:
+        return np.zeros((len(votes), how["orders"].size))
+
+    @abc.abstractmethod
+    def _label_rdp(self, votes: NDArray[np.float64], **how: Any) -> NDArray[np.float64]: ...

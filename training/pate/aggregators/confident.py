@@ -1,15 +1,13 @@
 """Confident-GNMax: ask first, under noise, whether the teachers agree at all."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
 from accounting.privacy import threshold_rdp
-from accounting.privacy.checks import Method
-from training.pate.aggregators.base import QueryCosts
 from training.pate.aggregators.gnmax import GNMax
 from training.pate.noise import Noise
 from training.pate.validation import require_positive, require_votes
@@ -25,6 +23,9 @@ class ConfidentGNMax(GNMax):
     >>> vote = ConfidentGNMax(sigma=2.0, sigma_threshold=2.0, threshold=70.0)
     >>> vote.release([[90.0, 5.0, 5.0], [34.0, 33.0, 33.0]], SimulationNoise(0)).labels
     array([ 0, -1])
+    >>> cost = vote.costs([[90.0, 10.0]], sensitivity=1.0, orders=[2.0], method="data_independent")
+    >>> cost.check, cost.label  # α / (2 σ_T²) and α / σ²
+    (array([[0.25]]), array([[0.5]]))
     """
 
     sigma_threshold: float
@@ -43,38 +44,6 @@ class ConfidentGNMax(GNMax):
         counts = require_votes(votes)
         margin = self._agreement(counts, student_probabilities).max(axis=1) - self.threshold
         return np.where(counts.any(axis=1), ndtr(margin / self.sigma_threshold), 0.0)
-
-    def costs(
-        self,
-        votes: ArrayLike,
-        *,
-        sensitivity: float,
-        orders: ArrayLike,
-        method: Method,
-        group_votes: ArrayLike | None = None,
-        student_probabilities: ArrayLike | None = None,
-    ) -> QueryCosts:
-        """See `Aggregator.costs`.
-
-        >>> vote = ConfidentGNMax(sigma=2.0, sigma_threshold=4.0, threshold=5.0)
-        >>> cost = vote.costs([[9.0, 1.0]], sensitivity=1.0, orders=[2.0], method="data_independent")
-        >>> cost.check, cost.label  # α / (2 σ_T²) and α / σ²
-        (array([[0.0625]]), array([[0.5]]))
-        """
-        counts = require_votes(votes)
-        label = (
-            super().costs(counts, sensitivity=sensitivity, orders=orders, method=method, group_votes=group_votes).label
-        )
-        check = threshold_rdp(
-            self._agreement(counts, student_probabilities),
-            self.threshold,
-            self.sigma_threshold,
-            sensitivity=sensitivity,
-            orders=np.asarray(orders, dtype=np.float64),
-            method=method,
-            group_votes=group_votes,
-        )
-        return QueryCosts(check=check, label=label)
 
     def scaled(self, factor: float) -> "ConfidentGNMax":
         """σ, σ_T and T grow with the votes.
@@ -95,6 +64,11 @@ class ConfidentGNMax(GNMax):
     ) -> NDArray[np.bool_]:
         agreement = self._agreement(votes, student_probabilities).max(axis=1)
         return agreement + noise.normal(self.sigma_threshold, agreement.shape) >= self.threshold
+
+    def _check_rdp(
+        self, votes: NDArray[np.float64], student_probabilities: ArrayLike | None, **how: Any
+    ) -> NDArray[np.float64]:
+        return threshold_rdp(self._agreement(votes, student_probabilities), self.threshold, self.sigma_threshold, **how)
 
     def _agreement(self, votes: NDArray[np.float64], student_probabilities: ArrayLike | None) -> NDArray[np.float64]:
         """`(queries, classes)`: the numbers whose largest the check compares with T."""

@@ -1,16 +1,15 @@
 """GNMax: the class with the most votes under Gaussian noise."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from accounting.privacy import gnmax_rdp
-from accounting.privacy.checks import Method
-from training.pate.aggregators.base import Aggregator, QueryCosts
+from training.pate.aggregators.base import Aggregator
 from training.pate.noise import Noise
-from training.pate.validation import require_positive, require_votes
+from training.pate.validation import require_positive
 
 
 @dataclass(frozen=True)
@@ -20,37 +19,13 @@ class GNMax(Aggregator):
     >>> from training.pate import SimulationNoise
     >>> GNMax(sigma=2.0).release([[90.0, 5.0, 5.0]], SimulationNoise(0)).labels
     array([0])
+    >>> GNMax(sigma=2.0).costs([[9.0, 1.0]], sensitivity=0.5, orders=[2.0], method="data_independent").label  # αw²/σ²
+    array([[0.125]])
     """
 
     sigma: float
 
     name: ClassVar[str] = "gnmax"
-
-    def costs(
-        self,
-        votes: ArrayLike,
-        *,
-        sensitivity: float,
-        orders: ArrayLike,
-        method: Method,
-        group_votes: ArrayLike | None = None,
-        student_probabilities: ArrayLike | None = None,
-    ) -> QueryCosts:
-        """See `Aggregator.costs`.
-
-        >>> cost = GNMax(sigma=2.0).costs([[9.0, 1.0]], sensitivity=0.5, orders=[2.0], method="data_independent")
-        >>> cost.check, cost.label  # α · w² / σ²
-        (array([[0.]]), array([[0.125]]))
-        """
-        label = gnmax_rdp(
-            require_votes(votes),
-            self.sigma,
-            sensitivity=sensitivity,
-            orders=np.asarray(orders, dtype=np.float64),
-            method=method,
-            group_votes=group_votes,
-        )
-        return QueryCosts(check=np.zeros_like(label), label=label)
 
     def scaled(self, factor: float) -> "GNMax":
         """σ grows with the votes.
@@ -62,3 +37,6 @@ class GNMax(Aggregator):
 
     def _noisy_argmax(self, votes: NDArray[np.float64], noise: Noise) -> NDArray[np.int64]:
         return np.argmax(votes + noise.normal(self.sigma, votes.shape), axis=1)
+
+    def _label_rdp(self, votes: NDArray[np.float64], **how: Any) -> NDArray[np.float64]:
+        return gnmax_rdp(votes, self.sigma, **how)

@@ -6,8 +6,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from accounting.privacy.checks import Method
-from training.pate.aggregators.base import QueryCosts, Release
+from training.pate.aggregators.base import Release
 from training.pate.aggregators.confident import ConfidentGNMax
 from training.pate.noise import Noise
 from training.pate.validation import require_votes
@@ -21,8 +20,9 @@ class InteractiveGNMax(ConfidentGNMax):
     answers. Elsewhere, where max_j p_j > `confidence`, the student's own prediction is reinforced, at the cost of the
     check alone. The rest is rejected.
 
-    p may depend on labels released before and on public data, on nothing else that is private. Where there is no
-    student yet, give it probabilities of 0: then the vote is that of Confident-GNMax.
+    p may depend on labels released before and on public data, on nothing else that is private: so k·p is the same for
+    neighbours, and the check costs what it costs without it, at other counts. Where there is no student yet, give
+    probabilities of 0: then the vote is that of Confident-GNMax.
 
     >>> from training.pate import SimulationNoise
     >>> vote = InteractiveGNMax(sigma=2.0, sigma_threshold=2.0, threshold=50.0, confidence=0.9)
@@ -51,39 +51,6 @@ class InteractiveGNMax(ConfidentGNMax):
         reinforced = ~release.answered & (probabilities.max(axis=1) > self.confidence)
         labels = np.where(reinforced, probabilities.argmax(axis=1), release.labels)
         return Release(labels=labels, answered=release.answered)
-
-    def costs(
-        self,
-        votes: ArrayLike,
-        *,
-        sensitivity: float,
-        orders: ArrayLike,
-        method: Method,
-        group_votes: ArrayLike | None = None,
-        student_probabilities: ArrayLike | None = None,
-    ) -> QueryCosts:
-        """See `Aggregator.costs`; `student_probabilities` is needed.
-
-        k·p is the same for neighbours, so the check costs what it costs without it, at other counts.
-
-        >>> vote = InteractiveGNMax(sigma=2.0, sigma_threshold=4.0, threshold=5.0, confidence=0.9)
-        >>> cost = vote.costs([[9.0, 1.0]], sensitivity=1.0, orders=[2.0], method="data_independent",
-        ...                   student_probabilities=[[0.5, 0.5]])
-        >>> cost.check, cost.label
-        (array([[0.0625]]), array([[0.5]]))
-        """
-        counts = require_votes(votes)
-        if group_votes is None:
-            # after the subtraction, the counts of the check no longer tell which classes have a vote to move
-            group_votes = (counts >= sensitivity).astype(np.float64)
-        return super().costs(
-            counts,
-            sensitivity=sensitivity,
-            orders=orders,
-            method=method,
-            group_votes=group_votes,
-            student_probabilities=student_probabilities,
-        )
 
     def _agreement(self, votes: NDArray[np.float64], student_probabilities: ArrayLike | None) -> NDArray[np.float64]:
         return votes - votes.sum(axis=1, keepdims=True) * _require_probabilities(student_probabilities, votes)

@@ -1,0 +1,42 @@
+"""LNMax: the class with the most votes under Laplace noise."""
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accounting.privacy import lnmax_rdp
+from training.pate.aggregators.base import Aggregator
+from training.pate.noise import Noise
+from training.pate.validation import require_positive
+
+
+@dataclass(frozen=True)
+class LNMax(Aggregator):
+    """argmax_j {n_j + Lap(1/γ)}: Papernot et al. 2017, section 2.1. Every query is answered; there is no check.
+
+    >>> from training.pate import SimulationNoise
+    >>> LNMax(gamma=0.5).release([[90.0, 5.0, 5.0]], SimulationNoise(0)).labels
+    array([0])
+    >>> LNMax(gamma=0.1).costs([[9.0, 1.0]], sensitivity=0.5, orders=[2.0], method="data_independent").label  # 2(γw)²α
+    array([[0.01]])
+    """
+
+    gamma: float
+
+    name: ClassVar[str] = "lnmax"
+
+    def scaled(self, factor: float) -> "LNMax":
+        """The scale 1/γ of the noise grows with the votes.
+
+        >>> LNMax(gamma=0.1).scaled(2.0)
+        LNMax(gamma=0.05)
+        """
+        return replace(self, gamma=self.gamma / require_positive("factor", factor))
+
+    def _noisy_argmax(self, votes: NDArray[np.float64], noise: Noise) -> NDArray[np.int64]:
+        return np.argmax(votes + noise.laplace(1.0 / self.gamma, votes.shape), axis=1)
+
+    def _label_rdp(self, votes: NDArray[np.float64], **how: Any) -> NDArray[np.float64]:
+        return lnmax_rdp(votes, self.gamma, **how)
