@@ -1,0 +1,34 @@
+"""What all tests share. Ready-made people and studies are in :mod:`tests.factories`."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.db import connection
+
+from ipate_web.append_only import triggers_remove
+
+
+@pytest.fixture(autouse=True)
+def _append_only_tables_can_be_emptied(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Take the triggers away before a test with real transactions flushes the database, which puts them back."""
+    marker = request.node.get_closest_marker("django_db")
+    transactional = {"transactional_db", "live_server"} & set(request.fixturenames) or (
+        marker and marker.kwargs.get("transaction")
+    )
+    if transactional:
+        request.getfixturevalue("transactional_db")
+    yield
+    if transactional:
+        triggers_remove(connection)
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder with the real datasets; skips where there is none."""
+    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("IPATE_DATA_DIR") or beside)
+    if not folder.is_dir():
+        pytest.skip("the real datasets are not here: set IPATE_DATA_DIR to their folder")
+    return folder
