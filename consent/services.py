@@ -184,24 +184,36 @@ def consent_give(
     level: str,
     form: ConsentForm,
     acting_user: AbstractBaseUser | None,
+    policy: EpsilonPolicy | None = None,
     channel: str = ConsentEvent.Channel.FORM,
 ) -> ConsentEvent:
     """Record that the holder, having read ``form``, takes part at ``level``: a first consent, a new one, or a change.
 
-    Raises ValidationError when the form is no longer the one in force, or when no ε policy is.
+    ``policy`` is the one whose odds they were shown; without it, the one in force. Giving what already stands changes
+    nothing. Raises ValidationError when form or policy are no longer those in force, or when no ε policy is.
     """
     if level not in Level.values:
         raise ValidationError(_("Choose one of the three levels, or that you do not take part."))
     study = study_lock(holder.study_id)
     if form != selectors.consent_form_in_force(study):
         raise ValidationError(_("The consent form has changed since you opened it. Please read the new one."))
-    policy = selectors.policy_in_force(study)
-    if policy is None:
+    policy_in_force = selectors.policy_in_force(study)
+    if policy_in_force is None:
         raise ValidationError(_("This study cannot take consents yet: its ethics committee has approved no policy."))
+    if policy not in (None, policy_in_force):
+        raise ValidationError(_("What the levels mean has changed since you opened the form. Please read it again."))
     current = selectors.consent_current(holder)
+    if current and (current.level, current.form_id, current.policy_id) == (level, form.pk, policy_in_force.pk):
+        return current
     kind = ConsentEvent.Kind.CHANGED if current and current.grants else ConsentEvent.Kind.GIVEN
     return _decide(
-        holder=holder, kind=kind, acting_user=acting_user, channel=channel, level=level, form=form, policy=policy
+        holder=holder,
+        kind=kind,
+        acting_user=acting_user,
+        channel=channel,
+        level=level,
+        form=form,
+        policy=policy_in_force,
     )
 
 
@@ -213,9 +225,14 @@ def consent_refuse(
     form: ConsentForm | None = None,
     channel: str = ConsentEvent.Channel.FORM,
 ) -> ConsentEvent:
-    """Record that the holder does not take part. Where consent stood, this is its withdrawal."""
+    """Record that the holder does not take part. Where consent stood, this is its withdrawal.
+
+    Refusing the same form again changes nothing.
+    """
     study_lock(holder.study_id)
     current = selectors.consent_current(holder)
+    if current and not current.grants and current.form_id == (form.pk if form else None):
+        return current
     withdraws = current is not None and current.grants
     kind = ConsentEvent.Kind.WITHDRAWN if withdraws else ConsentEvent.Kind.REFUSED
     return _decide(holder=holder, kind=kind, acting_user=acting_user, channel=channel, form=form)

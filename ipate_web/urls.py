@@ -1,11 +1,22 @@
-"""Addresses: every app brings its own; sign-in, health and the API's documents stand here."""
+"""Addresses: every app brings its own; the front door, sign-in, language and health stand here."""
 
 from django.contrib import admin
-from django.urls import path
+from django.contrib.auth.views import LoginView, LogoutView
+from django.urls import include, path
 
 from ipate_web.health import healthz
+from ipate_web.views import home
 
 urlpatterns = [
+    path("", home, name="home"),
+    path("sign-in/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
+    path("sign-out/", LogoutView.as_view(), name="logout"),
+    path("language/", include("django.conf.urls.i18n")),
+    # What holders see
+    path("my/", include("consent.urls")),
+    # What staff see
+    # What programs see
+    # What keeps the site running
     path("admin/", admin.site.urls),
     path("healthz", healthz, name="healthz"),
 ]

@@ -1,0 +1,46 @@
+"""From the Markdown of a consent form to HTML that is safe to show."""
+
+from dataclasses import dataclass
+
+import nh3
+from django.conf import settings
+from django.utils.safestring import SafeString, mark_safe
+from markdown_it import MarkdownIt
+
+from consent.models import ConsentForm
+
+# No images: whoever serves them would learn who reads the form.
+_TAGS = {
+    "p", "br", "hr", "h3", "h4", "h5", "h6", "ul", "ol", "li", "strong", "em", "a", "blockquote", "code", "pre",
+    "table", "thead", "tbody", "tr", "th", "td",
+}  # fmt: skip
+_HEADINGS = {"h1": "h3", "h2": "h4", "h3": "h5"}  # A form stands under a heading of level 2.
+_markdown = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+
+
+@dataclass(frozen=True)
+class ConsentText:
+    """What a form says, in the language that could be had."""
+
+    language: str
+    html: SafeString
+
+
+def markdown_html(text: str) -> SafeString:
+    """``text``, CommonMark with tables, as sanitised HTML whose headings begin at level 3.
+
+    >>> markdown_html("# Why\\n<script>alert(1)</script> [us](javascript:x)")
+    '<h3>Why</h3>\\n<p>&lt;script&gt;alert(1)&lt;/script&gt; [us](javascript:x)</p>\\n'
+    """
+    tokens = _markdown.parse(text)
+    for token in tokens:
+        if token.type.startswith("heading"):
+            token.tag = _HEADINGS.get(token.tag, "h6")
+    html = _markdown.renderer.render(tokens, _markdown.options, {})
+    return mark_safe(nh3.clean(html, tags=_TAGS, link_rel="noopener noreferrer"))  # noqa: S308 – sanitised here
+
+
+def consent_text(form: ConsentForm, language: str) -> ConsentText:
+    """The form in ``language``, or in the site's first language where it has no such text."""
+    found = language if language in form.texts else settings.LANGUAGE_CODE
+    return ConsentText(found, markdown_html(form.texts[found]))

@@ -1,0 +1,141 @@
+"""What a data holder sees. All of it works without JavaScript; a decision never appears in an address."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import wraps
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.utils.translation import get_language
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from consent import selectors, services
+from consent.forms import NOT_TAKING_PART, DecisionForm, Option
+from consent.models import ConsentEvent, DataHolder
+from consent.rendering import consent_text
+
+
+def holder_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """A page about one's own part in a study, found by the study's slug; for everyone else it does not exist."""
+
+    @never_cache
+    @login_required
+    @wraps(view)
+    def wrapped(request: HttpRequest, slug: str) -> HttpResponse:
+        holders = DataHolder.objects.select_related("study")
+        return view(request, get_object_or_404(holders, study__slug=slug, user_id=request.user.pk))
+
+    return wrapped
+
+
+def _decision_form(holder: DataHolder, data: Any = None) -> DecisionForm | None:
+    """The question as it stands; None while the study has no published form or no approved policy."""
+    consent_form = selectors.consent_form_in_force(holder.study)
+    policy = selectors.policy_in_force(holder.study)
+    if consent_form is None or policy is None:
+        return None
+    return DecisionForm(data, consent_form=consent_form, policy=policy)
+
+
+def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm) -> HttpResponse:
+    context = {
+        "study": holder.study,
+        "form": form,
+        "text": consent_text(form.consent_form, get_language() or ""),
+        "current": selectors.consent_current(holder),
+        "chosen": None if form.is_bound and form.changed else form["choice"].value(),
+    }
+    return render(request, "consent/study.html", context, status=422 if form.errors else 200)
+
+
+@never_cache
+@login_required
+@require_safe
+def my_studies(request: HttpRequest) -> HttpResponse:
+    """The studies that ask for one's data, and what one decided."""
+    holders = DataHolder.objects.filter(user_id=request.user.pk).select_related("study").order_by("study__title")
+    holdings = [(holder.study, selectors.consent_current(holder)) for holder in holders]
+    return render(request, "consent/my_studies.html", {"holdings": holdings})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@holder_page
+def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
+    """Read and choose; a choice leads to the page that asks to check it, and takes no effect yet."""
+    form = _decision_form(holder, request.POST or None)
+    if form is None:
+        return render(request, "consent/not_open.html", {"study": holder.study})
+    if form.is_valid() and "change" not in request.POST:
+        return render(
+            request,
+            "consent/check.html",
+            {"study": holder.study, "form": form, "current": selectors.consent_current(holder)},
+        )
+    return _read(request, holder, form)
+
+
+@require_POST
+@holder_page
+def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
+    """The choice takes effect."""
+    form = _decision_form(holder, request.POST)
+    if form is None:
+        return redirect("consent:study", holder.study.slug)
+    if not form.is_valid():
+        return _read(request, holder, form)
+    level = form.cleaned_data["choice"]
+    try:
+        if level == NOT_TAKING_PART:
+            services.consent_refuse(holder=holder, acting_user=request.user, form=form.consent_form)
+        else:
+            services.consent_give(
+                holder=holder, level=level, form=form.consent_form, policy=form.policy, acting_user=request.user
+            )
+    except ValidationError as error:
+        messages.warning(request, " ".join(error.messages))
+        return redirect("consent:study", holder.study.slug)
+    messages.success(request, _("Your decision is recorded. It counts from now on."))
+    return redirect("consent:choice", holder.study.slug)
+
+
+@require_safe
+@holder_page
+def choice(request: HttpRequest, holder: DataHolder) -> HttpResponse:
+    """What stands, since when, and what came before."""
+    events = list(ConsentEvent.objects.filter(holder=holder).order_by("-sequence").select_related("form"))
+    current = events[0] if events else None
+    context = {
+        "study": holder.study,
+        "events": events,
+        "current": current,
+        "consent_form": selectors.consent_form_in_force(holder.study),
+        "option": _option_in_force(current) if current and current.grants else None,
+    }
+    return render(request, "consent/choice.html", context)
+
+
+def _option_in_force(event: ConsentEvent) -> Option:
+    rule = selectors.EpsilonRule(event.study, timezone.now())
+    epsilon = rule.epsilon(event.policy_id, event.level, event.recorded_at)
+    return Option(event.level, event.get_level_display(), epsilon)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@holder_page
+def withdraw(request: HttpRequest, holder: DataHolder) -> HttpResponse:
+    """One page that says what it means, one button."""
+    current = selectors.consent_current(holder)
+    if current is not None and current.grants:
+        if request.method != "POST":
+            return render(request, "consent/withdraw.html", {"study": holder.study})
+        with suppress(ValidationError):  # A second click came at the same moment and found it withdrawn.
+            services.consent_withdraw(holder=holder, acting_user=request.user)
+        messages.success(request, _("Your consent is withdrawn. It counts from now on."))
+    return redirect("consent:choice", holder.study.slug)
