@@ -5,13 +5,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from accounting.privacy import DEFAULT_ORDERS, epsilon_from_rdp
 from training.pate import participation_frequencies, teacher_weights, upsampling_factors
 
+repeatable = settings(derandomize=True, deadline=None, max_examples=60)
 budgets = st.lists(st.integers(1, 100).map(lambda tenths: tenths / 10), min_size=1, max_size=6)
 
 
@@ -21,6 +22,7 @@ def epsilon_of_gaussian(rho: float, delta: float) -> float:
     return float(best.fun)
 
 
+@repeatable
 @given(budgets=budgets)
 def test_factors_are_the_smallest_integers_in_the_ratio_of_the_budgets(budgets: list[float]) -> None:
     factors = upsampling_factors(budgets)
@@ -36,6 +38,7 @@ def test_precision_decides_which_budgets_are_told_apart() -> None:
         upsampling_factors([0.04, 1.0])
 
 
+@repeatable
 @given(budgets=budgets, seed=st.integers(0, 1000), scheme=st.sampled_from(["proportional", "calibrated"]))
 def test_weights_of_all_teachers_sum_to_their_number(budgets: list[float], seed: int, scheme: str) -> None:
     teachers = np.random.default_rng(seed).integers(1, 200, len(budgets))

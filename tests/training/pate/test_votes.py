@@ -2,14 +2,16 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.pate import NO_VOTE, count_votes, group_votes
 
+repeatable = settings(derandomize=True, deadline=None, max_examples=60)
 seeds = st.integers(0, 2**32 - 1)
 
 
+@repeatable
 @given(seed=seeds)
 def test_counts_are_those_of_a_plain_loop(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -24,6 +26,7 @@ def test_counts_are_those_of_a_plain_loop(seed: int) -> None:
     np.testing.assert_allclose(count_votes(predictions, classes, weights), expected)
 
 
+@repeatable
 @given(seed=seeds)
 def test_one_teacher_moves_the_counts_by_exactly_its_weight(seed: int) -> None:
     rng = np.random.default_rng(seed)
