@@ -82,6 +82,11 @@ class Plan:
 
     Merging groups makes their holders share teachers. It does not merge their accounts: each privacy group is charged
     by the sensitivity of the group it was merged into, against its own past and its own budget.
+
+    >>> plan = make_plan([Group("HIGH", 1.0, 30), Group("LOW", 2.0, 10)], variant="weighting", teachers=4,
+    ...                  aggregator=GNMax(sigma=1.0), delta=1e-5)
+    >>> plan.index_of("LOW"), plan.members(1), plan.teacher_weights(), plan.votes
+    (1, array([False, False, False,  True]), array([0.8, 0.8, 0.8, 1.6]), 4)
     """
 
     variant: str
