@@ -85,8 +85,12 @@ class Chained(AppendOnly):
             return rows
         last = cls._default_manager.filter(study_id=rows[0].study_id).order_by("-sequence").first()  # type: ignore[attr-defined]
         start, previous = (last.sequence + 1, last.hash) if last else (1, GENESIS)
+        # The database itself checks that what is referred to exists.
+        unchecked = {"sequence", "previous_hash", "hash"} | {
+            field.name for field in cls._meta.fields if field.is_relation
+        }
         for sequence, row in enumerate(rows, start):
-            row.clean_fields(exclude=["sequence", "previous_hash", "hash"])
+            row.clean_fields(exclude=unchecked)
             row.sequence, row.previous_hash = sequence, previous
             row.hash = previous = row.computed_hash()
         return cls._default_manager.bulk_create(rows, batch_size=500)

@@ -2,7 +2,6 @@
 
 import logging
 
-from celery import current_app
 from django.db import transaction
 from kombu.exceptions import OperationalError
 
@@ -13,8 +12,10 @@ def send(task: str, *ids: object) -> None:
     """Queue ``training.tasks.<task>`` with ``ids``. Where the broker is away, the sweep sends it again."""
 
     def publish() -> None:
+        from training import tasks  # the tasks call the services that call this
+
         try:
-            current_app.tasks[f"training.tasks.{task}"].delay(*(str(pk) for pk in ids))
+            getattr(tasks, task).delay(*(str(pk) for pk in ids))
         except (OperationalError, OSError):
             logger.exception("The broker did not take the task %s; the sweep will send it again.", task)
 

@@ -77,6 +77,7 @@ class Run(models.Model):
         RETIRE = "retire", _("retire that group's teachers and go on")
 
     class Method(models.TextChoices):
+        EXACT = "exact", _("exact divergence of the actual votes")
         DATA_DEPENDENT = "data_dependent", _("data-dependent bound")
         DATA_INDEPENDENT = "data_independent", _("data-independent bound (strict)")
 
@@ -113,7 +114,7 @@ class Run(models.Model):
     on_exhausted = models.CharField(
         _("when a group's budget is used up"), max_length=10, choices=OnExhausted, default=OnExhausted.STOP
     )
-    method = models.CharField(_("cost method"), max_length=20, choices=Method, default=Method.DATA_DEPENDENT)
+    method = models.CharField(_("cost method"), max_length=20, choices=Method, default=Method.EXACT)
     conversion = models.CharField(max_length=10, default="improved")
     batch_size = models.PositiveIntegerField(default=50)
     wanted_labels = models.PositiveIntegerField(_("wanted labels"), null=True, blank=True)

@@ -104,7 +104,7 @@ def _check_datasets(run: Run, wrong: Callable[[str, object], None]) -> None:
 
 @transaction.atomic
 def run_approve(*, run: Run, acting_user: AbstractBaseUser) -> Run:
-    """Let a draft start. Raises PlanError or ValidationError where it cannot be carried out; approving twice is harmless."""
+    """Let a draft start. Raises PlanError or ValidationError where it could not be carried out."""
     study_lock(run.study_id)
     run = Run.objects.select_for_update().get(pk=run.pk)
     if run.status != Run.Status.DRAFT:
@@ -209,9 +209,8 @@ def chunk_train(chunk_id: object) -> None:
 
 def runs_sweep() -> list[str]:
     """Send on every run that nobody alive works on; returns their ids."""
-    quiet = Run.objects.filter(status__in=Run.ACTIVE).filter(
-        Q(heartbeat__isnull=True) | Q(heartbeat__lt=stale_before())
-    )
+    silent = Q(heartbeat__isnull=True) | Q(heartbeat__lt=stale_before())
+    quiet = Run.objects.filter(silent, status__in=Run.ACTIVE)
     busy = quiet.filter(chunks__heartbeat__gte=stale_before(), chunks__state="running")
     ids = list(quiet.exclude(pk__in=busy.values("pk")).values_list("pk", flat=True))
     for pk in ids:

@@ -45,9 +45,7 @@ def run_plan(run: Run) -> RunPlan:
         for group in used_up
     ]
     if not groups:
-        raise PlanError(
-            "No group has any budget left. New consents, or a new consent to a larger ε, would change that."
-        )
+        raise PlanError("No group has any budget left. Only new consents would change that.")
     plan = make_plan(
         [Group(group.name, group.epsilon, len(group.holders), group.remaining) for group in groups],
         variant=run.variant,

@@ -23,7 +23,7 @@ def student_train(run: Run) -> bool:
     if not answered:
         raise RunError(
             "No label could be released within the budgets, so there is nothing for a student to learn from. "
-            "More noise makes labels cheaper, more teachers make them right: propose a run with a larger σ or more holders."
+            "Propose a run with more noise (a larger σ makes labels cheaper) or with more teachers."
         )
     public = arrays_load(run.public_dataset.artifact)
     rows, labels = np.array(list(answered)), np.array(list(answered.values()))

@@ -23,7 +23,7 @@ CHUNKS = 20
 
 
 def assignment_name(run: Run) -> str:
-    """Arrays ``holder``, ``teacher``, ``group`` (pairs: index of the plan's group; ``epsilon`` once voting), ``seeds``."""
+    """Pairs ``holder``, ``teacher``, ``group`` (index in the plan) and, once voting, ``epsilon``; and ``seeds``."""
     return f"runs/{run.pk}/assignment.npz"
 
 
@@ -101,28 +101,26 @@ def chunk_train(chunk: TeacherChunk) -> None:
 
 
 def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
+    """(teachers of the chunk, public points); a teacher all of whose holders withdrew says ``NO_VOTE``."""
     assignment = arrays_load(assignment_name(run))
     private = arrays_load(run.private_dataset.artifact)
     public = arrays_load(run.public_dataset.artifact)["x"]
     learner = learner_create(run.learner, run.learner_parameters)
     order = np.argsort(private["holder"], kind="stable")
     owners = private["holder"][order]
-    parts, taught = [], []
+    predictions = np.full((chunk.stop - chunk.start, len(public)), NO_VOTE, dtype=np.int16)
     for teacher in range(chunk.start, chunk.stop):
         holders = assignment["holder"][assignment["teacher"] == teacher]
         first, last = np.searchsorted(owners, holders, "left"), np.searchsorted(owners, holders, "right")
         rows = np.concatenate([order[:0], *(order[a:b] for a, b in zip(first, last, strict=True))])
-        if len(rows):  # a teacher all of whose holders withdrew has nothing to say
-            parts.append((private["x"][rows], private["y"][rows]))
-            taught.append(teacher)
-    models = learner.fit_many(
-        parts,
-        classes=len(run.private_dataset.classes),
-        seeds=assignment["seeds"][taught].tolist(),
-    )
-    predictions = np.full((chunk.stop - chunk.start, len(public)), NO_VOTE, dtype=np.int16)
-    for teacher, model in zip(taught, models, strict=True):
-        predictions[teacher - chunk.start] = model.predict(public)
+        if len(rows):
+            model = learner.fit(
+                private["x"][rows],
+                private["y"][rows],
+                classes=len(run.private_dataset.classes),
+                seed=int(assignment["seeds"][teacher]),
+            )
+            predictions[teacher - chunk.start] = model.predict(public)
     return predictions
 
 

@@ -198,9 +198,8 @@ def vote_batch(run: Run) -> bool:
         if count:
             published = _costs(run, ballot, groups, predictions, votes, "data_independent")
             answered = release.answered[:count]
-            _release(
-                run, release.labels[:count], answered, groups, budgets, charged.sum(answered), published.sum(answered)
-            )
+            rdp, published_rdp = charged.sum(answered), published.sum(answered)
+            _release(run, release.labels[:count], answered, groups, budgets, rdp, published_rdp)
         elif run.on_exhausted == Run.OnExhausted.RETIRE:
             stopped = {run.plan["group_of"][index] for index in np.flatnonzero(prefix.exhausted)}
             groups_retire(groups=[group for group in groups if run.plan["group_of"][group.index] in stopped])

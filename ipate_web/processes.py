@@ -1,0 +1,64 @@
+"""The site and a worker as child processes, for one machine without other servers."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from django.conf import settings
+
+WORKER = [
+    *(sys.executable, "-m", "celery", "-A", "ipate_web", "worker"),
+    *("--beat", "--loglevel", "INFO"),
+    # One worker has nobody to gossip with.
+    *("--without-gossip", "--without-mingle", "--without-heartbeat"),
+]
+
+
+def worker_command(processes: int = 2) -> list[str]:
+    """A Celery worker that also sends the periodic tasks."""
+    return [*WORKER, "--concurrency", str(processes)]
+
+
+def site_command(port: int) -> list[str]:
+    """The site under gunicorn, for this machine alone."""
+    options = ["--bind", f"127.0.0.1:{port}", "--workers", "1", "--threads", "4", "--access-logfile", "/dev/null"]
+    return [sys.executable, "-m", "gunicorn", "ipate_web.wsgi:application", *options]
+
+
+def free_port(wanted: int) -> int:
+    """``wanted``, or the next port that nobody listens on."""
+    for port in range(wanted, wanted + 100):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return port
+    raise OSError(f"No free port from {wanted} to {wanted + 99}; name another with --port.")
+
+
+@contextmanager
+def running(command: list[str], log: Path, environment: dict[str, str] | None = None) -> Iterator[subprocess.Popen]:
+    """``command`` in a process group of its own, its output appended to ``log``; stopped with all its children."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        process = subprocess.Popen(  # noqa: S603 - our own commands
+            command,
+            cwd=settings.BASE_DIR,
+            env=os.environ | {"IPATE_VAR_DIR": str(settings.VAR_DIR)} | (environment or {}),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=5)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

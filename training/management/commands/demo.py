@@ -1,0 +1,156 @@
+"""``manage.py demo``: the main job from consent to student, on real data, with a real worker."""
+
+import json
+import time
+from argparse import ArgumentParser
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+from tqdm import tqdm
+
+from ipate_web.processes import free_port, running, site_command, worker_command
+from training.demonstration import DEMONSTRATIONS, EPSILONS, Login, people, runs_start, study_build
+from training.formats import DataError, catalogue_load
+from training.models import Run
+from training.selectors import run_groups, run_progress
+
+LOGS = settings.VAR_DIR / "log"
+
+
+class Command(BaseCommand):
+    help = "Build a demo study on real data, let everyone consent, train, vote, teach a student, and show it."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--data", choices=sorted(DEMONSTRATIONS), default="digits", help="which data (default digits)"
+        )
+        parser.add_argument("--no-serve", action="store_true", help="end after the table; leave no site running")
+        parser.add_argument("--json", action="store_true", help="print the result as one JSON object, last line")
+        parser.add_argument("--port", type=int, default=8000, help="where the site listens (default 8000)")
+
+    def handle(self, **options: Any) -> None:
+        try:
+            self.run(options["data"], serve=not options["no_serve"], as_json=options["json"], port=options["port"])
+        except KeyboardInterrupt:
+            self.stdout.write("\nStopped.")
+
+    def run(self, data: str, *, serve: bool, as_json: bool, port: int) -> None:
+        call_command("migrate", verbosity=0)
+        with tqdm(desc=f"{data}: reading", leave=False) as bar:
+            try:
+                splits = catalogue_load(data, settings.DATA_DIR or None, _bar_progress(bar))
+            except DataError as error:
+                raise CommandError(str(error)) from error
+        users, logins = people()
+        study, datasets = study_build(data, splits, users, _track)
+        with ExitStack() as stack:
+            worker = stack.enter_context(running(worker_command(), LOGS / "worker.log"))
+            runs = runs_start(data, study, datasets, users["operator"])
+            _wait_for(runs, worker)
+            runs = list(Run.objects.filter(pk__in=[run.pk for run in runs]).order_by("created_at"))
+            self._print_table(data, runs)
+            if as_json:
+                self.stdout.write(json.dumps({"runs": [_report(run) for run in runs]}))
+            if failed := [run for run in runs if run.status != Run.Status.FINISHED]:
+                raise CommandError(
+                    "; ".join(f"{run.title}: {run.get_status_display()}. {run.message}" for run in failed)
+                )
+            if serve:
+                self._serve(port, logins, worker)
+
+    def _print_table(self, data: str, runs: list[Run]) -> None:
+        demonstration = DEMONSTRATIONS[data]
+        vote = ", ".join(f"{name} {value:g}" for name, value in demonstration.aggregator.items() if name != "name")
+        self.stdout.write(
+            f"\n{demonstration.title}: {demonstration.teachers} teachers ({demonstration.learner}), "
+            f"{demonstration.aggregator['name']} ({vote}), δ = {demonstration.delta:g}, "
+            f"ε = {' / '.join(f'{value:g}' for value in EPSILONS.values())}, costs: {runs[0].method}\n\n"
+        )
+        self.stdout.write(
+            f"{'run':38} {'labels':>6} {'rejected':>8} {'label acc.':>10} {'student acc.':>12}   ε spent / budget\n"
+        )
+        for run in runs:
+            report = _report(run)
+            spent = ", ".join(
+                f"{group['level'].lower()} {group['epsilon_spent']:.2f} / {group['epsilon_budget']:g}"
+                for group in report["groups"]
+            )
+            title = run.title + (" (simulation)" if run.simulation else "")
+            self.stdout.write(
+                f"{title[:38]:38} {run.labels:6d} {run.rejected:8d} {_percent(report['label_accuracy']):>10} "
+                f"{_percent(report['student_accuracy']):>12}   {spent}\n"
+            )
+        self.stdout.write("\n")
+
+    def _serve(self, port: int, logins: list[Login], worker: Any) -> None:
+        call_command("collectstatic", interactive=False, verbosity=0)
+        port = free_port(port)
+        with running(site_command(port), LOGS / "site.log") as site:
+            self.stdout.write(f"The site runs at http://127.0.0.1:{port} until Ctrl-C (logs in {LOGS}). Sign in as\n")
+            for login in logins:
+                self.stdout.write(f"  {login.role:32} {login.username:12} {login.password}\n")
+            while site.poll() is None and worker.poll() is None:
+                time.sleep(0.3)
+            raise CommandError(f"A process has stopped; see {LOGS}.")
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f} %"
+
+
+def _report(run: Run) -> dict[str, Any]:
+    student = getattr(run, "student", None)
+    return {
+        "variant": run.variant,
+        "simulation": run.simulation,
+        "labels": run.labels,
+        "rejected": run.rejected,
+        "label_accuracy": student.label_accuracy if student else None,
+        "student_accuracy": student.accuracy if student else None,
+        "groups": [
+            {
+                "level": group.consumption.group.level,
+                "holders": group.holders,
+                "teachers": group.teachers,
+                "weight": group.weight,
+                "epsilon_budget": group.consumption.budget,
+                "epsilon_spent": group.consumption.spent,
+            }
+            for group in run_groups(run)
+        ],
+    }
+
+
+def _track(items: Iterable, description: str, total: int) -> Iterable:
+    return tqdm(items, desc=description, total=total, leave=False, disable=total == 0)
+
+
+def _bar_progress(bar: tqdm):
+    def progress(done: int, total: int) -> None:
+        bar.total = total
+        bar.update(done - bar.n)
+
+    return progress
+
+
+def _wait_for(runs: list[Run], worker: Any) -> None:
+    """Bars, one for each run: teachers and queries; until all have ended."""
+    with ExitStack() as stack:
+        bars = {run.pk: stack.enter_context(tqdm(desc=run.title, position=place)) for place, run in enumerate(runs)}
+        while True:
+            current = Run.objects.filter(pk__in=bars).select_related("public_dataset")
+            for run in current:
+                progress, bar = run_progress(run), bars[run.pk]
+                bar.total = progress.teachers + progress.points
+                bar.set_description_str(f"{run.title[:32]:32} {run.get_status_display()}", refresh=False)
+                done = progress.teachers_done + progress.position
+                bar.update((bar.total if run.has_ended else done) - bar.n)
+            if all(run.has_ended for run in current):
+                return
+            if worker.poll() is not None:
+                raise CommandError(f"The worker has stopped; see {LOGS / 'worker.log'}.")
+            time.sleep(0.2)
