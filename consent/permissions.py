@@ -26,6 +26,8 @@ ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
     Role.OPERATOR: frozenset(
         _STAFF
         | {
+            "consent.change_study",
+            "consent.manage_members",
             "consent.publish_consentform",
             "training.import_dataset",
             "training.propose_run",
@@ -48,12 +50,22 @@ class StudyRoleBackend(BaseBackend):
     def authenticate(self, request: Any, **credentials: Any) -> None:
         return None
 
-    def has_perm(self, user_obj: AbstractBaseUser | AnonymousUser, perm: str, obj: Model | None = None) -> bool:
+    def get_all_permissions(self, user_obj: AbstractBaseUser | AnonymousUser, obj: Model | None = None) -> set[str]:
         if obj is None or not user_obj.is_active:
-            return False
+            return set()
         study = obj if isinstance(obj, Study) else obj.study  # type: ignore[attr-defined]
-        roles = [role for role, permissions in ROLE_PERMISSIONS.items() if perm in permissions]
-        return Membership.objects.filter(study=study, user_id=user_obj.pk, role__in=roles).exists()
+        roles = Membership.objects.filter(study=study, user_id=user_obj.pk).order_by().values_list("role", flat=True)
+        return set().union(*(ROLE_PERMISSIONS[role] for role in roles))
+
+    def has_perm(self, user_obj: AbstractBaseUser | AnonymousUser, perm: str, obj: Model | None = None) -> bool:
+        return perm in self.get_all_permissions(user_obj, obj)
+
+
+def study_permissions(user: Any, study: Study) -> frozenset[str]:
+    """All that ``user`` may do in ``study``."""
+    if user.is_superuser:
+        return frozenset().union(*ROLE_PERMISSIONS.values())
+    return frozenset(user.get_all_permissions(study))
 
 
 def studies_with_permission(user: Any, perm: str):

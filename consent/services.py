@@ -22,6 +22,7 @@ from consent.models import (
     EpsilonPolicyApproval,
     Level,
     Membership,
+    Role,
     Study,
 )
 
@@ -45,6 +46,26 @@ def study_create(*, acting_user: AbstractBaseUser, **fields: Any) -> Study:
     return study
 
 
+#: What holders were told when they decided, and what their budgets rest on: fixed from the first decision on.
+FIXED_BY_CONSENT = ("purpose", "controller", "delta")
+
+
+@transaction.atomic
+def study_update(*, study: Study, **fields: Any) -> Study:
+    """Change the basics of a study. Raises ValidationError where holders have relied on what would change."""
+    study = study_lock(study.pk)
+    if ConsentEvent.objects.filter(study=study).exists():
+        fixed = [name for name in FIXED_BY_CONSENT if name in fields and fields[name] != getattr(study, name)]
+        if fixed:
+            told = _("Holders have decided on these words and this δ; they cannot change. Begin a new study instead.")
+            raise ValidationError(dict.fromkeys(fixed, told))
+    for name, value in fields.items():
+        setattr(study, name, value)
+    study.full_clean()
+    study.save()
+    return study
+
+
 def membership_add(*, study: Study, user: AbstractBaseUser, role: str) -> Membership:
     """Give ``user`` a role in ``study``; giving it again changes nothing."""
     membership = Membership.objects.filter(study=study, user_id=user.pk, role=role).first()
@@ -53,6 +74,16 @@ def membership_add(*, study: Study, user: AbstractBaseUser, role: str) -> Member
         membership.full_clean()
         membership.save()
     return membership
+
+
+@transaction.atomic
+def membership_remove(*, membership: Membership) -> None:
+    """Take a role away. Raises ValidationError where the study would be left without an operator."""
+    study_lock(membership.study_id)
+    others = Membership.objects.filter(study_id=membership.study_id, role=Role.OPERATOR).exclude(pk=membership.pk)
+    if membership.role == Role.OPERATOR and not others.exists():
+        raise ValidationError(_("A study needs an operator. Give the role to somebody else first."))
+    membership.delete()
 
 
 @transaction.atomic
