@@ -1,22 +1,19 @@
 """The front door."""
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 
 from consent.models import DataHolder
 from consent.permissions import studies_with_permission
 
 
 def home(request: HttpRequest) -> HttpResponse:
-    """What iPATE is, for strangers; where to go on, for everyone else."""
+    """What iPATE is, for strangers; their studies, for everyone else."""
     if not request.user.is_authenticated:
         return render(request, "home.html")
-    return render(
-        request,
-        "home.html",
-        {
-            "holdings": DataHolder.objects.filter(user_id=request.user.pk).select_related("study"),
-            "studies": studies_with_permission(request.user, "consent.view_dashboard"),
-            "researched": studies_with_permission(request.user, "training.use_student"),
-        },
-    )
+    studies = studies_with_permission(request.user, "training.view_run")
+    holds = DataHolder.objects.filter(user_id=request.user.pk).exists()
+    if holds and not studies.exists():
+        return redirect("consent:my_studies")
+    dashboards = studies_with_permission(request.user, "consent.view_dashboard")
+    return render(request, "home.html", {"studies": studies, "dashboards": set(dashboards), "holds": holds})

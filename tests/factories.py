@@ -38,7 +38,7 @@ def form_publish(study: Study, texts: dict[str, str] | None = None) -> ConsentFo
 def policy_approve(
     study: Study, high: float = 1.0, average: float = 2.0, low: float = 3.0, **approval: Any
 ) -> EpsilonPolicy:
-    """A policy proposed by ``carla`` and approved by ``conrad``, in force at once unless ``effective_from`` is given."""
+    """A policy that ``carla`` proposed and ``conrad`` approved, in force at once unless ``effective_from`` is given."""
     policy = services.epsilon_policy_propose(
         study=study, acting_user=user_create("carla"), high=high, average=average, low=low, reason="As others do."
     )

@@ -27,7 +27,7 @@ def _links(user: Any) -> list[tuple[str, str | Promise]]:
     names: list[tuple[str, str | Promise]] = []
     if DataHolder.objects.filter(user_id=user.pk).exists():
         names.append(("consent:my_studies", _("My studies")))
-    if studies_with_permission(user, "consent.view_dashboard").exists():
+    if studies_with_permission(user, "training.view_run").exists():
         names.append(("home", _("Studies")))
     if studies_with_permission(user, "training.use_student").exists():
         names += [("api-tokens", _("API tokens")), ("api-docs", _("API docs"))]
