@@ -34,6 +34,7 @@ def test_factors_are_the_smallest_integers_in_the_ratio_of_the_budgets(budgets: 
 def test_precision_decides_which_budgets_are_told_apart() -> None:
     assert upsampling_factors([1.0, 1.04]).tolist() == [1, 1]
     assert upsampling_factors([1.0, 1.04], precision=2).tolist() == [25, 26]
+    assert upsampling_factors([0.29, 0.58], precision=2).tolist() == [1, 2]  # 100 · 0.29 is a little less than 29
     with pytest.raises(ValueError, match="raise precision"):
         upsampling_factors([0.04, 1.0])
 
