@@ -1,6 +1,7 @@
 """How files become arrays: declared schemas, readers that refuse what is wrong, known datasets. Imports no Django."""
 
 from training.formats.catalogue import CATALOGUE, Splits, catalogue_load
+from training.formats.read import read_file
 from training.formats.rows import DataError, Rows
 from training.formats.schema import ImageSchema, Schema, TabularSchema
 from training.formats.schema_json import schema_from_json, schema_to_json
@@ -14,6 +15,7 @@ __all__ = [
     "Splits",
     "TabularSchema",
     "catalogue_load",
+    "read_file",
     "schema_from_json",
     "schema_to_json",
 ]

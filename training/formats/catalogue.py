@@ -128,9 +128,9 @@ def _split_adult(paths: tuple[Path, ...], progress: Progress | None) -> Splits:
     """``adult.data`` is private, a holder per row; of ``adult.test`` the first 13,000 rows are public."""
     schema = _table_schema("adult")
     train, test = paths
-    private = read_table(train, schema, member="adult.data", progress=progress).one_holder_per_row("person")
-    rest = read_table(test, schema, member="adult.test")
-    return Splits(private, rest[:13_000], rest[13_000:], schema)
+    private = read_table(train, schema, member="adult.data", holders=False, progress=progress)
+    rest = read_table(test, schema, member="adult.test", holders=False)
+    return Splits(private.one_holder_per_row("person"), rest[:13_000], rest[13_000:], schema)
 
 
 def _split_diabetes(paths: tuple[Path, ...], progress: Progress | None) -> Splits:

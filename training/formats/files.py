@@ -36,9 +36,7 @@ def open_content(path: Path, member: str | None = None) -> Iterator[Content]:
     try:
         raw = path.open("rb")
     except OSError as error:
-        raise DataError(
-            f"The file cannot be opened ({error.strerror}).", "Check its name and place.", file=path
-        ) from error
+        raise cannot_open(path, error) from error
     with raw:
         start = raw.read(4)
         raw.seek(0)
@@ -53,6 +51,11 @@ def open_content(path: Path, member: str | None = None) -> Iterator[Content]:
                 yield Content(raw, raw.tell, path.stat().st_size)
         except _DAMAGED as error:
             raise DataError(f"The file is damaged or cut off ({error}).", "Get it again.", file=path) from error
+
+
+def cannot_open(path: Path, error: OSError) -> DataError:
+    """The error to raise for a file that is missing or closed to us."""
+    return DataError(f"The file cannot be opened ({error.strerror}).", "Check its name and place.", file=path)
 
 
 def holds(path: Path, member: str) -> bool:

@@ -10,6 +10,7 @@ from scipy.io import loadmat
 from scipy.io.matlab import MatReadError
 
 from training.formats.arrays import checked_features, checked_labels
+from training.formats.files import cannot_open
 from training.formats.rows import DataError, Progress, Rows
 from training.formats.schema import ImageSchema
 
@@ -22,7 +23,7 @@ def read_mat(path: Path, schema: ImageSchema, *, labels: bool = True, progress: 
     try:
         content = loadmat(path, variable_names=("X", "y"))
     except OSError as error:
-        raise DataError(f"The file cannot be opened ({error.strerror}).", "Check name and place.", file=path) from error
+        raise cannot_open(path, error) from error
     except (ValueError, TypeError, NotImplementedError, EOFError, MatReadError, zlib.error) as error:
         raise DataError(f"The file is no sound MATLAB file ({error}).", "Get it again.", file=path) from error
     if progress:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from training.formats.arrays import checked_features, checked_holders, checked_labels
+from training.formats.files import cannot_open
 from training.formats.rows import DataError, Progress, Rows
 from training.formats.schema import Schema
 
@@ -22,7 +23,7 @@ def read_npz(
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in ("x", "y", "holder") if name in archive}
     except OSError as error:
-        raise DataError(f"The file cannot be opened ({error.strerror}).", "Check name and place.", file=path) from error
+        raise cannot_open(path, error) from error
     except (ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
         remedy = "Save it with numpy.savez, as plain numbers and texts."
         raise DataError(f"The file is no sound npz file ({error}).", remedy, file=path) from error

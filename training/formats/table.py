@@ -35,12 +35,15 @@ def read_table(
     ``labels`` or ``holders`` is false, that column is not read and need not be there. ``progress`` counts bytes.
     """
     wanted = {column.name for column in schema.features}
-    wanted |= {schema.label.name} if labels and schema.label else set()
-    wanted |= {schema.holder.name} if holders and schema.holder else set()
+    for asked, role, column in ((labels, "label", schema.label), (holders, "holder", schema.holder)):
+        if asked and column is None:
+            raise DataError(f"The schema gives no column the role {role}.", "Declare which one it is.", file=path)
+        wanted |= {column.name} if asked and column else set()
     chunks = []
     with open_content(path, member) as content:
         try:
-            lines = _lines(io.TextIOWrapper(content.stream, encoding="utf-8-sig", newline=""), schema)
+            text = io.TextIOWrapper(content.stream, encoding="utf-8-sig", newline="")
+            lines = _lines(text, schema)
             names = _header(lines, schema, wanted)
             while chunk := list(itertools.islice(lines, _CHUNK)):
                 chunks.append(_encode(_columns(chunk, names, wanted), [row for row, _ in chunk], schema))

@@ -13,12 +13,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
 Progress = Callable[[int, int], None]
 Records = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
 
 _SEEDS = 2**32
+# Teachers are trained side by side, one process per core; more threads in each would only wait for one another.
+_THREADS = 1
 
 
 def parameter(
@@ -35,11 +38,14 @@ class Model(ABC):
         self.classes, self.shape = classes, shape
 
     def predict_proba(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-        """Probabilities ``(n, classes)``; a class that the training data lacked has probability 0 or nearly so."""
+        """Probabilities ``(n, classes)``; a class that the training data lacked has probability 0."""
         x = np.asarray(x, np.float32)
         if x.shape[1:] != self.shape:
             raise ValueError(f"x holds records of shape {x.shape[1:]}; this model was trained on {self.shape}.")
-        return self._probabilities(x) if len(x) else np.zeros((0, self.classes))
+        if not len(x):
+            return np.zeros((0, self.classes))
+        with threadpool_limits(_THREADS):
+            return self._probabilities(x)
 
     def predict(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.int64]:
         """The likeliest class of each record, ``(n,)``; the smaller number where two are as likely."""
@@ -79,7 +85,8 @@ class Learner(ABC):
         if not 0 <= seed < _SEEDS:
             raise ValueError(f"seed must lie between 0 and {_SEEDS - 1}, not {seed}.")
         x, y = _checked(x, y, classes)
-        return self._fit(x, y, classes=classes, seed=seed, progress=progress or _silent)
+        with threadpool_limits(_THREADS):
+            return self._fit(x, y, classes=classes, seed=seed, progress=progress or _silent)
 
     @abstractmethod
     def _fit(self, x: Records, y: Labels, *, classes: int, seed: int, progress: Progress) -> Model: ...

@@ -1,13 +1,14 @@
-"""Models as bytes and back: safetensors for networks, skops for scikit-learn; reading them runs no code."""
+"""Models as bytes and back: safetensors for networks, skops for scikit-learn; reading them runs no code.
+
+Both libraries are loaded when a model is: skops loads all of scikit-learn and PyTorch, which takes seconds.
+"""
 
 from __future__ import annotations
 
 import zipfile
 from typing import TYPE_CHECKING
 
-import skops.io
 from sklearn.dummy import DummyClassifier
-from skops.io.exceptions import UntrustedTypesFoundException
 
 from training.learners.base import Model
 from training.learners.registry import learner_class
@@ -30,10 +31,7 @@ def model_save(model: Model) -> bytes:
     >>> model_load("nearest_neighbour", model_save(model)).predict([[0.1], [0.8]]).tolist()
     [0, 1]
     """
-    if isinstance(model, ScikitModel):
-        content = {"estimator": model.estimator, "classes": model.classes, "shape": list(model.shape)}
-        return skops.io.dumps(content, compression=zipfile.ZIP_DEFLATED)
-    return _network_save(model)
+    return _scikit_save(model) if isinstance(model, ScikitModel) else _network_save(model)
 
 
 def model_load(name: str, data: bytes) -> Model:
@@ -42,9 +40,19 @@ def model_load(name: str, data: bytes) -> Model:
     return _scikit_load(learner, data) if issubclass(learner, ScikitLearner) else _network_load(data)
 
 
+def _scikit_save(model: ScikitModel) -> bytes:
+    from skops.io import dumps
+
+    content = {"estimator": model.estimator, "classes": model.classes, "shape": list(model.shape)}
+    return dumps(content, compression=zipfile.ZIP_DEFLATED)
+
+
 def _scikit_load(learner: type[ScikitLearner], data: bytes) -> ScikitModel:
+    from skops.io import loads
+    from skops.io.exceptions import UntrustedTypesFoundException
+
     try:
-        content = skops.io.loads(data, trusted=TRUSTED_TYPES)
+        content = loads(data, trusted=TRUSTED_TYPES)
         estimator, classes, shape = content["estimator"], content["classes"], tuple(content["shape"])
     except UntrustedTypesFoundException as error:
         raise ValueError(f"The stored model holds types that are not trusted; it is refused. {error}") from error
