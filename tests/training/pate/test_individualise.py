@@ -98,6 +98,7 @@ def test_participation_is_a_power_of_the_ratio_of_the_budgets(exponent: float, e
         (lambda: teacher_weights([1.0], [1], "equal"), "weight scheme"),
         (lambda: teacher_weights([1.0], [1], "calibrated"), "delta"),
         (lambda: teacher_weights([1.0], [1], "calibrated", 1.0), "delta"),
+        (lambda: teacher_weights([1e-6], [1], "calibrated", 1e-5, "improved"), "too small"),
         (lambda: participation_frequencies([1.0], 0.0), "exponent"),
         (lambda: participation_frequencies([-1.0]), "budgets"),
     ],
