@@ -74,7 +74,10 @@ def train_network(
     learning_rate: float,
     progress: Progress,
 ) -> NetworkModel:
-    """Minimise the cross entropy with Adam, on the GPU where there is one; a class that ``y`` lacks gets probability 0."""
+    """Minimise the cross entropy with Adam, on the GPU where there is one.
+
+    Classes that ``y`` lacks get probability 0: their outputs were never taught to say anything.
+    """
     if len(x) == 1:  # batch norm needs two
         x, y = np.repeat(x, 2, axis=0), np.repeat(y, 2)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
