@@ -107,11 +107,8 @@ def consent_form_publish(*, study: Study, acting_user: AbstractBaseUser, texts: 
     return form
 
 
-@transaction.atomic
-def epsilon_policy_propose(
-    *, study: Study, acting_user: AbstractBaseUser, high: float, average: float, low: float, reason: str
-) -> EpsilonPolicy:
-    """Propose ε values, 0 < high < average < low ≤ the installation's cap. Raises ValidationError."""
+def epsilon_policy_check(*, high: float, average: float, low: float) -> None:
+    """May these ε be proposed: 0 < high < average < low ≤ the installation's cap? Raises ValidationError."""
     if not 0 < high < average < low:
         raise ValidationError(
             _("The values must rise from high to low protection: 0 < ε(high) < ε(average) < ε(low). Reorder them.")
@@ -121,6 +118,14 @@ def epsilon_policy_propose(
             _("ε at low protection is %(value)g, above this installation's cap of %(cap)g. Choose a smaller value.")
             % {"value": low, "cap": settings.EPSILON_CAP}
         )
+
+
+@transaction.atomic
+def epsilon_policy_propose(
+    *, study: Study, acting_user: AbstractBaseUser, high: float, average: float, low: float, reason: str
+) -> EpsilonPolicy:
+    """Propose ε values, see :func:`epsilon_policy_check`. Raises ValidationError."""
+    epsilon_policy_check(high=high, average=average, low=low)
     study_lock(study.pk)
     latest = EpsilonPolicy.objects.filter(study=study).first()
     policy = EpsilonPolicy(
