@@ -1,0 +1,76 @@
+"""For repair work only: what is append-only can be looked at, nothing else."""
+
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+
+from consent.models import (
+    ConsentEvent,
+    ConsentForm,
+    DataHolder,
+    EpsilonPolicy,
+    EpsilonPolicyApproval,
+    Membership,
+    Study,
+)
+
+
+class ReadOnlyAdmin(admin.ModelAdmin):
+    """Rows that only services add and nobody edits or deletes."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+@admin.register(Study)
+class StudyAdmin(admin.ModelAdmin):
+    list_display = ("title", "slug", "controller", "delta", "created_at")
+    search_fields = ("title", "slug")
+
+
+@admin.register(Membership)
+class MembershipAdmin(admin.ModelAdmin):
+    list_display = ("user", "role", "study")
+    list_filter = ("study", "role")
+    autocomplete_fields = ("user",)
+
+
+@admin.register(DataHolder)
+class DataHolderAdmin(admin.ModelAdmin):
+    list_display = ("pseudonym", "study", "user")
+    list_filter = ("study",)
+    search_fields = ("pseudonym",)
+    autocomplete_fields = ("user",)
+    show_full_result_count = False
+
+
+@admin.register(ConsentForm)
+class ConsentFormAdmin(ReadOnlyAdmin):
+    list_display = ("study", "version", "published_at", "digest")
+    list_filter = ("study",)
+
+
+@admin.register(EpsilonPolicy)
+class EpsilonPolicyAdmin(ReadOnlyAdmin):
+    list_display = ("study", "version", "high", "average", "low", "proposed_by", "proposed_at")
+    list_filter = ("study",)
+
+
+@admin.register(EpsilonPolicyApproval)
+class EpsilonPolicyApprovalAdmin(ReadOnlyAdmin):
+    list_display = ("policy", "approved_by", "approved_at", "effective_from")
+
+
+@admin.register(ConsentEvent)
+class ConsentEventAdmin(ReadOnlyAdmin):
+    list_display = ("study", "sequence", "holder", "kind", "level", "recorded_at", "channel")
+    list_filter = ("study", "kind")
+    raw_id_fields = ("holder",)
+    show_full_result_count = False
