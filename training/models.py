@@ -68,6 +68,10 @@ class Run(models.Model):
         UPSAMPLING = "upsampling", _("upsampling")
         WEIGHTING = "weighting", _("weighting")
 
+    class WeightScheme(models.TextChoices):
+        CALIBRATED = "calibrated", _("calibrated: groups reach their budgets together")
+        PROPORTIONAL = "proportional", _("proportional to ε, as in the paper")
+
     class SmallGroups(models.TextChoices):
         MERGE = "merge", _("merge into the next stricter group")
         LEAVE_OUT = "leave_out", _("leave out")
@@ -107,7 +111,7 @@ class Run(models.Model):
     student_learner = models.CharField(_("student learner"), max_length=40)
     student_parameters = models.JSONField(default=dict, blank=True)
     variant = models.CharField(_("variant"), max_length=20, choices=Variant, default=Variant.WEIGHTING)
-    weight_scheme = models.CharField(max_length=20, default="proportional")
+    weight_scheme = models.CharField(_("weights"), max_length=20, choices=WeightScheme, default=WeightScheme.CALIBRATED)
     aggregator = models.JSONField(_("aggregator"), help_text="Name and parameters, before any scaling.")
     teachers = models.PositiveIntegerField(_("number of teachers"))
     small_groups = models.CharField(max_length=10, choices=SmallGroups, default=SmallGroups.MERGE)
@@ -206,6 +210,7 @@ class VoteBatch(models.Model):
     start = models.PositiveIntegerField()
     queries = models.PositiveIntegerField()
     labels = models.PositiveIntegerField()
+    silent_teachers = models.JSONField(default=list, help_text="Teachers that cast no vote: retired. A secret.")
     simulated_rdp = models.JSONField(
         null=True, blank=True, help_text="Groups × orders: a simulation's costs, which have no ledger entry."
     )

@@ -1,15 +1,18 @@
 """Every read of the training app that joins or aggregates."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 from django.db.models import Count, QuerySet, Sum
+from django.utils import timezone
 
 from accounting.privacy import epsilon_from_rdp
 from accounting.selectors import Consumption, account_consumption, epsilon_by_batch
 from consent.models import Study
 from consent.permissions import studies_with_permission
+from training.leases import unclaimed
 from training.models import Run, TeacherChunk
 
 
@@ -40,6 +43,20 @@ def run_progress(run: Run) -> Progress:
         points=run.public_dataset.rows,
         labels=run.labels,
     )
+
+
+#: How long nothing may happen to a run before its readers are told that no worker is at it.
+PATIENCE = timedelta(seconds=5)
+
+
+def run_is_unattended(run: Run) -> bool:
+    """Should this run be worked on, and is it not?"""
+    if run.status not in Run.ACTIVE or run.message:
+        return False
+    alive = ~unclaimed()
+    if Run.objects.filter(alive, pk=run.pk).exists() or run.chunks.filter(alive).exists():
+        return False
+    return run.heartbeat is None or run.heartbeat < timezone.now() - PATIENCE
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from training.pate.partition import assign
 from training.pate.plan import LEFT_OUT, SMALL_GROUPS, VARIANTS, Group, GroupPlan, Plan, PlanError, make_plan
 from training.pate.simulation import SimulatedVote, simulate_vote
 from training.pate.vanishing import draw_participation, participation_costs, teacher_spending
-from training.pate.vote import Vote, hold_vote
+from training.pate.vote import Vote, hold_vote, vote_costs
 from training.pate.votes import NO_VOTE, count_votes, group_votes
 
 __all__ = [
@@ -66,4 +66,5 @@ __all__ = [
     "teacher_spending",
     "teacher_weights",
     "upsampling_factors",
+    "vote_costs",
 ]

@@ -53,12 +53,35 @@ def hold_vote(
     >>> [round(float(cost.label[0, 0]), 1) for cost in vote.costs]  # α · w² / σ² with the weights 2/3 and 4/3
     [88.9, 355.6]
     """
-    matrix = np.asarray(predictions)
-    if matrix.ndim != 2 or len(matrix) != plan.teachers:
-        raise ValueError(
-            f"predictions must have the shape (teachers, queries) with {plan.teachers} teachers, not {matrix.shape}: "
-            f"pass a row for each teacher of the plan, of {NO_VOTE} for one that is retired."
-        )
+    matrix = _require_teachers(plan, predictions)
+    votes = count_votes(matrix, classes, plan.teacher_weights())
+    return Vote(
+        votes=votes,
+        release=plan.aggregator.release(votes, noise, student_probabilities),
+        costs=vote_costs(
+            plan, matrix, classes, method=method, orders=orders, student_probabilities=student_probabilities
+        ),
+    )
+
+
+def vote_costs(
+    plan: Plan,
+    predictions: ArrayLike,
+    classes: int,
+    *,
+    method: Method,
+    orders: ArrayLike = DEFAULT_ORDERS,
+    student_probabilities: ArrayLike | None = None,
+) -> tuple[QueryCosts, ...]:
+    """What a vote on these predictions costs each group of the plan, without holding it; see `hold_vote`.
+
+    >>> from training.pate import GNMax, Group, make_plan
+    >>> plan = make_plan([Group("HIGH", 1.0, 4)], variant="standard", teachers=2, aggregator=GNMax(sigma=2.0),
+    ...                  delta=1e-5)
+    >>> vote_costs(plan, [[0], [1]], 2, method="data_independent", orders=[2.0])[0].label
+    array([[0.5]])
+    """
+    matrix = _require_teachers(plan, predictions)
     votes = count_votes(matrix, classes, plan.teacher_weights())
     costs = []
     for index, group in enumerate(plan.groups):
@@ -74,5 +97,14 @@ def hold_vote(
         )
         took_part = (matrix[members] != NO_VOTE).any(axis=0)[:, None]
         costs.append(QueryCosts(check=cost.check * took_part, label=cost.label * took_part))
-    release = plan.aggregator.release(votes, noise, student_probabilities)
-    return Vote(votes=votes, release=release, costs=tuple(costs))
+    return tuple(costs)
+
+
+def _require_teachers(plan: Plan, predictions: ArrayLike) -> NDArray[np.integer]:
+    matrix = np.asarray(predictions)
+    if matrix.ndim != 2 or len(matrix) != plan.teachers:
+        raise ValueError(
+            f"predictions must have the shape (teachers, queries) with {plan.teachers} teachers, not {matrix.shape}: "
+            f"pass a row for each teacher of the plan, of {NO_VOTE} for one that is retired."
+        )
+    return matrix

@@ -21,9 +21,7 @@ def dataset_import(
 
     Raises DataError, and leaves nothing behind, where rows do not fit the kind.
     """
-    _require_rows(rows, kind)
-    if Dataset.objects.filter(study=study, name=name).exists():
-        raise DataError(f"The study already has a dataset named “{name}”.", "Choose another name.")
+    dataset_check(study=study, name=name, kind=kind, rows=rows)
     arrays: dict[str, Any] = {"x": rows.x}
     if rows.y is not None:
         arrays["y"] = rows.y
@@ -53,6 +51,13 @@ def dataset_import(
         arrays_delete(artifact)
         raise
     return dataset
+
+
+def dataset_check(*, study: Study, name: str, kind: str, rows: Rows) -> None:
+    """Could ``rows`` be imported like this? Raises DataError where they could not."""
+    _require_rows(rows, kind)
+    if Dataset.objects.filter(study=study, name=name).exists():
+        raise DataError(f"The study already has a dataset named “{name}”.", "Choose another name.")
 
 
 def _require_rows(rows: Rows, kind: str) -> None:

@@ -21,6 +21,7 @@ from consent.models import Study
 from consent.services import study_lock
 from ipate_web.logging import logging_run
 from training.artifacts import arrays_delete
+from training.ballot import assignment_name, predictions_name
 from training.dispatch import send
 from training.errors import RunError
 from training.formats import DataError
@@ -36,17 +37,25 @@ logger = logging.getLogger(__name__)
 
 @transaction.atomic
 def run_propose(*, study: Study, acting_user: AbstractBaseUser, **fields: Any) -> Run:
-    """A draft of a run. Raises ValidationError, by field, where it could not be carried out."""
+    """A draft of a run. Raises ValidationError, by field, where it could not be carried out.
+
+    What the private records say about that is for those alone who may see group sizes; the draft of anyone else is
+    checked against them when it is approved.
+    """
     run = Run(study=study, created_by_id=acting_user.pk, **fields)
     if run.simulation and run.seed is None:
         run.seed = secrets.randbits(31)
-    run_check(run)
+    run_check(run, private=acting_user.has_perm("consent.view_group_sizes", study))  # type: ignore[attr-defined]
     run.save()
     return run
 
 
-def run_check(run: Run) -> None:
-    """Is this run well formed? Looks at its parameters and datasets, not at consents. Raises ValidationError."""
+def run_check(run: Run, *, private: bool = True) -> None:
+    """Is this run well formed? Looks at its parameters and datasets, not at consents. Raises ValidationError.
+
+    Where ``private`` is false, nothing in the answer depends on private records: neither how many holders own them nor
+    which classes occur.
+    """
     errors: dict[str, list[str]] = {}
 
     def wrong(field: str, message: object) -> None:
@@ -69,6 +78,8 @@ def run_check(run: Run) -> None:
     if run.seed is not None and not run.simulation:
         wrong("seed", "Only a simulation may have a seed: noise that can be repeated protects nobody.")
     _check_datasets(run, wrong)
+    if private:
+        _check_private_records(run, wrong)
     if errors:
         raise ValidationError(errors)
 
@@ -86,7 +97,10 @@ def _check_datasets(run: Run, wrong: Callable[[str, object], None]) -> None:
             wrong(field, f"This dataset is {dataset.kind}; choose a {kinds[field].value} one.")
         elif run.private_dataset_id and dataset.schema != run.private_dataset.schema:
             wrong(field, "Its columns or classes differ from those of the private dataset. Import it with that schema.")
-    if {"private_dataset", "public_dataset"} <= set(present):
+
+
+def _check_private_records(run: Run, wrong: Callable[[str, object], None]) -> None:
+    if run.private_dataset_id and run.public_dataset_id and run.public_dataset.schema == run.private_dataset.schema:
         unseen = set(run.public_dataset.seen_classes) - set(run.private_dataset.seen_classes)
         if unseen:
             names = ", ".join(run.public_dataset.classes[number] for number in sorted(unseen))
@@ -150,7 +164,7 @@ def run_forget(run: Run) -> None:
     """Delete what a run that has ended must not keep: who was in which teacher, and what the teachers predicted."""
     if run.study.retain_votes and run.status == Run.Status.FINISHED:
         return
-    arrays_delete(teaching.assignment_name(run), *(teaching.predictions_name(chunk) for chunk in run.chunks.all()))
+    arrays_delete(assignment_name(run), *(predictions_name(chunk) for chunk in run.chunks.all()))
 
 
 STEPS: dict[str, Callable[[Run], bool]] = {

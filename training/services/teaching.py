@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from consent.services import study_lock
 from training.artifacts import arrays_load, arrays_save
+from training.ballot import assignment_name, predictions_name
 from training.dispatch import send
 from training.learners import learner_create
 from training.leases import lease, unclaimed
@@ -20,16 +21,6 @@ logger = logging.getLogger(__name__)
 
 #: Into how many tasks the teachers of a run are cut: enough for many workers and for a bar that moves.
 CHUNKS = 20
-
-
-def assignment_name(run: Run) -> str:
-    """Pairs ``holder``, ``teacher``, ``group`` (index in the plan) and, once voting, ``epsilon``; and ``seeds``."""
-    return f"runs/{run.pk}/assignment.npz"
-
-
-def predictions_name(chunk: TeacherChunk) -> str:
-    """Array ``predictions`` (teachers of the chunk, public points) of class numbers, or ``NO_VOTE``."""
-    return f"runs/{chunk.run_id}/predictions-{chunk.start}.npz"
 
 
 def run_prepare(run: Run) -> bool:
@@ -122,8 +113,3 @@ def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
             )
             predictions[teacher - chunk.start] = model.predict(public)
     return predictions
-
-
-def predictions_load(run: Run) -> np.ndarray:
-    """What every teacher says of every public point: ``(teachers, points)`` class numbers. A secret."""
-    return np.concatenate([arrays_load(predictions_name(chunk))["predictions"] for chunk in run.chunks.all()])

@@ -1,9 +1,6 @@
 """The noisy vote: batches of queries whose labels and costs are committed together, or not at all."""
 
 import logging
-from dataclasses import dataclass
-from functools import lru_cache
-from uuid import UUID
 
 import numpy as np
 from django.db import transaction
@@ -17,11 +14,11 @@ from consent.models import ConsentEvent
 from consent.selectors import consent_snapshot, epsilon_since
 from consent.services import study_lock
 from training.artifacts import arrays_load, arrays_save
+from training.ballot import Ballot, assignment_name, ballot_load, predictions_load
 from training.dispatch import send
 from training.models import Query, Run, TeacherChunk, VoteBatch
-from training.pate import NO_VOTE, Noise, Plan, SimulationNoise, SystemNoise, count_votes, group_votes
-from training.services.planning import plan_from_json
-from training.services.teaching import assignment_name, chunks_send, predictions_load
+from training.pate import Noise, SimulationNoise, SystemNoise
+from training.services.teaching import chunks_send
 
 logger = logging.getLogger(__name__)
 
@@ -130,43 +127,9 @@ def _teacher_accuracy(run: Run) -> float | None:
 # --- Batches --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Ballot:
-    """What stays the same throughout a run's vote.
-
-    ``predictions`` (teachers, points) class numbers; ``holder``, ``teacher``, ``epsilon`` (pairs,): who is in which
-    teacher, under which ε. All of it is secret.
-    """
-
-    plan: Plan
-    predictions: np.ndarray
-    holder: np.ndarray
-    teacher: np.ndarray
-    epsilon: np.ndarray
-    classes: int
-
-    @property
-    def points(self) -> int:
-        return self.predictions.shape[1]
-
-
-@lru_cache(maxsize=2)
-def _ballot(run_id: UUID) -> Ballot:
-    run = Run.objects.select_related("public_dataset").get(pk=run_id)
-    assignment = arrays_load(assignment_name(run))
-    return Ballot(
-        plan=plan_from_json(run.plan),
-        predictions=predictions_load(run),
-        holder=assignment["holder"],
-        teacher=assignment["teacher"],
-        epsilon=assignment["epsilon"],
-        classes=len(run.public_dataset.classes),
-    )
-
-
 def vote_batch(run: Run) -> bool:
     """Put the next batch to the vote, or end the vote. Labels, costs and position change together."""
-    ballot = _ballot(run.pk)
+    ballot = ballot_load(run.pk)
     with transaction.atomic():
         study_lock(run.study_id)
         run = Run.objects.select_for_update(of=("self",)).select_related("account").get(pk=run.pk)
@@ -178,31 +141,37 @@ def vote_batch(run: Run) -> bool:
             _vote_close(run, reason)
             return True
         points = slice(run.position, run.position + run.batch_size)
-        predictions = ballot.predictions[:, points].copy()
-        predictions[silent] = NO_VOTE
-        votes = count_votes(predictions, ballot.classes, ballot.plan.teacher_weights())
-        release = ballot.plan.aggregator.release(votes, _noise(run))
-        charged = _costs(run, ballot, groups, predictions, votes, run.method)
+        release = ballot.plan.aggregator.release(ballot.votes(points, silent), _noise(run))
+        costs = ballot.costs(points, silent, run.account.orders, run.account.method)
         budgets = np.array([_budget_in_force(group, run) for group in groups])
         prefix = affordable_prefix(
             past=np.array([np.add(group.past_rdp, group.spent_rdp) for group in groups]),
-            check=charged.check,
-            label=charged.label,
+            check=costs.check,
+            label=costs.label,
             answered=release.answered,
             epsilons=budgets,
             delta=run.account.delta,
             orders=run.account.orders,
-            conversion=run.conversion,
+            conversion=run.account.conversion,
         )
         count = min(prefix.count, _until_wanted(run, release.answered))
         if count:
-            published = _costs(run, ballot, groups, predictions, votes, "data_independent")
             answered = release.answered[:count]
-            rdp, published_rdp = charged.sum(answered), published.sum(answered)
-            _release(run, release.labels[:count], answered, groups, budgets, rdp, published_rdp)
+            bound = ballot.costs(points, silent, run.account.orders, "data_independent")
+            _release(
+                run,
+                groups=groups,
+                budgets=budgets,
+                sensitivities=ballot.sensitivities,
+                silent=silent,
+                labels=release.labels[:count],
+                answered=answered,
+                rdp=costs.total(answered),
+                published_rdp=bound.total(answered),
+            )
         elif run.on_exhausted == Run.OnExhausted.RETIRE:
-            stopped = {run.plan["group_of"][index] for index in np.flatnonzero(prefix.exhausted)}
-            groups_retire(groups=[group for group in groups if run.plan["group_of"][group.index] in stopped])
+            stopped = {ballot.group_of[index] for index in np.flatnonzero(prefix.exhausted)}
+            groups_retire(groups=[group for group in groups if ballot.group_of[group.index] in stopped])
         else:
             _vote_close(run, Run.StopReason.BUDGET)
     return True
@@ -213,7 +182,7 @@ def _silent_teachers(run: Run, ballot: Ballot, groups: list[PrivacyGroup]) -> np
     silent = np.zeros(ballot.plan.teachers, dtype=bool)
     for group in groups:
         if group.retired_at:
-            silent |= ballot.plan.members(run.plan["group_of"][group.index])
+            silent |= ballot.plan.members(ballot.group_of[group.index])
     decided = ConsentEvent.objects.filter(study_id=run.study_id, sequence__gt=run.consent_sequence)
     holders = np.array(list(decided.order_by().values_list("holder_id", flat=True).distinct()), dtype=np.int64)
     pairs = np.flatnonzero(np.isin(ballot.holder, holders))
@@ -255,62 +224,27 @@ def _until_wanted(run: Run, answered: np.ndarray) -> int:
     return int(np.searchsorted(run.labels + np.cumsum(answered), run.wanted_labels)) + 1
 
 
-@dataclass(frozen=True)
-class _Costs:
-    """What each query of a batch costs each privacy group: ``check`` and ``label`` (queries, groups, R)."""
-
-    check: np.ndarray
-    label: np.ndarray
-
-    def sum(self, answered: np.ndarray) -> np.ndarray:
-        """(groups, R): the cost of as many leading queries as ``answered`` has."""
-        count = len(answered)
-        return self.check[:count].sum(axis=0) + self.label[:count][answered].sum(axis=0)
-
-
-def _costs(
-    run: Run, ballot: Ballot, groups: list[PrivacyGroup], predictions: np.ndarray, votes: np.ndarray, method: str
-) -> _Costs:
-    """Every privacy group is charged by the sensitivity of the group of the plan that it belongs to."""
-    orders = np.asarray(run.account.orders)
-    check = np.zeros((len(votes), len(groups), len(orders)))
-    label = np.zeros_like(check)
-    of_plan = np.asarray(run.plan["group_of"])
-    for index, group_plan in enumerate(ballot.plan.groups):
-        columns = [group.index for group in groups if of_plan[group.index] == index and not group.retired_at]
-        if not columns:
-            continue
-        costs = ballot.plan.aggregator.costs(
-            votes,
-            sensitivity=group_plan.sensitivity,
-            orders=orders,
-            method=method,
-            group_votes=group_votes(predictions, ballot.classes, ballot.plan.members(index)),
-        )
-        check[:, columns] = costs.check[:, None]
-        label[:, columns] = costs.label[:, None]
-    return _Costs(check, label)
-
-
 def _release(
     run: Run,
-    labels: np.ndarray,
-    answered: np.ndarray,
+    *,
     groups: list[PrivacyGroup],
     budgets: np.ndarray,
+    sensitivities: list[float],
+    silent: np.ndarray,
+    labels: np.ndarray,
+    answered: np.ndarray,
     rdp: np.ndarray,
     published_rdp: np.ndarray,
 ) -> None:
     """Write labels, charges and the run's position; the caller's transaction makes them one."""
     count, released = len(labels), int(answered.sum())
-    plan = plan_from_json(run.plan)
-    sensitivity = [plan.groups[index].sensitivity for index in run.plan["group_of"]]
     batch = VoteBatch.objects.create(
         run=run,
         index=run.batches.count(),
         start=run.position,
         queries=count,
         labels=released,
+        silent_teachers=np.flatnonzero(silent).tolist(),
         simulated_rdp=rdp.tolist() if run.simulation else None,
     )
     Query.objects.bulk_create(
@@ -322,7 +256,7 @@ def _release(
         batch=batch.index,
         mechanism=run.plan["aggregator"],
         charges=[
-            Charge(group, sensitivity[group.index], rdp[group.index], published_rdp[group.index]) for group in groups
+            Charge(group, sensitivities[group.index], rdp[group.index], published_rdp[group.index]) for group in groups
         ],
         budgets=budgets,
         queries=count,
