@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 from scipy.ndimage import map_coordinates
 
+from training.learners.base import Labels, Records, parameter
+
 _BATCH = 4096
+
+
+@dataclass(frozen=True)
+class Augmenting:
+    """The parameters of learners that can train on moved copies of their images."""
+
+    copies: int = parameter(0, "rotated and shifted copies of each training image", minimum=0, maximum=1000)
+    rotation: float = parameter(7.5, "greatest rotation in degrees", minimum=0, maximum=180)
+    shift: float = parameter(0.07, "greatest shift as a share of the image", minimum=0, maximum=0.5)
+
+    def augmented(self, x: Records, y: Labels, seed: int) -> tuple[Records, Labels]:
+        """The training data with its copies, if any are wanted."""
+        if not self.copies:
+            return x, y
+        images = augment(x, copies=self.copies, rotation=self.rotation, shift=self.shift, seed=seed)
+        return images, np.tile(y, 1 + self.copies)
 
 
 def augment(

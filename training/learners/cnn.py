@@ -8,9 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
-from training.learners.augmentation import augment
+from training.learners.augmentation import Augmenting
 from training.learners.base import Labels, Learner, Progress, Records, parameter
 
 if TYPE_CHECKING:
@@ -21,9 +19,10 @@ SMALLEST_SIDE = 4
 
 
 @dataclass(frozen=True)
-class CNN(Learner):
+class CNN(Augmenting, Learner):
     """Small convolutional network for images, trained with Adam (Kingma & Ba 2015).
 
+    >>> import numpy as np
     >>> images = np.zeros((20, 6, 6)); images[10:, 2:4, 2:4] = 1.0
     >>> model = CNN(epochs=3).fit(images, np.repeat([0, 1], 10), classes=2, seed=1)
     >>> model.predict_proba(images).shape
@@ -35,9 +34,6 @@ class CNN(Learner):
     epochs: int = parameter(10, "how often each image is seen", minimum=1, maximum=10_000)
     batch: int = parameter(32, "images per step", minimum=2, maximum=100_000)
     learning_rate: float = parameter(0.001, "step size of Adam", minimum=1e-7, maximum=1.0)
-    copies: int = parameter(0, "rotated and shifted copies of each training image", minimum=0, maximum=1000)
-    rotation: float = parameter(7.5, "greatest rotation in degrees", minimum=0, maximum=180)
-    shift: float = parameter(0.07, "greatest shift as a share of the image", minimum=0, maximum=0.5)
 
     def _fit(self, x: Records, y: Labels, *, classes: int, seed: int, progress: Progress) -> NetworkModel:
         if x.ndim not in (3, 4) or min(x.shape[1:3]) < SMALLEST_SIDE:
@@ -45,11 +41,9 @@ class CNN(Learner):
                 f"The convolutional network takes images of at least {SMALLEST_SIDE}×{SMALLEST_SIDE} pixels, "
                 f"not records of shape {x.shape[1:]}; choose another learner."
             )
-        if self.copies:
-            x = augment(x, copies=self.copies, rotation=self.rotation, shift=self.shift, seed=seed)
-            y = np.tile(y, 1 + self.copies)
         from training.learners.network import train_network
 
+        x, y = self.augmented(x, y, seed)
         return train_network(
             x,
             y,

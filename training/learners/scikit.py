@@ -13,7 +13,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression as ScikitLogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
-from training.learners.augmentation import augment
+from training.learners.augmentation import Augmenting
 from training.learners.base import Labels, Learner, Model, Progress, Records, parameter
 
 
@@ -99,7 +99,7 @@ class LogisticRegression(ScikitLearner):
 
 
 @dataclass(frozen=True)
-class NearestNeighbour(ScikitLearner):
+class NearestNeighbour(Augmenting, ScikitLearner):
     """Nearest neighbours, for images with rotated and shifted copies of the training points.
 
     >>> images = np.zeros((2, 4, 4)); images[1, 1:3, 1:3] = 1.0
@@ -112,14 +112,9 @@ class NearestNeighbour(ScikitLearner):
     label: ClassVar[str] = "Nearest neighbour"
     estimator: ClassVar[type] = KNeighborsClassifier
     neighbours: int = parameter(1, "number of neighbours that vote", minimum=1, maximum=1000)
-    copies: int = parameter(0, "rotated and shifted copies of each training image", minimum=0, maximum=1000)
-    rotation: float = parameter(7.5, "greatest rotation in degrees", minimum=0, maximum=180)
-    shift: float = parameter(0.07, "greatest shift as a share of the image", minimum=0, maximum=0.5)
 
     def _fit(self, x: Records, y: Labels, *, classes: int, seed: int, progress: Progress) -> ScikitModel:
-        if self.copies:
-            x = augment(x, copies=self.copies, rotation=self.rotation, shift=self.shift, seed=seed)
-            y = np.tile(y, 1 + self.copies)
+        x, y = self.augmented(x, y, seed)
         return super()._fit(x, y, classes=classes, seed=seed, progress=progress)
 
     def _estimator(self, records: int, seed: int) -> KNeighborsClassifier:
