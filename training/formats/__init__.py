@@ -1,6 +1,7 @@
 """How files become arrays: declared schemas, readers that refuse what is wrong, known datasets. Imports no Django."""
 
 from training.formats.catalogue import CATALOGUE, Splits, catalogue_load
+from training.formats.files import check_sha256
 from training.formats.read import read_file
 from training.formats.rows import DataError, Rows
 from training.formats.schema import ImageSchema, Schema, TabularSchema
@@ -15,6 +16,7 @@ __all__ = [
     "Splits",
     "TabularSchema",
     "catalogue_load",
+    "check_sha256",
     "read_file",
     "schema_from_json",
     "schema_to_json",
