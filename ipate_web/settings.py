@@ -56,6 +56,7 @@ INSTALLED_APPS = [
     "knox",
     "drf_spectacular",
     "drf_spectacular_sidecar",
+    "ipate_web.tokens",
     "consent",
     "accounting",
     "training",
@@ -214,9 +215,11 @@ REST_FRAMEWORK = {
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
-    "DEFAULT_PAGINATION_CLASS": "rest_framework.pagination.LimitOffsetPagination",
-    "PAGE_SIZE": 50,
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["training.api.parsing.LimitedJSONParser"],
+    "DEFAULT_PAGINATION_CLASS": "training.api.pagination.Pages",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "training.api.problems.problem_response",
     "DEFAULT_THROTTLE_CLASSES": [
         "rest_framework.throttling.UserRateThrottle",
         "rest_framework.throttling.AnonRateThrottle",
@@ -224,19 +227,34 @@ REST_FRAMEWORK = {
     "DEFAULT_THROTTLE_RATES": {
         "user": env.str("IPATE_API_RATE", default="600/min"),
         "anon": env.str("IPATE_API_ANONYMOUS_RATE", default="60/min"),
+        "predict": env.str("IPATE_API_PREDICT_RATE", default="60/min"),
     },
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "iPATE",
-    "DESCRIPTION": "Propose runs and follow them; fetch released labels, model cards, student models and predictions.",
+    "DESCRIPTION": (
+        "Propose runs and follow them; fetch released labels, model cards, student models and predictions. "
+        "Make a token on the page “API tokens” and send it with every request: `Authorization: Bearer ipate_…`. "
+        "What the API tells depends on your role in each study; what you may not see answers 404."
+    ),
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
     "SCHEMA_PATH_PREFIX": "/api/v1",
+    "ENUM_NAME_OVERRIDES": {
+        "DatasetKind": "training.models.Dataset.Kind",
+        "RunStatus": "training.models.Run.Status",
+        "ProtectionLevel": "consent.models.Level",
+    },
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "training.api.problems.problems_in_schema",
+    ],
 }
-REST_KNOX = {"TOKEN_TTL": None, "TOKEN_PREFIX": "ipate_"}
+KNOX_TOKEN_MODEL = "tokens.ApiToken"  # noqa: S105, the name of a model
+REST_KNOX = {"TOKEN_TTL": None, "TOKEN_PREFIX": "ipate_", "AUTH_HEADER_PREFIX": "Bearer"}
 
 # --- Logs: one JSON object a line, with the run that it is about ----------------------------------------------------
 LOG_FORMAT = env.str("IPATE_LOG_FORMAT", default="json")

@@ -16,6 +16,7 @@ urlpatterns = [
     path("my/", include("consent.urls")),
     # What staff see
     # What programs see
+    path("api/", include("ipate_web.api_urls")),
     # What keeps the site running
     path("admin/", admin.site.urls),
     path("healthz", healthz, name="healthz"),

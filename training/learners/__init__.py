@@ -2,7 +2,7 @@
 
 from training.learners.base import Learner, Model
 from training.learners.registry import LEARNERS, LearnerField, learner_create, learner_fields, learner_parameters
-from training.learners.storage import model_load, model_save
+from training.learners.storage import model_format, model_load, model_save
 
 __all__ = [
     "LEARNERS",
@@ -12,6 +12,7 @@ __all__ = [
     "learner_create",
     "learner_fields",
     "learner_parameters",
+    "model_format",
     "model_load",
     "model_save",
 ]

@@ -34,6 +34,15 @@ def model_save(model: Model) -> bytes:
     return _scikit_save(model) if isinstance(model, ScikitModel) else _network_save(model)
 
 
+def model_format(name: str) -> str:
+    """The format of the bytes that ``model_save`` gives for a model of the learner ``name``.
+
+    >>> model_format("nearest_neighbour"), model_format("cnn")
+    ('skops', 'safetensors')
+    """
+    return "skops" if issubclass(learner_class(name), ScikitLearner) else "safetensors"
+
+
 def model_load(name: str, data: bytes) -> Model:
     """The model that the learner ``name`` has learned; ValueError where the bytes are no such model."""
     learner = learner_class(name)

@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class TokensConfig(AppConfig):
+    name = "ipate_web.tokens"
+    default_auto_field = "django.db.models.BigAutoField"

@@ -1,0 +1,20 @@
+"""A token is kept as a SHA-512 digest alone (django-rest-knox): whoever reads the database cannot use it."""
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+from knox.models import AbstractAuthToken
+
+
+class ApiToken(AbstractAuthToken):
+    """Lets a program act as ``user`` until ``expiry``; ``token_key`` is the beginning, by which a person knows it."""
+
+    name = models.CharField(_("name"), max_length=60)
+
+    class Meta(AbstractAuthToken.Meta):
+        abstract = False
+        verbose_name = _("API token")
+        ordering = ["-created"]
+        constraints = [models.UniqueConstraint(fields=["user", "name"], name="api_token_name_is_unique_for_a_user")]
+
+    def __str__(self) -> str:
+        return self.name
