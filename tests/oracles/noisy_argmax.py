@@ -1,0 +1,136 @@
+"""Slow, plain computations of what the accounting must agree with: no shared code, no shared tricks."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import mpmath
+import numpy as np
+from scipy import special
+
+
+def displacements(classes: int, moves: int = 1) -> set[tuple[int, ...]]:
+    """Every change of the counts by at most ``moves`` votes that each go from one class to another."""
+    single = [tuple(int(k == b) - int(k == a) for k in range(classes)) for a in range(classes) for b in range(classes)]
+    return {tuple(map(sum, zip(*chosen, strict=True))) for chosen in itertools.product(single, repeat=moves)}
+
+
+@dataclass(frozen=True)
+class PlainNoise:
+    """Noise of scale 1 as two textbook formulas, and nodes and weights to sum on, from low to high at a given scale."""
+
+    cdf: Callable[[np.ndarray], np.ndarray]
+    pdf: Callable[[np.ndarray], np.ndarray]
+    nodes: Callable[[float, float, float], tuple[np.ndarray, np.ndarray]]
+
+
+def _even_steps(low: float, high: float, scale: float) -> tuple[np.ndarray, np.ndarray]:
+    grid = np.arange(low - 12 * scale, high + 12 * scale, scale / 10)
+    return grid, np.full(grid.size, scale / 10)
+
+
+def _four_in_every_half_vote(low: float, high: float, scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """The Laplace density has a kink at every count: counts and weights must be multiples of a half."""
+    points, weights = np.polynomial.legendre.leggauss(4)
+    cells = np.arange(np.floor(low - 40 * scale), np.ceil(high + 40 * scale), 0.5)
+    return (cells[:, None] + (points + 1) / 4).ravel(), np.tile(weights / 4, cells.size)
+
+
+NORMAL = PlainNoise(special.ndtr, lambda x: np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi), _even_steps)
+LAPLACE = PlainNoise(
+    lambda x: np.where(x < 0, np.exp(-np.abs(x)) / 2, 1 - np.exp(-np.abs(x)) / 2),
+    lambda x: np.exp(-np.abs(x)) / 2,
+    _four_in_every_half_vote,
+)
+
+
+def win_probabilities(votes: np.ndarray, noise: PlainNoise, scale: float) -> np.ndarray:
+    """Pr[class wins] for counts of shape (rows, classes), one plain sum after the other."""
+    grid, weights = noise.nodes(votes.min(), votes.max(), scale)
+    offset = (grid[:, None, None] - votes) / scale
+    cdf, pdf = noise.cdf(offset), noise.pdf(offset) / scale
+    others = [[j for j in range(votes.shape[1]) if j != k] for k in range(votes.shape[1])]
+    return np.stack([weights @ (pdf[..., k] * cdf[..., rest].prod(axis=2)) for k, rest in enumerate(others)], axis=1)
+
+
+def renyi(p: np.ndarray, q: np.ndarray, order: float) -> np.ndarray:
+    """D_α(p‖q) over the last axis, by definition, in logarithms."""
+    return special.logsumexp(order * np.log(p) + (1 - order) * np.log(q), axis=-1) / (order - 1)
+
+
+def divergences_to_neighbours(
+    votes: np.ndarray,
+    noise: PlainNoise,
+    scale: float,
+    weight: float,
+    orders: np.ndarray,
+    may_leave: np.ndarray,
+    moves: int = 1,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Largest forward and reverse divergence for one count, each of shape (R,)."""
+    changes = [
+        change
+        for change in displacements(len(votes), moves)
+        if all(may_leave[k] for k in range(len(votes)) if change[k] < 0)
+    ]
+    counts = np.array([votes + weight * np.array(change) for change in [(0,) * len(votes), *changes]])
+    p = win_probabilities(counts, noise, scale)
+    forward = [max(0.0, renyi(p[:1], p[1:], order).max()) for order in orders]
+    reverse = [max(0.0, renyi(p[1:], p[:1], order).max()) for order in orders]
+    return np.array(forward), np.array(reverse)
+
+
+def precise_win_probabilities(
+    votes: Sequence[float], scale: float, laplace: bool = False, reach: float = 0.0
+) -> list[mpmath.mpf]:
+    """Pr[class wins] by adaptive Gauss–Legendre quadrature; ``reach`` makes neighbouring counts share the nodes."""
+    cdf, pdf = (_laplace_cdf, _laplace_pdf) if laplace else (_normal_cdf, mpmath.npdf)
+    counts = [mpmath.mpf(v) / mpmath.mpf(scale) for v in votes]
+    outside = (90 if laplace else 12) + reach / scale
+    low, high = mpmath.floor(min(counts) - outside), mpmath.ceil(max(counts) + outside)
+    breaks = [low + 3 * i for i in range(int((high - low) / 3) + 2)]
+    if laplace:
+        breaks = sorted({*breaks, *(c + d * mpmath.mpf(reach) / mpmath.mpf(scale) for c in counts for d in (-1, 0, 1))})
+    return [
+        mpmath.quad(
+            lambda t, k=k: pdf(t - counts[k]) * mpmath.fprod(cdf(t - c) for j, c in enumerate(counts) if j != k),
+            breaks,
+            method="gauss-legendre",
+            maxdegree=5,
+        )
+        for k in range(len(counts))
+    ]
+
+
+def precise_largest_divergence(
+    votes: list[float], scale: float, weight: float, order: float, laplace: bool = False
+) -> float:
+    """Largest divergence, both directions, over every single move from a class that can hold the weight."""
+    with mpmath.workdps(30):
+        p = precise_win_probabilities(votes, scale, laplace, weight)
+        largest = mpmath.mpf(0)
+        for source, target in itertools.permutations(range(len(votes)), 2):
+            if votes[source] < weight:
+                continue
+            moved = list(votes)
+            moved[source] -= weight
+            moved[target] += weight
+            q = precise_win_probabilities(moved, scale, laplace, weight)
+            for first, second in ((p, q), (q, p)):
+                moment = mpmath.fsum(a**order * b ** (1 - order) for a, b in zip(first, second, strict=True))
+                largest = max(largest, mpmath.log(moment) / (order - 1))
+        return float(largest)
+
+
+@cache
+def _normal_cdf(x: mpmath.mpf) -> mpmath.mpf:
+    return mpmath.ncdf(x)
+
+
+def _laplace_cdf(x: mpmath.mpf) -> mpmath.mpf:
+    return mpmath.exp(x) / 2 if x < 0 else 1 - mpmath.exp(-x) / 2
+
+
+def _laplace_pdf(x: mpmath.mpf) -> mpmath.mpf:
+    return mpmath.exp(-abs(x)) / 2

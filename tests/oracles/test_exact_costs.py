@@ -1,0 +1,137 @@
+"""Exact costs against adaptive quadrature with thirty digits and against brute force."""
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import stats
+
+from accounting.privacy import gnmax_rdp, lnmax_rdp, threshold_rdp
+from accounting.privacy.noise import GaussianNoise, LaplaceNoise, Noise
+from tests.oracles.noisy_argmax import (
+    NORMAL,
+    divergences_to_neighbours,
+    precise_largest_divergence,
+    precise_win_probabilities,
+)
+
+# Votes, scale of the noise, weight of the vote, order: even and one-sided counts, far tails, large weights and orders.
+CASES = [
+    ([40.0, 35.0, 25.0], 10.0, 1.0, 8.0),
+    ([90.0, 6.0, 4.0], 10.0, 1.0, 20.0),
+    ([70.0, 30.0, 20.0], 8.0, 1.0, 6.0),
+    ([33.0, 33.0, 33.0], 20.0, 1.7, 1.02),
+    ([12.5, 7.25, 3.0], 4.0, 0.5, 300.0),
+    ([30.0, 10.0], 5.0, 1.3, 12.0),
+    ([250.0, 0.0], 40.0, 1.0, 64.0),
+    ([20.0, 9.0, 1.0], 3.0, 3.0, 2.5),
+]
+
+
+@pytest.mark.parametrize(("votes", "scale", "weight", "order"), CASES)
+def test_gnmax_is_the_largest_divergence(votes: list[float], scale: float, weight: float, order: float) -> None:
+    truth = precise_largest_divergence(votes, scale, weight, order)
+    cost = gnmax_rdp([votes], scale, sensitivity=weight, orders=[order], method="exact")[0, 0]
+    assert truth <= cost <= truth * 1.0001
+
+
+@pytest.mark.parametrize(("votes", "scale", "weight", "order"), CASES[:6])
+def test_lnmax_is_the_largest_divergence(votes: list[float], scale: float, weight: float, order: float) -> None:
+    truth = precise_largest_divergence(votes, scale, weight, order, laplace=True)
+    cost = lnmax_rdp([votes], 1 / scale, sensitivity=weight, orders=[order], method="exact")[0, 0]
+    assert truth <= cost <= truth * 1.0001
+
+
+@pytest.mark.parametrize("votes", [[150.0, 10.0, 5.0, 5.0], [30.0, 28.5, 0.0], [120.0, 9.0, 8.0, 7.0, 6.0, 5.0, 0.0]])
+@pytest.mark.parametrize(("noise", "laplace"), [(GaussianNoise(12.0), False), (LaplaceNoise(9.0), True)])
+def test_quadrature_keeps_its_error_bound_in_the_tails(votes: list[float], noise: Noise, laplace: bool) -> None:
+    counts = np.array([votes])
+    rule = noise.quadrature(counts, 1.0)
+    offset = rule.nodes[:, None, :] - counts[:, :, None]
+    log_cdf = noise.log_cdf(offset)
+    integrand = log_cdf.sum(axis=1, keepdims=True) - log_cdf + noise.log_pdf(offset) + rule.log_weights[:, None, :]
+    got = np.exp(integrand).sum(axis=2)[0]
+    with mpmath.workdps(30):
+        truth = precise_win_probabilities(votes, noise.scale, laplace)
+    np.testing.assert_allclose(got, np.array(truth, dtype=float), rtol=1e-11)
+
+
+@pytest.mark.parametrize("margin", [0.0, 3.0, 60.0, 300.0])
+def test_threshold_is_the_largest_divergence_of_two_normal_tails(margin: float) -> None:
+    sigma, weight, order = 30.0, 1.5, 12.0
+    with mpmath.workdps(40):
+        p = mpmath.ncdf(mpmath.mpf(margin) / 30)
+        truth = mpmath.mpf(0)
+        for change in (-1.5, 1.5):
+            q = mpmath.ncdf((mpmath.mpf(margin) + change) / 30)
+            for a, b in ((p, q), (q, p)):
+                moment = a**order * b ** (1 - order) + (1 - a) ** order * (1 - b) ** (1 - order)
+                truth = max(truth, mpmath.log(moment) / (order - 1))
+    votes = [[200 + margin, 200 - 2 * margin]]
+    cost = threshold_rdp(votes, 200, sigma, sensitivity=weight, orders=[order], method="exact")[0, 0]
+    assert float(truth) <= cost <= float(truth) * 1.0001
+
+
+def test_a_certain_label_costs_next_to_nothing_but_not_less() -> None:
+    cost = gnmax_rdp([[250.0, 0.0, 0.0]], 5.0, orders=[2.0, 64.0, 16384.0], method="exact")
+    assert (cost >= 0).all()
+    assert (cost[:, 0] < 1e-100).all()
+    assert np.isfinite(cost).all()
+
+
+def test_large_orders_agree_with_the_definition_in_logarithms() -> None:
+    votes, sigma, order = np.array([60.0, 50.0]), 10.0, 16384.0
+    log_p = stats.norm.logcdf(np.array([1, -1]) * 10 / np.sqrt(200))
+    log_q = stats.norm.logcdf(np.array([1, -1]) * 8 / np.sqrt(200))
+    log_r = stats.norm.logcdf(np.array([1, -1]) * 12 / np.sqrt(200))
+    truth = max(
+        np.logaddexp.reduce(order * first + (1 - order) * second) / (order - 1)
+        for first, second in ((log_p, log_q), (log_q, log_p), (log_p, log_r), (log_r, log_p))
+    )
+    cost = gnmax_rdp(votes[None], sigma, orders=[order], method="exact")[0, 0]
+    assert truth <= cost <= truth * (1 + 1e-6)
+
+
+def test_noise_too_small_to_compute_with_leaves_the_data_independent_cost() -> None:
+    votes = [[250.0, 100.0, 1.0]]
+    assert (gnmax_rdp(votes, 1e-3, orders=[2.0], method="exact") == gnmax_rdp(votes, 1e-3, orders=[2.0])).all()
+
+
+@pytest.mark.parametrize("votes", [[30.0, 28.0, 10.0], [45.0, 8.0, 7.0], [22.0, 22.0, 21.0]])
+@pytest.mark.parametrize("factor", [2, 3])
+def test_duplicated_holders_are_covered_wherever_their_votes_go(votes: list[float], factor: int) -> None:
+    counts, orders = np.array(votes), np.array([1.5, 4.0, 20.0])
+    everywhere = np.ones(3, dtype=bool)
+    forward, reverse = divergences_to_neighbours(counts, NORMAL, 12.0, 1.0, orders, everywhere, moves=factor)
+    truth = np.maximum(forward, reverse)
+    cost = gnmax_rdp([votes], 12.0, sensitivity=factor, orders=orders, method="exact", teachers_per_holder=factor)[0]
+    assert (truth <= cost * (1 + 1e-6)).all()
+    assert (cost <= gnmax_rdp([votes], 12.0, sensitivity=factor, orders=orders)[0]).all()
+    assert (cost <= truth * orders / (orders - 1) * 1.1).all()  # what the proof costs, to leading order
+
+
+@pytest.mark.parametrize("threshold", [20.0, 40.0])
+def test_group_votes_limit_where_a_vote_can_leave(threshold: float) -> None:
+    """The neighbours, and nothing else, against a plain enumeration of both mechanisms."""
+    votes = np.array([30.0, 24.0, 6.0])
+    orders = np.array([2.0, 9.0])
+    for mask in ([1, 0, 0], [0, 1, 0], [0, 1, 1], [0, 0, 0]):
+        may_leave = np.array(mask, dtype=bool)
+        forward, reverse = divergences_to_neighbours(votes, NORMAL, 9.0, 1.0, orders, may_leave)
+        group = 3 * np.array([mask])
+        cost = gnmax_rdp(votes[None], 9.0, orders=orders, method="exact", group_votes=group)[0]
+        np.testing.assert_allclose(cost, np.maximum(forward, reverse), rtol=1e-5)
+        maxima = [votes.max()] + [
+            (votes + np.eye(3)[target] - np.eye(3)[source]).max()
+            for source in np.flatnonzero(may_leave)
+            for target in range(3)
+            if target != source
+        ]
+        p = stats.norm.sf((threshold - np.array(maxima)) / 9)
+        table = np.stack([p, 1 - p], axis=1)
+        truth = np.zeros(2)
+        for column, order in enumerate(orders):
+            for q in table[1:]:
+                for a, b in ((table[0], q), (q, table[0])):
+                    truth[column] = max(truth[column], np.log((a**order * b ** (1 - order)).sum()) / (order - 1))
+        check = threshold_rdp(votes[None], threshold, 9.0, orders=orders, method="exact", group_votes=group)[0]
+        np.testing.assert_allclose(check, truth, rtol=1e-6, atol=1e-15)

@@ -1,0 +1,137 @@
+"""Over thousands of random vote counts: bounds bound, exact costs are exact, and order is kept."""
+
+import warnings
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from accounting.privacy import epsilon_from_rdp, gnmax_rdp, lnmax_rdp, threshold_rdp
+from tests.oracles.noisy_argmax import LAPLACE, NORMAL, PlainNoise, displacements, renyi, win_probabilities
+
+ORDERS = np.array([1.05, 1.5, 3.0, 8.0, 25.0, 64.0])
+ROUNDING = 1e-12  # what the definition of a divergence loses to the 1 in its moment
+PLAIN_SUMS = 1e-6  # relative error of the plain computation
+
+
+def votes_batches(most_teachers: int, size: int) -> st.SearchStrategy[np.ndarray]:
+    """Counts of one number of teachers, from near agreement to an even split."""
+    return st.builds(
+        random_votes,
+        seed=st.integers(0, 2**30),
+        classes=st.integers(2, 4),
+        teachers=st.integers(3, most_teachers),
+        concentration=st.sampled_from([0.05, 0.3, 1.0, 20.0]),
+        size=st.just(size),
+    )
+
+
+def random_votes(seed: int, classes: int, teachers: int, concentration: float, size: int) -> np.ndarray:
+    generator = np.random.default_rng(seed)
+    shares = generator.dirichlet(np.full(classes, concentration), size=size)
+    return generator.multinomial(teachers, shares).astype(float)
+
+
+def assert_sound(costs: dict[str, np.ndarray], forward: np.ndarray, reverse: np.ndarray) -> None:
+    truth = np.maximum(forward, reverse)
+    assert (costs["data_dependent"] >= forward * (1 - PLAIN_SUMS) - ROUNDING).all()
+    assert (costs["data_dependent"] <= costs["data_independent"]).all()
+    assert (costs["exact"] <= costs["data_independent"]).all()
+    assert (costs["exact"] >= truth * (1 - PLAIN_SUMS) - ROUNDING).all()
+    assert (costs["exact"] <= truth * 1.01 + ROUNDING).all()
+
+
+spread = st.floats(0.04, 1.0)  # noise, as a share of the teachers
+weights = st.floats(0.2, 2.0)
+slow = settings(derandomize=True, deadline=None, max_examples=100)
+quick = settings(derandomize=True, deadline=None, max_examples=150)
+
+
+def both_directions(votes: np.ndarray, noise: PlainNoise, scale: float, weight: float) -> tuple[np.ndarray, np.ndarray]:
+    """Forward and reverse divergence, largest over every move from a class that holds the weight; (queries, R)."""
+    p = win_probabilities(votes, noise, scale)
+    forward, reverse = np.zeros((2, len(votes), ORDERS.size))
+    for change in displacements(votes.shape[1]):
+        moved = votes + weight * np.array(change)
+        possible = (moved >= 0).all(axis=1)
+        q = win_probabilities(moved, noise, scale)
+        for column, order in enumerate(ORDERS):
+            forward[possible, column] = np.maximum(forward[possible, column], renyi(p, q, order)[possible])
+            reverse[possible, column] = np.maximum(reverse[possible, column], renyi(q, p, order)[possible])
+    return forward, reverse
+
+
+@slow
+@given(votes_batches(250, 40), spread, weights)
+def test_gnmax_costs_are_sound(votes: np.ndarray, share: float, weight: float) -> None:
+    sigma = max(share * votes[0].sum(), weight)
+    forward, reverse = both_directions(votes, NORMAL, sigma, weight)
+    costs = {
+        method: gnmax_rdp(votes, sigma, sensitivity=weight, orders=ORDERS, method=method)
+        for method in ("data_independent", "data_dependent", "exact")
+    }
+    assert_sound(costs, forward, reverse)
+
+
+@slow
+@given(votes_batches(60, 10), st.floats(2, 8), st.sampled_from([0.5, 1.0, 1.5, 2.0]))
+def test_lnmax_costs_are_sound(votes: np.ndarray, scale: float, weight: float) -> None:
+    forward, reverse = both_directions(votes, LAPLACE, scale, weight)
+    costs = {
+        method: lnmax_rdp(votes, 1 / scale, sensitivity=weight, orders=ORDERS, method=method)
+        for method in ("data_independent", "data_dependent", "exact")
+    }
+    assert_sound(costs, forward, reverse)
+
+
+@quick
+@given(votes_batches(250, 40), spread, weights, st.floats(-0.5, 1.5))
+def test_threshold_costs_are_sound(votes: np.ndarray, share: float, weight: float, height: float) -> None:
+    teachers = votes[0].sum()
+    sigma, threshold = max(share * teachers, weight), height * teachers
+    top = votes.max(axis=1)
+    # Towards the less likely outcome, tails keep their digits: Pr[below] and Pr[at least] separately.
+    p, up, down = (
+        np.stack([stats.norm.cdf((threshold - m) / sigma), stats.norm.sf((threshold - m) / sigma)], axis=1)
+        for m in (top, top + weight, top - weight)
+    )
+    costs = {
+        method: threshold_rdp(votes, threshold, sigma, sensitivity=weight, orders=ORDERS, method=method)
+        for method in ("data_independent", "data_dependent", "exact")
+    }
+    forward = np.stack([np.maximum(renyi(p, up, order), renyi(p, down, order)) for order in ORDERS], axis=1)
+    reverse = np.stack([np.maximum(renyi(up, p, order), renyi(down, p, order)) for order in ORDERS], axis=1)
+    assert_sound(costs, forward, reverse)
+
+
+@quick
+@given(votes_batches(250, 40), spread, weights, st.sampled_from(["data_independent", "data_dependent", "exact"]))
+def test_costs_keep_the_order_that_theory_demands(votes: np.ndarray, share: float, weight: float, method: str) -> None:
+    sigma = max(share * votes[0].sum(), weight)
+    cost = gnmax_rdp(votes, sigma, sensitivity=weight, orders=ORDERS, method=method)
+    assert (np.diff(cost, axis=1) >= -1e-9 * cost[:, 1:] - ROUNDING).all(), "a divergence grows with its order"
+    assert (cost >= 0).all()
+    order = np.random.default_rng(0).permutation(votes.shape[1])
+    renamed = gnmax_rdp(votes[:, order], sigma, sensitivity=weight, orders=ORDERS, method=method)
+    np.testing.assert_allclose(cost, renamed, rtol=1e-6, atol=ROUNDING)
+    one, every = np.zeros_like(votes), np.ones_like(votes)
+    one[:, 0] = 1
+    fewer, all_moves = (
+        gnmax_rdp(votes, sigma, sensitivity=weight, orders=ORDERS, method=method, group_votes=group)
+        for group in (one, every)
+    )
+    assert (fewer <= all_moves * (1 + 1e-9)).all(), "fewer neighbours, no larger cost"
+
+
+@quick
+@given(st.lists(st.floats(0, 5), min_size=6, max_size=6), st.floats(0.01, 3), st.floats(1e-9, 0.1))
+def test_epsilon_grows_with_the_cost_and_improved_is_never_worse(curve: list[float], more: float, delta: float) -> None:
+    rdp = np.maximum.accumulate(np.array(curve)) + 1e-3
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        improved, _ = epsilon_from_rdp(rdp, delta, ORDERS)
+        classic, _ = epsilon_from_rdp(rdp, delta, ORDERS, "classic")
+        larger, _ = epsilon_from_rdp(rdp + more, delta, ORDERS)
+    assert 0 <= improved <= classic
+    assert larger >= improved
