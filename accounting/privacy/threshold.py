@@ -73,8 +73,8 @@ def threshold_rdp(
     if method == "data_dependent":
         return theorem6_rdp(log_ndtr(-np.abs(margin)), slope, alpha)
     extremes = extreme_maxima(counts, weight, group_votes, teachers_per_holder)
-    moved = (extremes.ravel() - threshold) / sigma
-    owner = np.repeat(np.arange(len(counts)), 2)
+    owner, side = np.nonzero(extremes != counts.max(axis=1, keepdims=True))
+    moved = (extremes[owner, side] - threshold) / sigma
     log_p, log_neighbours = (np.stack([log_ndtr(m), log_ndtr(-m)], axis=1) for m in (margin, moved))
     exact = np.maximum(*divergences(log_p, log_neighbours, owner, alpha, CLOSED_FORM_ERROR))
     return np.minimum(exact, alpha * slope)

@@ -1,0 +1,148 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accounting.privacy import DEFAULT_ORDERS, affordable_prefix, epsilon_from_rdp, gnmax_rdp
+from accounting.privacy.conversion import conversion_penalty
+
+ORDERS = np.array([1.5, 3.0, 8.0, 24.0, 64.0, 512.0])
+DELTA = 1e-5
+
+
+def random_vote(seed: int, queries: int, groups: int, size: float) -> tuple[np.ndarray, ...]:
+    generator = np.random.default_rng(seed)
+    past, check, label = (
+        size * generator.exponential(1, (*shape, groups, 1)) * ORDERS * generator.uniform(0, 1, (*shape, groups, 1))
+        for shape in ((), (queries,), (queries,))
+    )
+    return past, check * generator.integers(0, 2), label, generator.random(queries) < 0.6
+
+
+def one_by_one(past, check, label, answered, epsilons) -> tuple[int, np.ndarray, np.ndarray]:
+    """The definition, as a loop."""
+    spent, penalty = past.copy(), conversion_penalty(DELTA, ORDERS, "improved")
+    for i in range(len(answered)):
+        over = np.array(
+            [
+                min(spent[g] + check[i, g] + label[i, g] + penalty) > epsilons[g] * (1 - 1e-9)
+                for g in range(len(epsilons))
+            ]
+        )
+        if over.any():
+            return i, spent, over
+        spent = spent + check[i] + (label[i] if answered[i] else 0)
+    return len(answered), spent, np.zeros(len(epsilons), dtype=bool)
+
+
+votes = {
+    "seed": st.integers(0, 2**30),
+    "queries": st.integers(0, 40),
+    "groups": st.integers(1, 5),
+    "size": st.floats(1e-4, 0.05),
+}
+quick = settings(derandomize=True, deadline=None, max_examples=200)
+
+
+@quick
+@given(**votes, budget=st.floats(0.3, 8))
+def test_it_is_the_definition_and_nobody_overspends(
+    seed: int, queries: int, groups: int, size: float, budget: float
+) -> None:
+    past, check, label, answered = random_vote(seed, queries, groups, size)
+    epsilons = budget * np.random.default_rng(seed).uniform(0.3, 1, groups)
+    prefix = affordable_prefix(past, check, label, answered, epsilons, DELTA, ORDERS)
+    count, spent, exhausted = one_by_one(past, check, label, answered, epsilons)
+    assert prefix.count == count
+    np.testing.assert_allclose(prefix.spent, spent, rtol=1e-12)
+    np.testing.assert_array_equal(prefix.exhausted, exhausted)
+    if prefix.count:
+        # In whatever order an auditor adds the costs up, and at whatever order α.
+        paid = check[: prefix.count] + answered[: prefix.count, None, None] * label[: prefix.count]
+        again = np.array([past, *paid])[::-1].sum(axis=0)
+        assert ((again + conversion_penalty(DELTA, ORDERS, "improved")).min(axis=1) <= epsilons).all()
+
+
+@quick
+@given(**votes, cut=st.integers(0, 40))
+def test_cutting_into_batches_changes_no_bit(seed: int, queries: int, groups: int, size: float, cut: int) -> None:
+    past, check, label, answered = random_vote(seed, queries, groups, size)
+    epsilons = np.full(groups, 3.0)
+    whole = affordable_prefix(past, check, label, answered, epsilons, DELTA, ORDERS)
+    first = affordable_prefix(past, check[:cut], label[:cut], answered[:cut], epsilons, DELTA, ORDERS)
+    if first.count < len(answered[:cut]):
+        assert (first.count, first.spent.tolist()) == (whole.count, whole.spent.tolist())
+        return
+    second = affordable_prefix(first.spent, check[cut:], label[cut:], answered[cut:], epsilons, DELTA, ORDERS)
+    assert first.count + second.count == whole.count
+    assert second.spent.tolist() == whole.spent.tolist()
+
+
+def test_stopping_does_not_look_at_the_noise_of_the_query_in_question() -> None:
+    past, _, label, _ = random_vote(3, 30, 2, 0.02)
+    answered = np.ones(30, dtype=bool)
+    stop = affordable_prefix(past, 0 * label, label, answered, [2.0, 2.0], DELTA, ORDERS).count
+    assert 0 < stop < 30
+    answered[stop] = False
+    assert affordable_prefix(past, 0 * label, label, answered, [2.0, 2.0], DELTA, ORDERS).count == stop
+
+
+def test_a_vote_goes_on_without_the_exhausted_group() -> None:
+    """Vanishing only when exhausted: the retired group's costs become 0, the other group goes on to its own end."""
+    cost = np.stack([gnmax_rdp(np.zeros((900, 2)), 40.0, sensitivity=weight) for weight in (1.5, 0.5)], axis=1)
+    answered, epsilons, past = np.ones(900, dtype=bool), [1.0, 1.0], np.zeros((2, DEFAULT_ORDERS.size))
+    first = affordable_prefix(past, 0 * cost, cost, answered, epsilons, DELTA)
+    assert first.exhausted.tolist() == [True, False]
+    rest = cost[first.count :].copy()
+    rest[:, first.exhausted] = 0
+    second = affordable_prefix(first.spent, 0 * rest, rest, answered[first.count :], epsilons, DELTA)
+    assert second.count > first.count
+    assert second.exhausted.tolist() == [False, True]
+    assert (second.spent[0] == first.spent[0]).all()
+    assert (epsilon_from_rdp(second.spent, DELTA)[0] <= 1.0).all()
+
+
+def test_a_group_that_pays_nothing_stops_nothing_even_when_its_budget_was_lowered_below_its_past() -> None:
+    past = np.array([ORDERS, 0 * ORDERS])
+    label = np.zeros((3, 2, ORDERS.size))
+    label[:, 1] = 1e-3 * ORDERS
+    prefix = affordable_prefix(past, 0 * label, label, [True, True, False], [0.1, 5.0], DELTA, ORDERS)
+    assert prefix.count == 3
+    np.testing.assert_allclose(prefix.spent[1], 2e-3 * ORDERS)
+
+
+def test_large_batches_are_cut_inside_without_a_trace() -> None:
+    label = np.full((9000, 10, DEFAULT_ORDERS.size), 1e-7) * DEFAULT_ORDERS
+    past = np.zeros((10, DEFAULT_ORDERS.size))
+    prefix = affordable_prefix(past, 0 * label, label, np.ones(9000, dtype=bool), np.full(10, 3.0), DELTA)
+    assert prefix.count == 9000
+    np.testing.assert_allclose(prefix.spent, 9000 * label[0])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"past": np.zeros((3, 6))}, "past"),
+        ({"check": np.zeros((4, 2, 5))}, "check"),
+        ({"label": np.zeros((5, 2, 6))}, "label"),
+        ({"label": np.full((4, 2, 6), -1.0)}, "negative"),
+        ({"past": np.full((2, 6), np.nan)}, "NaN"),
+        ({"answered": np.ones((4, 1), dtype=bool)}, "answered"),
+        ({"epsilons": [1.0, 0.0]}, "above 0"),
+        ({"epsilons": [1.0, np.nan]}, "above 0"),
+        ({"delta": 0.0}, "delta"),
+        ({"conversion": "other"}, "conversion"),
+    ],
+)
+def test_bad_input_is_refused(wrong: dict, message: str) -> None:
+    right = {
+        "past": np.zeros((2, 6)),
+        "check": np.zeros((4, 2, 6)),
+        "label": np.zeros((4, 2, 6)),
+        "answered": np.ones(4, dtype=bool),
+        "epsilons": [1.0, 1.0],
+        "delta": DELTA,
+        "orders": ORDERS,
+    }
+    with pytest.raises(ValueError, match=message):
+        affordable_prefix(**(right | wrong))
