@@ -26,7 +26,9 @@ class Dataset(models.Model):
     schema = models.JSONField(help_text="What a row is: the columns or the image shape, and the classes; public.")
     rows = models.PositiveIntegerField()
     holders = models.PositiveIntegerField(default=0)
-    seen_classes = models.JSONField(help_text="Numbers of the classes that the labels hold; a secret if private.")
+    seen_classes = models.JSONField(
+        blank=True, help_text="Numbers of the classes that the labels hold; a secret if private."
+    )
     artifact = models.CharField(max_length=200, help_text="Its arrays in private storage.")
     digest = models.CharField(max_length=64, help_text="SHA-256 of the arrays.")
     imported_by = models.ForeignKey(

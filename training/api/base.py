@@ -1,7 +1,8 @@
 """What all endpoints share: who may see what, and that nothing is kept on the way."""
 
-from typing import Any
+from typing import Any, cast
 
+from django.contrib.auth.base_user import AbstractBaseUser
 from django.db.models import Model
 from rest_framework import exceptions, serializers
 from rest_framework.request import Request
@@ -30,6 +31,11 @@ class Strict(serializers.Serializer):
             known = ", ".join(name for name, field in self.fields.items() if not field.read_only)
             raise serializers.ValidationError(dict.fromkeys(unknown, f"There is no such field. Use: {known}."))
         return super().to_internal_value(data)
+
+
+def person(request: Request) -> AbstractBaseUser:
+    """Who asks: every endpoint is for people who are signed in or send a token."""
+    return cast(AbstractBaseUser, request.user)
 
 
 def require(user: Any, permission: str, obj: Model) -> None:

@@ -116,7 +116,8 @@ class ModelFile(ApiView):
         headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
         unchanged = get_conditional_response(request, etag=etag)
         if unchanged is not None:
-            unchanged.headers.update(headers)
+            for name, value in headers.items():
+                unchanged[name] = value
             return unchanged
         digest = base64.b64encode(bytes.fromhex(model.digest)).decode()
         filename = f"{model.run.study.slug}-{model.run_id}.{model_format(model.run.student_learner)}"

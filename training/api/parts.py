@@ -32,7 +32,7 @@ class LearnerParameterSerializer(serializers.Serializer):
 
 class LearnerSerializer(serializers.Serializer):
     name = serializers.CharField()
-    label = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]  # a field, not the serializer's own label
     parameters = LearnerParameterSerializer(many=True)
 
 
@@ -83,7 +83,7 @@ class AggregatorList(ApiView):
         aggregators = [
             {
                 "name": name,
-                "description": inspect.getdoc(aggregator).partition("\n")[0],
+                "description": (inspect.getdoc(aggregator) or "").partition("\n")[0],
                 "parameters": [
                     {"name": field.name, "help": AGGREGATOR_PARAMETERS[field.name]}
                     for field in dataclasses.fields(aggregator)

@@ -27,8 +27,7 @@ def problem_response(error: Exception, context: dict[str, Any]) -> HttpResponse 
             known = {key: value for key, value in place.items() if value is not None}
             return _problem(HTTPStatus.BAD_REQUEST, str(error), [{**known, "message": _sentences(error)}])
         case ModelValidationError():
-            detail = error.message_dict if hasattr(error, "error_dict") else error.messages
-            error = exceptions.ValidationError(detail)
+            error = exceptions.ValidationError(error.message_dict if hasattr(error, "error_dict") else error.messages)
     response = exception_handler(error, context)
     if response is None:
         return None

@@ -6,7 +6,6 @@ from typing import Any
 from uuid import UUID
 
 from django.db.models import QuerySet
-from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import exceptions, generics, serializers, status
@@ -17,7 +16,7 @@ from rest_framework.response import Response
 from accounting.selectors import account_consumption
 from consent.models import Level, Study
 from consent.permissions import studies_with_permission
-from training.api.base import ApiView, Strict, require
+from training.api.base import ApiView, Strict, person, require
 from training.models import Dataset, Query, Run
 from training.selectors import run_cost_history, run_groups, run_progress, runs_visible_to
 from training.services.lifecycle import run_approve, run_cancel, run_check, run_propose
@@ -58,7 +57,7 @@ def visible_run(user: Any, pk: UUID) -> Run:
 
 
 class RunSerializer(serializers.ModelSerializer):
-    study = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    study: serializers.SlugRelatedField = serializers.SlugRelatedField(slug_field="slug", read_only=True)
     rejected = serializers.IntegerField(read_only=True)
 
     class Meta:
@@ -95,7 +94,7 @@ class RunDetailSerializer(RunSerializer):
     progress = ProgressSerializer()
     groups = PublishedGroupSerializer(many=True)
     aggregator = AggregatorField()
-    created_by = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    created_by: serializers.SlugRelatedField = serializers.SlugRelatedField(slug_field="username", read_only=True)
     model = serializers.UUIDField(allow_null=True, help_text="Its student model, once there is one.")
     message = serializers.CharField(allow_null=True, help_text="Why it failed or waits; for staff alone.")
 
@@ -156,9 +155,10 @@ class RunProposalSerializer(Strict, serializers.ModelSerializer):
         fields = super().get_fields()
         if "request" in self.context:
             studies = studies_with_permission(self.context["request"].user, "training.view_run")
-            fields["study"].queryset = studies
-            for name in ("private_dataset", "public_dataset", "test_dataset"):
-                fields[name].queryset = Dataset.objects.filter(study__in=studies)
+            datasets = Dataset.objects.filter(study__in=studies)
+            for name, field in fields.items():
+                if isinstance(field, serializers.RelatedField):
+                    field.queryset = studies if name == "study" else datasets  # type: ignore[arg-type]
         return fields
 
     def validate_aggregator(self, value: Any) -> Any:
@@ -208,7 +208,7 @@ class RunList(ApiView, generics.ListAPIView):
     )
     def post(self, request: Request) -> Response:
         """Save a draft. It starts once an operator of the study approves it."""
-        run = run_propose(acting_user=request.user, **_proposal(request))
+        run = run_propose(acting_user=person(request), **_proposal(request))
         document = run_document(visible_run(request.user, run.pk), request.user)
         return Response(document, status=status.HTTP_201_CREATED)
 
@@ -271,7 +271,7 @@ class RunApprove(ApiView):
         """Let a draft start. Approving what has started changes nothing."""
         run = visible_run(request.user, pk)
         require(request.user, "training.approve_run", run.study)
-        run_approve(run=run, acting_user=request.user)
+        run_approve(run=run, acting_user=person(request))
         return Response(run_document(visible_run(request.user, pk), request.user))
 
 
@@ -281,7 +281,7 @@ class RunCancel(ApiView):
         """End a run that has not ended. What it released stays released and charged."""
         run = visible_run(request.user, pk)
         require(request.user, "training.cancel_run", run.study)
-        run_cancel(run=run, acting_user=request.user)
+        run_cancel(run=run, acting_user=person(request))
         return Response(run_document(visible_run(request.user, pk), request.user))
 
 
@@ -337,7 +337,7 @@ class RunPrivateCosts(ApiView):
 
 class LabelSerializer(serializers.Serializer):
     row = serializers.IntegerField(help_text="The point's row in the public dataset, from 0.")
-    label = serializers.CharField(help_text="The name of its class.")
+    label = serializers.CharField(help_text="The name of its class.")  # type: ignore[assignment]
 
 
 class LabelsCsv(BaseRenderer):
@@ -374,7 +374,7 @@ class RunLabels(ApiView, generics.ListAPIView):
         responses={(200, "application/json"): LabelSerializer(many=True), (200, "text/csv"): OpenApiTypes.STR},
         examples=[OpenApiExample("As a table", value="row,label\n0,7\n3,1\n", media_type="text/csv")],
     )
-    def get(self, request: Request, pk: UUID) -> HttpResponse:
+    def get(self, request: Request, pk: UUID) -> Response:
         """The public points that the vote labelled; as JSON page by page, or all of them as CSV."""
         self.run = visible_run(request.user, pk)
         if self.run.simulation:

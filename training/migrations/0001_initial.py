@@ -27,7 +27,7 @@ class Migration(migrations.Migration):
                 ('schema', models.JSONField(help_text='What a row is: the columns or the image shape, and the classes; public.')),
                 ('rows', models.PositiveIntegerField()),
                 ('holders', models.PositiveIntegerField(default=0)),
-                ('seen_classes', models.JSONField(help_text='Numbers of the classes that the labels hold; a secret if private.')),
+                ('seen_classes', models.JSONField(blank=True, help_text='Numbers of the classes that the labels hold; a secret if private.')),
                 ('artifact', models.CharField(help_text='Its arrays in private storage.', max_length=200)),
                 ('digest', models.CharField(help_text='SHA-256 of the arrays.', max_length=64)),
                 ('imported_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),

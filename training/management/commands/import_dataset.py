@@ -1,0 +1,159 @@
+"""Read files into a dataset of a study: in whole, or not at all."""
+
+import json
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.management.base import BaseCommand, CommandError
+from tqdm import tqdm
+
+from consent.models import Study
+from training.formats import DataError, Rows, Schema, check_sha256, read_file, schema_from_json
+from training.models import Dataset
+from training.services.datasets import dataset_check, dataset_import
+
+
+class Command(BaseCommand):
+    help = (
+        "Read CSV, idx, npz or mat files (plain, gzip, or in a zip file) into a dataset of a study. What is wrong is "
+        "told with file, row and column, and then nothing is imported. Unknown pseudonyms become data holders."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("study", help="the study's short name")
+        parser.add_argument("files", nargs="+", type=Path, metavar="file", help="read one after the other, as one")
+        parser.add_argument("--kind", required=True, choices=Dataset.Kind.values)
+        parser.add_argument("--name", required=True, help="what the dataset is called in the study")
+        parser.add_argument(
+            "--schema",
+            type=Path,
+            help="JSON file that declares the columns or the image size, and the classes; "
+            "without it, the schema of the study's datasets",
+        )
+        parser.add_argument(
+            "--labels", nargs="+", type=Path, default=[], metavar="FILE", help="idx: the files of labels, in order"
+        )
+        parser.add_argument(
+            "--sha256", nargs="+", default=[], metavar="HEX", help="of the uncompressed content of each file, in order"
+        )
+        parser.add_argument("--member", help="the file to read within a zip file that holds several")
+        parser.add_argument(
+            "--holder-per-row",
+            metavar="PREFIX",
+            help="private rows without a holder's column: each belongs to a person of its own, PREFIX-1, PREFIX-2, …",
+        )
+        parser.add_argument(
+            "--with-labels", action="store_true", help="public rows: keep their true labels, for evaluation alone"
+        )
+        parser.add_argument("--user", help="username of the person who imports, for the record")
+        parser.add_argument("--dry-run", action="store_true", help="read and check everything, write nothing")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        study = _study(options["study"])
+        user = _user(options["user"])
+        target = {"study": study, "name": options["name"], "kind": options["kind"]}
+        try:
+            schema = _schema(study, options["schema"])
+            rows = _rows(schema, options)
+            if options["dry_run"]:
+                dataset_check(**target, rows=rows)
+                self.stdout.write(f"{_summary(rows, schema)} All is well; nothing was written (--dry-run).")
+                return
+            dataset = dataset_import(**target, rows=rows, schema=schema, acting_user=user)
+        except DataError as error:
+            raise CommandError(f"{error}\nNothing was imported.") from error
+        self.stdout.write(self.style.SUCCESS(f"{_summary(rows, schema)} Imported into “{study}” as “{dataset}”."))
+
+
+def _study(slug: str) -> Study:
+    try:
+        return Study.objects.get(slug=slug)
+    except Study.DoesNotExist:
+        known = ", ".join(Study.objects.order_by("slug").values_list("slug", flat=True)) or "none; create one first"
+        raise CommandError(f"There is no study “{slug}”. There are: {known}.") from None
+
+
+def _user(username: str | None) -> AbstractBaseUser | None:
+    if username is None:
+        return None
+    user = get_user_model().objects.filter(username=username).first()
+    if user is None:
+        raise CommandError(f"There is no user “{username}”. Correct the name, or leave --user out.")
+    return user
+
+
+def _schema(study: Study, path: Path | None) -> Schema:
+    if path is None:
+        dataset = Dataset.objects.filter(study=study).order_by("imported_at").last()
+        if dataset is None:
+            raise DataError("It is not known what a row holds.", "Give --schema; docs/operations.md shows examples.")
+        return schema_from_json(dataset.schema)
+    try:
+        document = json.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"The schema cannot be read ({error}).", "Check its name and place.", file=path) from error
+    except json.JSONDecodeError as error:
+        problem = f"The schema is no JSON: {error.msg}."
+        raise DataError(problem, "Correct it.", file=path, row=error.lineno) from error
+    try:
+        return schema_from_json(document)
+    except DataError as error:
+        raise error.at(file=path) from error
+
+
+def _rows(schema: Schema, options: dict[str, Any]) -> Rows:
+    """The rows of all files, one after the other."""
+    files, label_files, checksums = options["files"], options["labels"], options["sha256"]
+    for given, what in ((label_files, "files of labels"), (checksums, "checksums")):
+        if given and len(given) != len(files):
+            raise DataError(f"There are {len(files)} files and {len(given)} {what}.", "Give one for each file.")
+    for file, checksum in zip(files, checksums, strict=False):
+        check_sha256(file, checksum, options["member"])
+    private = options["kind"] == Dataset.Kind.PRIVATE
+    if options["holder_per_row"] and not private:
+        raise DataError(f"Rows of a {options['kind']} dataset belong to nobody.", "Leave --holder-per-row out.")
+    labelled = options["kind"] != Dataset.Kind.PUBLIC or options["with_labels"] or bool(label_files)
+    parts = []
+    for file, label_file in zip(files, label_files or [None] * len(files), strict=True):
+        with _bar(file) as progress:
+            parts.append(
+                read_file(
+                    file,
+                    schema,
+                    label_file=label_file,
+                    member=options["member"],
+                    labels=labelled,
+                    holders=private and not options["holder_per_row"],
+                    progress=progress,
+                )
+            )
+    rows = Rows(
+        np.concatenate([part.x for part in parts]),
+        np.concatenate([part.y for part in parts if part.y is not None]) if labelled else None,
+        [holder for part in parts for holder in part.holders or ()] if parts[0].holders is not None else None,
+    )
+    return rows.one_holder_per_row(options["holder_per_row"]) if options["holder_per_row"] else rows
+
+
+@contextmanager
+def _bar(file: Path) -> Iterator[Any]:
+    """A progress bar of the bytes of ``file``, where somebody is looking."""
+    with tqdm(desc=file.name, unit="B", unit_scale=True, disable=None) as bar:
+
+        def progress(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        yield progress
+
+
+def _summary(rows: Rows, schema: Schema) -> str:
+    owned = f" of {len(set(rows.holders)):,} holders" if rows.holders is not None else ""
+    labelled = f"{len(schema.classes)} classes" if rows.y is not None else "no labels"
+    return f"{len(rows):,} rows{owned}, {labelled}."
