@@ -214,10 +214,11 @@ def _study_create(demonstration: Demonstration, slug: str, users: dict[str, Abst
 def _consents_give(study: Study, holder_user: AbstractBaseUser, track: Track) -> None:
     """Every holder who has not decided consents, through the service that the form calls."""
     form = ConsentForm.objects.filter(study=study).latest("version")
-    undecided = DataHolder.objects.filter(study=study, consent_events__isnull=True).order_by("pk")
+    # A list: a cursor that stays open would keep SQLite from folding its log back into the database.
+    undecided = list(DataHolder.objects.filter(study=study, consent_events__isnull=True).order_by("pk"))
     levels = [level for level, share in SHARES.items() for _ in range(share)]
     # 37 is coprime to 100: consecutive holders are spread over the levels.
-    for place, holder in enumerate(track(undecided.iterator(), "consents", undecided.count())):
+    for place, holder in enumerate(track(undecided, "consents", len(undecided))):
         services.consent_give(holder=holder, level=levels[place * 37 % 100], form=form, acting_user=None)
     first = DataHolder.objects.filter(study=study).order_by("pk").first()
     if first is not None and first.user_id is None:
