@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from django.db import connection
+from django.utils import translation
 
 from ipate_web.append_only import triggers_remove
 
@@ -22,6 +23,13 @@ def _append_only_tables_can_be_emptied(request: pytest.FixtureRequest) -> Iterat
     yield
     if transactional:
         triggers_remove(connection)
+
+
+@pytest.fixture(autouse=True)
+def _every_test_starts_in_english() -> Iterator[None]:
+    """A request in another language leaves it switched on for its thread."""
+    with translation.override("en"):
+        yield
 
 
 @pytest.fixture(scope="session")

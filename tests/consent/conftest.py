@@ -1,0 +1,61 @@
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from consent import selectors, services
+from consent.models import ConsentEvent, DataHolder, Study
+from tests import factories
+
+Decide = Callable[[DataHolder, str], ConsentEvent]
+
+
+class Clock:
+    """A time that only tests move on; every look at it is a microsecond later, as in a quick computer."""
+
+    def __init__(self) -> None:
+        self.moment = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        self.moment += timedelta(microseconds=1)
+        return self.moment
+
+    def days_pass(self, days: float) -> None:
+        self.moment += timedelta(days=days)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(timezone, "now", clock.now)
+    return clock
+
+
+@pytest.fixture
+def study(db: None) -> Study:
+    """Open for decisions, with ε 1, 2, 3."""
+    return factories.study_open()
+
+
+@pytest.fixture
+def hanna(db: None) -> User:
+    return factories.user_create("hanna")
+
+
+@pytest.fixture
+def holder(study: Study, hanna: User) -> DataHolder:
+    return factories.holder_create(study, user=hanna)
+
+
+@pytest.fixture
+def give() -> Decide:
+    """A holder takes part at a level, having read the form in force."""
+
+    def give(holder: DataHolder, level: str) -> ConsentEvent:
+        form = selectors.consent_form_in_force(holder.study)
+        assert form is not None
+        return services.consent_give(holder=holder, level=level, form=form, acting_user=None)
+
+    return give

@@ -1,0 +1,259 @@
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from consent import selectors
+from consent.models import ConsentEvent, DataHolder, Study
+from tests import factories
+from tests.consent.conftest import Decide
+
+
+@pytest.fixture
+def browser(hanna: User) -> Client:
+    """Hanna, signed in, on a client that checks cross-site request forgery as the real site does."""
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(hanna)
+    return client
+
+
+def url(name: str, study: Study | None = None) -> str:
+    return reverse(f"consent:{name}", args=[study.slug] if study else [])
+
+
+def token(client: Client, path: str) -> str:
+    return re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', client.get(path).content.decode()).group(1)
+
+
+def submit(client: Client, name: str, holder: DataHolder, choice: str = "", **data: object):
+    """Send the decision form as the study's page holds it."""
+    study = holder.study
+    fields = {
+        "csrfmiddlewaretoken": token(client, url("study", study)),
+        "form_version": selectors.consent_form_in_force(study).version,
+        "policy_version": selectors.policy_in_force(study).version,
+        "choice": choice,
+    }
+    return client.post(url(name, study), {**fields, **data})
+
+
+def events(holder: DataHolder) -> list[tuple[str, str]]:
+    return list(ConsentEvent.objects.filter(holder=holder).order_by("sequence").values_list("kind", "level"))
+
+
+def text(response) -> str:
+    """What a reader sees, in one line."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", response.content.decode()))
+
+
+# --- Reading and choosing -------------------------------------------------------------------------------------------
+
+
+def test_the_list_says_what_stands(browser: Client, holder: DataHolder, give: Decide) -> None:
+    assert "You have not decided yet" in text(browser.get(url("my_studies")))
+    give(holder, "AVERAGE")
+    assert "You take part: average protection." in text(browser.get(url("my_studies")))
+
+
+def test_a_holder_without_studies_is_told_so(browser: Client) -> None:
+    assert "No study asks for your data" in text(browser.get(url("my_studies")))
+
+
+def test_the_study_page_says_who_asks_for_what_and_the_odds(browser: Client, holder: DataHolder) -> None:
+    page = text(browser.get(url("study", holder.study)))
+    for part in ("University Hospital", "Learn to read handwritten digits.", "study@example.org", "Version 1 of this"):
+        assert part in page
+    for odds in ("at most 73 times in 100", "at most 88 times in 100", "at most 95 times in 100", "50 times in 100"):
+        assert odds in page
+
+
+def test_four_equal_answers_and_none_is_preselected(browser: Client, holder: DataHolder) -> None:
+    html = browser.get(url("study", holder.study)).content.decode()
+    assert re.findall(r'type="radio" name="choice".*? value="(\w+)"', html) == ["HIGH", "AVERAGE", "LOW", "NONE"]
+    assert " checked" not in html
+
+
+def test_what_stands_is_said_not_preselected(browser: Client, holder: DataHolder, give: Decide) -> None:
+    give(holder, "LOW")
+    response = browser.get(url("study", holder.study))
+    assert "You take part: low protection." in text(response)
+    assert " checked" not in response.content.decode()
+
+
+def test_epsilon_stands_only_among_the_details_for_experts(browser: Client, holder: DataHolder) -> None:
+    html = browser.get(url("study", holder.study)).content.decode()
+    assert "ε" not in re.sub(r"<details>.*?</details>", "", html, flags=re.DOTALL)
+    assert "budget" not in html
+
+
+@pytest.mark.parametrize("choice", ["", "HIGHEST"])
+def test_no_answer_is_an_error_that_says_what_to_do(browser: Client, holder: DataHolder, choice: str) -> None:
+    for step in ("study", "decide"):
+        response = submit(browser, step, holder, choice)
+        assert response.status_code == 422
+        assert "Choose one of the four" in text(response)
+    assert events(holder) == []
+
+
+def test_a_study_in_preparation_asks_nothing(browser: Client, hanna: User) -> None:
+    study = factories.study_create("early")
+    holder = factories.holder_create(study, user=hanna)
+    assert "nothing to decide yet" in text(browser.get(url("study", study)))
+    csrf = token(browser, url("my_studies"))
+    assert browser.post(url("decide", study), {"choice": "HIGH", "csrfmiddlewaretoken": csrf}).status_code == 302
+    assert events(holder) == []
+
+
+# --- Checking and deciding ------------------------------------------------------------------------------------------
+
+
+def test_a_choice_takes_effect_only_after_it_was_checked(browser: Client, holder: DataHolder) -> None:
+    page = submit(browser, "study", holder, "HIGH")
+    assert page.status_code == 200
+    assert "Check your answer" in text(page)
+    assert events(holder) == []
+
+    done = submit(browser, "decide", holder, "HIGH")
+    assert (done.status_code, done.url) == (302, url("choice", holder.study))
+    assert events(holder) == [("given", "HIGH")]
+    assert "You take part: high protection." in text(browser.get(done.url))
+
+
+def test_going_back_keeps_the_answer(browser: Client, holder: DataHolder) -> None:
+    html = submit(browser, "study", holder, "LOW", change="").content.decode()
+    assert re.findall(r'value="(\w+)" required checked', html) == ["LOW"]
+    assert events(holder) == []
+
+
+def test_a_second_click_changes_nothing(browser: Client, holder: DataHolder) -> None:
+    for choice in ("HIGH", "HIGH", "NONE", "NONE"):
+        assert submit(browser, "decide", holder, choice).status_code == 302
+    assert events(holder) == [("given", "HIGH"), ("withdrawn", "")]
+
+
+def test_not_taking_part_is_on_record(browser: Client, holder: DataHolder) -> None:
+    submit(browser, "decide", holder, "NONE")
+    assert events(holder) == [("refused", "")]
+    assert "You do not take part." in text(browser.get(url("choice", holder.study)))
+
+
+@pytest.mark.parametrize("step", ["study", "decide"])
+@pytest.mark.parametrize("what", ["form", "policy"])
+def test_what_changed_meanwhile_must_be_read_first(browser: Client, holder: DataHolder, step: str, what: str) -> None:
+    if what == "form":
+        factories.form_publish(holder.study, {"en": "We ask for more now."})
+        response = submit(browser, step, holder, "HIGH", form_version=1)
+        assert "We ask for more now." in text(response)
+    else:
+        factories.policy_approve(holder.study, 2, 3, 4)
+        response = submit(browser, step, holder, "HIGH", policy_version=1)
+        assert "at most 98 times in 100" in text(response)
+    html = response.content.decode()
+    assert response.status_code == 422
+    assert "has changed since you opened this page" in html
+    assert f'name="{what}_version" value="2"' in html
+    assert " checked" not in html
+    assert events(holder) == []
+
+
+# --- What stands, and withdrawing -----------------------------------------------------------------------------------
+
+
+def test_my_choice_shows_the_whole_history_newest_first(browser: Client, holder: DataHolder, give: Decide) -> None:
+    give(holder, "HIGH")
+    give(holder, "LOW")
+    page = text(browser.get(url("choice", holder.study)))
+    assert page.index("Level changed: low protection") < page.index("Consent given: high protection")
+
+
+def test_my_choice_shows_the_odds_in_force(browser: Client, holder: DataHolder, give: Decide) -> None:
+    give(holder, "LOW")
+    factories.policy_approve(holder.study, 0.25, 0.5, 1)
+    assert "at most 73 times in 100" in text(browser.get(url("choice", holder.study)))
+
+
+def test_withdrawing_takes_one_page_and_one_click(browser: Client, holder: DataHolder, give: Decide) -> None:
+    give(holder, "HIGH")
+    path = url("withdraw", holder.study)
+    page = browser.get(path)
+    assert "What was released before stays released" in text(page)
+    assert events(holder) == [("given", "HIGH")]
+
+    csrf = {"csrfmiddlewaretoken": token(browser, path)}
+    for _ in range(2):
+        assert browser.post(path, csrf).url == url("choice", holder.study)
+    assert events(holder) == [("given", "HIGH"), ("withdrawn", "")]
+    assert "You withdrew." in text(browser.get(url("choice", holder.study)))
+
+
+def test_where_nothing_stands_there_is_nothing_to_withdraw(browser: Client, holder: DataHolder) -> None:
+    assert browser.get(url("withdraw", holder.study)).url == url("choice", holder.study)
+
+
+# --- Who reaches what -----------------------------------------------------------------------------------------------
+
+PAGES = ["study", "choice", "withdraw"]
+
+
+@pytest.mark.parametrize("page", [*PAGES, "decide"])
+def test_strangers_are_asked_to_sign_in(client: Client, holder: DataHolder, page: str) -> None:
+    path = url(page, holder.study)
+    response = client.post(path) if page == "decide" else client.get(path)
+    assert response.url == f"{reverse('login')}?next={path}"
+
+
+@pytest.mark.parametrize("who", ["another", "olga", "root"])
+def test_nobody_else_reaches_a_holding_whatever_their_role(client: Client, holder: DataHolder, who: str) -> None:
+    client.force_login(factories.user_create(who, is_superuser=who == "root"))
+    for page in PAGES:
+        assert client.get(url(page, holder.study)).status_code == 404
+    for page in ("study", "decide", "withdraw"):
+        assert client.post(url(page, holder.study), {"choice": "LOW"}).status_code == 404
+    assert client.get("/my/no-such-study/").status_code == 404
+    assert events(holder) == []
+
+
+@pytest.mark.parametrize("page", ["study", "decide", "withdraw"])
+def test_no_decision_is_taken_for_another_site(browser: Client, holder: DataHolder, give: Decide, page: str) -> None:
+    give(holder, "HIGH")
+    data = {"choice": "LOW", "form_version": 1, "policy_version": 1}
+    response = browser.post(url(page, holder.study), data)
+    assert response.status_code == 403
+    assert "Nothing was changed" in text(response)
+    assert events(holder) == [("given", "HIGH")]
+
+
+def test_deciding_needs_a_post(browser: Client, holder: DataHolder) -> None:
+    assert browser.get(url("decide", holder.study)).status_code == 405
+    assert browser.post(url("choice", holder.study), {"csrfmiddlewaretoken": token(browser, "/my/")}).status_code == 405
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_cache_keeps_a_holders_pages(browser: Client, holder: DataHolder, give: Decide, page: str) -> None:
+    give(holder, "HIGH")
+    assert "no-store" in browser.get(url(page, holder.study))["Cache-Control"]
+
+
+# --- German ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_whole_path_in_german(browser: Client, holder: DataHolder, give: Decide) -> None:
+    browser.cookies["django_language"] = "de"
+    page = browser.get(url("study", holder.study))
+    assert '<html lang="de">' in page.content.decode()
+    assert "Wir möchten aus Ihren Daten lernen" in text(page)
+    assert "höchstens 73 von 100 Mal" in text(page)
+    assert "Prüfen Sie Ihre Antwort" in text(submit(browser, "study", holder, "HIGH"))
+    give(holder, "HIGH")
+    assert "Sie nehmen teil: hoher Schutz." in text(browser.get(url("choice", holder.study)))
+    assert "Ja, ich widerrufe" in text(browser.get(url("withdraw", holder.study)))
+
+
+def test_a_missing_translation_of_the_form_is_said(browser: Client, holder: DataHolder) -> None:
+    factories.form_publish(holder.study, {"en": "English only."})
+    browser.cookies["django_language"] = "de"
+    page = browser.get(url("study", holder.study))
+    assert '<div class="prose" lang="en"><p>English only.</p>' in page.content.decode()
+    assert "dieser ist auf Englisch" in text(page)

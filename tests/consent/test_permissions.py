@@ -1,0 +1,72 @@
+"""Which role may do what, spelled out once more: a change of the table must be meant."""
+
+import pytest
+from django.contrib.auth.models import AnonymousUser, User
+
+from consent import services
+from consent.models import Study
+from consent.permissions import ROLE_PERMISSIONS, studies_with_permission, study_permissions
+from tests import factories
+
+ALL = {"operator", "committee", "auditor", "researcher"}
+STAFF = ALL - {"researcher"}
+TABLE = {
+    "consent.view_dashboard": STAFF,
+    "consent.view_group_sizes": STAFF,
+    "consent.change_study": {"operator"},
+    "consent.manage_members": {"operator"},
+    "consent.publish_consentform": {"operator", "committee"},
+    "consent.propose_epsilonpolicy": {"committee"},
+    "consent.approve_epsilonpolicy": {"committee"},
+    "training.view_run": ALL,
+    "training.import_dataset": {"operator"},
+    "training.propose_run": {"operator", "researcher"},
+    "training.approve_run": {"operator"},
+    "training.cancel_run": {"operator"},
+    "training.use_student": {"operator", "researcher"},
+    "accounting.view_ledger": STAFF,
+    "accounting.view_private_costs": STAFF,
+}
+
+
+def test_the_table_is_complete() -> None:
+    assert set().union(*ROLE_PERMISSIONS.values()) == set(TABLE)
+
+
+@pytest.mark.parametrize("role", sorted(ALL))
+def test_a_role_allows_in_its_study_what_the_table_says(study: Study, hanna: User, role: str) -> None:
+    elsewhere = factories.study_create("elsewhere")
+    services.membership_add(study=study, user=hanna, role=role)
+    for permission, roles in TABLE.items():
+        assert hanna.has_perm(permission, study) is (role in roles), permission
+        assert (study in studies_with_permission(hanna, permission)) is (role in roles), permission
+        assert not hanna.has_perm(permission, elsewhere), permission
+        assert not hanna.has_perm(permission), permission
+        assert elsewhere not in studies_with_permission(hanna, permission), permission
+    assert study_permissions(hanna, study) == {permission for permission, roles in TABLE.items() if role in roles}
+
+
+def test_what_belongs_to_a_study_is_judged_by_it(study: Study, holder, hanna: User) -> None:
+    services.membership_add(study=study, user=hanna, role="auditor")
+    assert hanna.has_perm("consent.view_dashboard", holder)
+
+
+def test_two_roles_add_up_and_list_a_study_once(study: Study, hanna: User) -> None:
+    for role in ("operator", "committee"):
+        services.membership_add(study=study, user=hanna, role=role)
+    assert hanna.has_perm("training.approve_run", study)
+    assert hanna.has_perm("consent.approve_epsilonpolicy", study)
+    assert list(studies_with_permission(hanna, "consent.view_dashboard")) == [study]
+
+
+def test_strangers_holders_and_closed_accounts_may_nothing(study: Study, holder, hanna: User) -> None:
+    closed = factories.user_create("closed", is_active=False)
+    services.membership_add(study=study, user=closed, role="operator")
+    for user in (AnonymousUser(), hanna, closed):
+        assert not any(user.has_perm(permission, study) for permission in TABLE)
+
+
+def test_a_superuser_may_everything(study: Study) -> None:
+    root = factories.user_create("root", is_superuser=True)
+    assert study_permissions(root, study) == set(TABLE)
+    assert study in studies_with_permission(root, "consent.view_dashboard")

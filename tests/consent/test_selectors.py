@@ -1,0 +1,140 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from consent import selectors, services
+from consent.models import DataHolder, Study
+from tests import factories
+from tests.consent.conftest import Clock, Decide
+
+
+@pytest.fixture
+def epsilon_of(study: Study) -> Callable[[DataHolder], float]:
+    """The ε that a run would promise a holder now."""
+
+    def epsilon_of(holder: DataHolder) -> float:
+        return float(selectors.consent_snapshot(study).of([holder.pk]).epsilons[0])
+
+    return epsilon_of
+
+
+# --- Rule 5: a new ε policy never weakens an old promise ------------------------------------------------------------
+
+
+def test_a_larger_epsilon_waits_for_a_new_consent(study, holder, give, epsilon_of) -> None:
+    give(holder, "HIGH")
+    factories.policy_approve(study, 2, 3, 4)
+    assert epsilon_of(holder) == 1
+    give(holder, "HIGH")
+    assert epsilon_of(holder) == 2
+
+
+def test_a_smaller_epsilon_applies_at_once(study, holder, give, epsilon_of) -> None:
+    give(holder, "LOW")
+    factories.policy_approve(study, 0.5, 1, 1.5)
+    assert epsilon_of(holder) == 1.5
+
+
+def test_a_smaller_epsilon_stays_when_a_larger_one_follows(study, holder, give, epsilon_of) -> None:
+    give(holder, "AVERAGE")
+    factories.policy_approve(study, 0.5, 1, 1.5)
+    factories.policy_approve(study, 3, 4, 5)
+    assert epsilon_of(holder) == 1
+
+
+def test_a_smaller_epsilon_from_before_the_consent_does_not_count(study, holder, give, epsilon_of) -> None:
+    factories.policy_approve(study, 0.5, 1, 1.5)
+    factories.policy_approve(study, 3, 4, 5)
+    give(holder, "AVERAGE")
+    assert epsilon_of(holder) == 4
+
+
+def test_a_policy_applies_from_its_date(clock: Clock, hanna, give) -> None:
+    study = factories.study_open("timed")
+    holder = factories.holder_create(study, user=hanna)
+    give(holder, "HIGH")
+    start = clock.moment
+    clock.days_pass(1)
+    effective = clock.now()
+    clock.moment = start
+    factories.policy_approve(study, 0.5, 1, 1.5, effective_from=effective)
+    assert selectors.consent_snapshot(study).epsilons.tolist() == [1]
+    clock.days_pass(2)
+    assert selectors.consent_snapshot(study).epsilons.tolist() == [0.5]
+
+
+def test_the_smallest_epsilon_since_a_moment(clock: Clock, db) -> None:
+    study = factories.study_open("timed")
+    since = clock.now()
+    assert selectors.epsilon_since(study, "HIGH", since) == np.inf
+    factories.policy_approve(study, 0.5, 1, 1.5)
+    factories.policy_approve(study, 2, 3, 4)
+    assert selectors.epsilon_since(study, "HIGH", since) == 0.5
+
+
+# --- Snapshots ------------------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_has_who_takes_part_and_nobody_else(study: Study, give: Decide) -> None:
+    takes_part, changed, withdrew, refused, undecided = (
+        factories.holder_create(study, name) for name in ("takes part", "changed", "withdrew", "refused", "undecided")
+    )
+    give(takes_part, "LOW")
+    give(changed, "LOW")
+    give(changed, "HIGH")
+    give(withdrew, "AVERAGE")
+    services.consent_withdraw(holder=withdrew, acting_user=None)
+    services.consent_refuse(holder=refused, acting_user=None)
+    give(factories.holder_create(factories.study_open("other"), "elsewhere"), "HIGH")
+
+    snapshot = selectors.consent_snapshot(study)
+    assert snapshot.holders.tolist() == [takes_part.pk, changed.pk]
+    assert [selectors.LEVELS[level] for level in snapshot.levels] == ["LOW", "HIGH"]
+    assert snapshot.epsilons.tolist() == [3, 1]
+    assert (len(snapshot), snapshot.sequence) == (2, 6)
+    assert undecided.pk not in snapshot.holders
+
+
+def test_a_snapshot_of_any_moment(clock: Clock, db: None, give: Decide) -> None:
+    study = factories.study_open("timed")
+    holder = factories.holder_create(study)
+    moments = [clock.now()]
+    for level in ("HIGH", "LOW"):
+        give(holder, level)
+        moments.append(clock.now())
+    services.consent_withdraw(holder=holder, acting_user=None)
+    factories.policy_approve(study, 0.5, 1, 1.5)
+
+    at = [selectors.consent_snapshot(study, moment) for moment in moments]
+    assert [snapshot.epsilons.tolist() for snapshot in at] == [[], [1], [3]]
+    assert [snapshot.sequence for snapshot in at] == [0, 1, 2]
+    assert len(selectors.consent_snapshot(study)) == 0
+
+
+def test_part_of_a_snapshot(study: Study, give: Decide) -> None:
+    first, second = (factories.holder_create(study, name) for name in ("first", "second"))
+    give(first, "HIGH")
+    give(second, "LOW")
+    part = selectors.consent_snapshot(study).of([second.pk, 10**9])
+    assert (part.holders.tolist(), part.epsilons.tolist()) == ([second.pk], [3])
+
+
+def test_holders_per_level(study: Study, give: Decide) -> None:
+    holders = [factories.holder_create(study, f"P-{n}") for n in range(6)]
+    for holder, level in zip(holders, ("HIGH", "HIGH", "LOW", "AVERAGE"), strict=False):
+        give(holder, level)
+    services.consent_withdraw(holder=holders[3], acting_user=None)
+    services.consent_refuse(holder=holders[4], acting_user=None)
+    assert selectors.holders_per_level(study) == {
+        "HIGH": 2, "AVERAGE": 0, "LOW": 1, "WITHDRAWN": 1, "REFUSED": 1, "UNDECIDED": 1
+    }  # fmt: skip
+
+
+def test_a_snapshot_costs_the_same_queries_for_any_number_of_holders(
+    study: Study, give: Decide, django_assert_num_queries
+) -> None:
+    for n in range(5):
+        give(factories.holder_create(study, f"P-{n}"), "HIGH")
+    with django_assert_num_queries(3):
+        selectors.consent_snapshot(study)
