@@ -91,11 +91,15 @@ def run_groups(run: Run) -> list[GroupReport]:
 
 @dataclass(frozen=True)
 class CostHistory:
-    """After each batch: ``queries`` and ``labels`` so far, and each group's ε by name (earlier runs included)."""
+    """After each batch: ``queries`` and ``labels`` so far, and each group's ε by name (earlier runs included).
+
+    ``starts`` is each group's ε before the first batch.
+    """
 
     queries: list[int]
     labels: list[int]
     epsilons: dict[str, list[float]]
+    starts: dict[str, float]
     budgets: dict[str, float]
 
 
@@ -103,14 +107,14 @@ def run_cost_history(run: Run) -> CostHistory:
     """How the cost of a run grew with its labels. A secret where costs depend on the data."""
     batches = list(run.batches.all())
     if run.account is None or not batches:
-        return CostHistory([], [], {}, {})
+        return CostHistory([], [], {}, {}, {})
     groups = list(run.account.groups.all())
+    past = np.array([group.past_rdp for group in groups])
+    orders, conversion = np.asarray(run.account.orders), run.account.conversion
+    starts, _ = epsilon_from_rdp(past, run.account.delta, orders, conversion=conversion)
     if run.simulation:
-        past = np.array([group.past_rdp for group in groups])
         curves = past + np.cumsum([batch.simulated_rdp for batch in batches], axis=0)
-        epsilon, _ = epsilon_from_rdp(
-            curves, run.account.delta, np.asarray(run.account.orders), conversion=run.account.conversion
-        )
+        epsilon, _ = epsilon_from_rdp(curves, run.account.delta, orders, conversion=conversion)
         by_group = {group.index: epsilon[:, group.index].tolist() for group in groups}
     else:
         by_group = epsilon_by_batch(run.account)
@@ -118,6 +122,7 @@ def run_cost_history(run: Run) -> CostHistory:
         queries=np.cumsum([batch.queries for batch in batches]).tolist(),
         labels=np.cumsum([batch.labels for batch in batches]).tolist(),
         epsilons={group.name: by_group[group.index] for group in groups},
+        starts=dict(zip((group.name for group in groups), starts.tolist(), strict=True)),
         budgets={group.name: group.epsilon for group in groups},
     )
 

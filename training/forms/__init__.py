@@ -1,0 +1,1 @@
+"""What staff fill in."""

@@ -1,0 +1,234 @@
+"""The form in which a run is proposed, built from what the learners and aggregators say of themselves."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from django import forms
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.forms.boundfield import BoundField
+from django.forms.models import fields_for_model
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+from consent.models import Study
+from consent.selectors import consent_snapshot
+from training.learners import LEARNERS, learner_fields
+from training.models import Dataset, Run
+from training.pate import AGGREGATORS, WEIGHT_SCHEMES
+from training.services.lifecycle import run_check
+
+#: The aggregators that a run can hold its vote with, and what they are called.
+OFFERED_AGGREGATORS = {"confident_gnmax": "Confident-GNMax", "gnmax": "GNMax", "lnmax": "LNMax"}
+_AGGREGATOR_FIELDS: dict[str, tuple[Any, Any]] = {
+    "sigma": (_("σ, the noise of the vote"), _("About 0.2 × the number of teachers. More noise, cheaper labels.")),
+    "sigma_threshold": (_("σ_T, the noise of the check"), _("Usually two to four times σ.")),
+    "threshold": (_("T, the threshold"), _("How many votes must agree, before noise, for a query to be answered.")),
+    "gamma": (_("γ, the inverse scale of the noise"), _("A smaller γ is more noise.")),
+}
+_LEARNERS = [(name, learner.label) for name, learner in LEARNERS.items()]
+_SCHEMES = {
+    "proportional": _("in proportion to ε"),
+    "calibrated": _("calibrated: all groups use up their budgets at the same query"),
+}
+_CONVERSIONS = [
+    ("improved", _("improved (Canonne, Kamath, Steinke 2020)")),
+    ("classic", _("classic (Mironov 2017), as in the PATE papers")),
+]
+_OF_THE_MODEL = (
+    "title", "purpose", "private_dataset", "public_dataset", "test_dataset", "learner", "student_learner", "variant",
+    "weight_scheme", "teachers", "small_groups", "on_exhausted", "method", "conversion", "batch_size", "wanted_labels",
+    "simulation", "seed",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class ParameterGroup:
+    """Fields that count only while the field ``control`` has ``value``."""
+
+    control: BoundField
+    value: str
+    title: str
+    fields: list[BoundField]
+
+
+class RunForm(forms.Form):
+    """A proposal of a run of ``study``. ``may_simulate`` offers simulations, whose results only staff see."""
+
+    def __init__(self, *args: Any, study: Study, may_simulate: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.study = study
+        self.fields |= fields_for_model(Run, fields=_OF_THE_MODEL)
+        for kind in Dataset.Kind.values:
+            self.fields[f"{kind}_dataset"].queryset = study.datasets.filter(kind=kind)  # type: ignore[attr-defined]
+        self._choose("learner", _LEARNERS)
+        self._choose("student_learner", _LEARNERS)
+        self._choose("weight_scheme", [(name, _SCHEMES[name]) for name in WEIGHT_SCHEMES], label=_("weights"))
+        self._choose("conversion", _CONVERSIONS, label=_("from RDP to ε"))
+        self._choose("aggregator", list(OFFERED_AGGREGATORS.items()), label=_("aggregator"))
+        self.fields["small_groups"].label = _("groups too small for a teacher")
+        self.fields["batch_size"].label = _("queries in a batch")
+        self.fields["wanted_labels"].help_text = _("The vote ends there. Empty: as many as the budgets allow.")
+        self.fields["purpose"].widget.attrs["rows"] = 3
+        if not may_simulate:
+            del self.fields["simulation"], self.fields["seed"]
+        for role in ("learner", "student_learner"):
+            for learner in LEARNERS:
+                self._add_learner_fields(role, learner)
+        for name, (label, help_text) in _AGGREGATOR_FIELDS.items():
+            widget = forms.NumberInput(attrs={"step": "any", "inputmode": "decimal"})
+            self.fields[name] = forms.FloatField(label=label, help_text=help_text, required=False, widget=widget)
+
+    def _choose(self, name: str, choices: Any, label: str | Promise | None = None) -> None:
+        label = label or self.fields[name].label
+        self.fields[name] = forms.ChoiceField(label=label, choices=choices)
+
+    def _add_learner_fields(self, role: str, learner: str) -> None:
+        for spec in learner_fields(learner):
+            limits = {"min_value": spec.minimum, "max_value": spec.maximum}
+            options = {"label": spec.name, "help_text": spec.help, "initial": spec.default, "required": False}
+            if spec.type is bool:
+                field: forms.Field = forms.BooleanField(**options)
+            elif spec.type is int:
+                field = forms.IntegerField(**options, **limits)
+            else:
+                widget = forms.NumberInput(attrs={"step": "any", "inputmode": "decimal"})
+                field = forms.FloatField(**options, **limits, widget=widget)
+            self.fields[_parameter(role, learner, spec.name)] = field
+
+    # --- For the template ---------------------------------------------------------------------------------------------
+
+    @property
+    def learner_groups(self) -> list[ParameterGroup]:
+        return self._groups_of_learners("learner")
+
+    @property
+    def student_groups(self) -> list[ParameterGroup]:
+        return self._groups_of_learners("student_learner")
+
+    def _groups_of_learners(self, role: str) -> list[ParameterGroup]:
+        return [
+            ParameterGroup(
+                control=self[role],
+                value=name,
+                title=label,
+                fields=[self[_parameter(role, name, spec.name)] for spec in learner_fields(name)],
+            )
+            for name, label in _LEARNERS
+        ]
+
+    @property
+    def aggregator_fields(self) -> list[tuple[BoundField, str]]:
+        """Each parameter with the names of the aggregators that take it."""
+        return [
+            (self[name], " ".join(key for key in OFFERED_AGGREGATORS if name in _taken_by(key)))
+            for name in _AGGREGATOR_FIELDS
+        ]
+
+    @property
+    def details_have_errors(self) -> bool:
+        names = ("method", "conversion", "weight_scheme", "on_exhausted", "batch_size", "small_groups")
+        return any(name in self.errors for name in names)
+
+    # --- What was asked for -------------------------------------------------------------------------------------------
+
+    def clean(self) -> dict[str, Any]:
+        for role in ("learner", "student_learner"):
+            for learner in LEARNERS:
+                if learner != self.cleaned_data.get(role):
+                    for spec in learner_fields(learner):  # what does not count cannot be wrong
+                        self.errors.pop(_parameter(role, learner, spec.name), None)
+        for name in _taken_by(self.cleaned_data.get("aggregator", "")):
+            if self.cleaned_data.get(name) is None and name not in self.errors:
+                self.add_error(name, _("This aggregator needs a number here."))
+        if not self.errors:
+            try:
+                run_check(self.proposal())
+            except ValidationError as error:
+                self._show(error)
+        return self.cleaned_data
+
+    def run_fields(self) -> dict[str, Any]:
+        """The fields of the run, as ``run_propose`` takes them."""
+        values = {name: self.cleaned_data[name] for name in _OF_THE_MODEL if name in self.fields}
+        aggregator = self.cleaned_data["aggregator"]
+        return values | {
+            "learner_parameters": self._learner_parameters("learner"),
+            "student_parameters": self._learner_parameters("student_learner"),
+            "aggregator": {"name": aggregator} | {name: self.cleaned_data[name] for name in _taken_by(aggregator)},
+        }
+
+    def proposal(self) -> Run:
+        """The run as it would be, not saved."""
+        return Run(study=self.study, **self.run_fields())
+
+    def _learner_parameters(self, role: str) -> dict[str, Any]:
+        learner = self.cleaned_data[role]
+        given = {spec.name: self.cleaned_data[_parameter(role, learner, spec.name)] for spec in learner_fields(learner)}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def _show(self, error: ValidationError) -> None:
+        """Put what is wrong with the run beside the field that it can be corrected in."""
+        fields = {"learner_parameters": "learner", "student_parameters": "student_learner"}
+        for name, messages in error.message_dict.items():
+            field = fields.get(name, name)
+            self.add_error(None if name == NON_FIELD_ERRORS or field not in self.fields else field, messages)
+
+
+def _parameter(role: str, learner: str, name: str) -> str:
+    """The name of the form field of a learner's parameter."""
+    return f"{role}-{learner}-{name}"
+
+
+def _taken_by(aggregator: str) -> list[str]:
+    if aggregator not in OFFERED_AGGREGATORS:
+        return []
+    return [field.name for field in dataclasses.fields(AGGREGATORS[aggregator])]
+
+
+def initial_for(study: Study) -> dict[str, Any]:
+    """Sensible values for a first run: about 13 holders a teacher, noise and threshold in proportion."""
+    holders = len(consent_snapshot(study))
+    teachers = max(1, _round(holders / 13))
+    datasets = {
+        f"{kind}_dataset": study.datasets.filter(kind=kind).order_by("-imported_at").first()
+        for kind in Dataset.Kind.values
+    }
+    private = datasets["private_dataset"]
+    is_image = private is not None and private.schema["kind"] == "image"
+    learner = "nearest_neighbour" if is_image else "random_forest"
+    return {
+        **datasets,
+        "teachers": teachers,
+        "learner": learner,
+        "student_learner": learner,
+        "learner-nearest_neighbour-copies": 20,
+        "student_learner-nearest_neighbour-copies": 20,
+        "aggregator": "confident_gnmax",
+        "sigma": _hundredths(0.2 * teachers),
+        "sigma_threshold": _hundredths(0.4 * teachers),
+        "threshold": _hundredths(0.5 * teachers),
+        "gamma": _hundredths(10 / teachers),
+    }
+
+
+def initial_like(run: Run) -> dict[str, Any]:
+    """The values of an earlier run."""
+    values: Mapping[str, Any] = {name: getattr(run, name) for name in _OF_THE_MODEL if name != "seed"}
+    parameters = {"learner": run.learner_parameters, "student_learner": run.student_parameters}
+    chosen = {
+        _parameter(role, values[role], name): value
+        for role, given in parameters.items()
+        for name, value in given.items()
+    }
+    aggregator = dict(run.aggregator)
+    return {**values, **chosen, "aggregator": aggregator.pop("name"), **aggregator}
+
+
+def _round(number: float) -> int:
+    """To tens where there are enough of them."""
+    return round(number, -1) if number >= 45 else round(number)  # type: ignore[return-value]
+
+
+def _hundredths(number: float) -> float:
+    return round(number, 2)

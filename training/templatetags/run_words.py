@@ -1,0 +1,28 @@
+"""What the pages call shares, learners and aggregators."""
+
+from django import template
+from django.utils.formats import number_format
+from django.utils.translation import gettext as _
+
+from training.forms.runs import OFFERED_AGGREGATORS
+from training.learners import LEARNERS
+
+register = template.Library()
+
+
+@register.filter
+def percent(share: float | None) -> str:
+    """0.934 as "93.4 %"; a dash for what is unknown."""
+    if share is None:
+        return "–"
+    return _("%(number)s %%") % {"number": number_format(100 * share, decimal_pos=1)}
+
+
+@register.filter
+def learner_label(name: str) -> str:
+    return LEARNERS[name].label if name in LEARNERS else name
+
+
+@register.filter
+def aggregator_label(name: str) -> str:
+    return OFFERED_AGGREGATORS.get(name, name)

@@ -1,0 +1,1 @@
+"""What staff see under ``/studies/``: one module for each kind of page."""

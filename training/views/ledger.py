@@ -1,0 +1,84 @@
+"""The ledger of a study, as an auditor reads it."""
+
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from accounting.models import LedgerEntry, RunAccount
+from accounting.privacy import epsilon_from_rdp
+from accounting.selectors import account_consumption
+from consent.models import ConsentEvent, Level, Study
+from consent.permissions import study_permissions
+from training.models import Run
+from training.selectors import labels_released
+from training.views.pages import paginate, render_page, study_page
+
+
+@require_safe
+@study_page("accounting.view_ledger")
+def ledger(request: HttpRequest, study: Study) -> HttpResponse:
+    """All entries, or those of one run or one level; costs for those who may see them."""
+    can = study_permissions(request.user, study)
+    titles = {run.pk: run.title for run in Run.objects.filter(study=study, account__isnull=False, simulation=False)}
+    chosen_run = _run_id(request.GET.get("run", ""), titles)
+    level = request.GET.get("level", "")
+    entries: QuerySet[LedgerEntry] = LedgerEntry.objects.filter(study=study).select_related("group__account")
+    if chosen_run:
+        entries = entries.filter(run=chosen_run)
+    if level in Level.values:
+        entries = entries.filter(group__level=level)
+    page = paginate(request, entries.order_by("-sequence"))
+    sees_costs = "accounting.view_private_costs" in can
+    context: dict[str, Any] = {
+        "page": page,
+        "rows": [_row(entry, titles, sees_costs) for entry in page],
+        "titles": titles,
+        "chosen_run": chosen_run,
+        "levels": Level.choices,
+        "level": level,
+        "released": labels_released(study),
+        "entries": LedgerEntry.objects.filter(study=study).count(),
+    }
+    account = chosen_run and RunAccount.objects.filter(study=study, run=chosen_run).first()
+    if account and sees_costs:
+        context["consumption"] = account_consumption(account)
+    return render_page(request, study, "accounting/ledger.html", context)
+
+
+def _run_id(text: str, known: dict[UUID, str]) -> UUID | None:
+    """The run that the filter names, if the study has it."""
+    return next((pk for pk in known if str(pk) == text), None)
+
+
+def _row(entry: LedgerEntry, titles: dict[UUID, str], sees_costs: bool) -> dict[str, Any]:
+    conversion = entry.group.account.conversion
+    row = {
+        "entry": entry,
+        "title": titles.get(entry.run),
+        "published": _epsilon(entry.published_rdp, entry, conversion),
+    }
+    return row | {"cost": _epsilon(entry.rdp, entry, conversion)} if sees_costs else row
+
+
+def _epsilon(curve: list[float], entry: LedgerEntry, conversion: Any) -> float:
+    """What one entry costs by itself. Entries compose as curves; their ε do not add up."""
+    return float(epsilon_from_rdp(curve, entry.delta, np.asarray(entry.orders), conversion=conversion)[0])
+
+
+@require_safe
+@study_page("accounting.view_ledger")
+def ledger_check(request: HttpRequest, study: Study) -> HttpResponse:
+    """Are both chains of the study whole? A part of the ledger's page, or a page of its own."""
+    chains = [
+        (model._meta.verbose_name_plural, model.objects.filter(study=study).count(), list(model.chain_faults(study.pk)))
+        for model in (LedgerEntry, ConsentEvent)
+    ]
+    context = {"study": study, "chains": chains}
+    if request.headers.get("HX-Request"):
+        return render(request, "accounting/chains.html", context)
+    return render_page(request, study, "accounting/ledger_check.html", context)

@@ -1,0 +1,88 @@
+"""What the levels mean: history, a proposal, a second person's yes."""
+
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_safe
+
+from consent import selectors, services
+from consent.forms import options
+from consent.models import EpsilonPolicy, Level, Study
+from training.forms.policies import PolicyForm
+from training.views.pages import render_page, study_page
+
+
+def _comparison(study: Study, proposed: EpsilonPolicy) -> list[dict[str, object]]:
+    """Each level as it is and as it would be, with how many holders chose it."""
+    current = selectors.policy_in_force(study)
+    counts = selectors.holders_per_level(study)
+    before = options(current)[:3] if current else [None] * 3
+    return [
+        {"level": new.label, "before": old, "after": new, "holders": counts[level]}
+        for level, old, new in zip(Level.values, before, options(proposed)[:3], strict=True)
+    ]
+
+
+@require_safe
+@study_page("consent.view_dashboard")
+def policies(request: HttpRequest, study: Study) -> HttpResponse:
+    """The policy in force with its odds, proposals that wait, and all versions."""
+    in_force = selectors.policy_in_force(study)
+    versions = list(EpsilonPolicy.objects.filter(study=study).select_related("approval"))
+    newest_approved = max((policy.version for policy in versions if hasattr(policy, "approval")), default=0)
+    waiting = [p for p in versions if not hasattr(p, "approval") and p.version > newest_approved]
+    context = {
+        "in_force": in_force,
+        "options": options(in_force)[:3] if in_force else [],
+        "versions": versions,
+        "waiting": waiting,
+    }
+    return render_page(request, study, "training/policies.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("consent.propose_epsilonpolicy")
+def policy_new(request: HttpRequest, study: Study) -> HttpResponse:
+    """Fill in, look at the odds, propose."""
+    current = selectors.policy_in_force(study)
+    initial = {"high": current.high, "average": current.average, "low": current.low} if current else None
+    form = PolicyForm(request.POST or None, initial=initial)
+    if form.is_valid() and "change" not in request.POST:
+        if "confirmed" in request.POST:
+            try:
+                services.epsilon_policy_propose(study=study, acting_user=request.user, **form.cleaned_data)
+            except ValidationError as error:
+                form.add_error(None, error)
+            else:
+                messages.success(request, _("The policy is proposed. It counts once a second person approves it."))
+                return redirect("training:policies", study.slug)
+        else:
+            proposed = EpsilonPolicy(study=study, **form.cleaned_data)
+            context = {"form": form, "comparison": _comparison(study, proposed)}
+            return render_page(request, study, "training/policy_check.html", context)
+    context = {"form": form}
+    return render_page(request, study, "training/policy_new.html", context, status=422 if form.errors else 200)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("consent.approve_epsilonpolicy")
+def policy_approve(request: HttpRequest, study: Study, version: int) -> HttpResponse:
+    """What approving means, and the second person's yes."""
+    policy = get_object_or_404(EpsilonPolicy, study=study, version=version)
+    if request.method == "POST":
+        try:
+            services.epsilon_policy_approve(policy=policy, acting_user=request.user)
+        except ValidationError as error:
+            messages.error(request, " ".join(error.messages))
+        else:
+            messages.success(request, _("Version %(version)d is in force.") % {"version": policy.version})
+        return redirect("training:policies", study.slug)
+    context = {
+        "policy": policy,
+        "comparison": _comparison(study, policy),
+        "is_own": policy.proposed_by_id == request.user.pk,
+        "is_approved": hasattr(policy, "approval"),
+    }
+    return render_page(request, study, "training/policy_approve.html", context)

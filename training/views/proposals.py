@@ -1,0 +1,107 @@
+"""A run before it runs: proposed, checked, approved, or ended."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods
+
+from consent.models import Study
+from training.forms.runs import RunForm, initial_for, initial_like
+from training.models import Run
+from training.pate import PlanError
+from training.selectors import runs_visible_to
+from training.services import lifecycle
+from training.services.planning import run_plan
+from training.views.pages import render_page, study_page
+
+
+def plan_or_reason(run: Run) -> dict[str, Any]:
+    """``plan`` of ``run`` as of now, group by group with what each may spend; or ``plan_error``, why there is none."""
+    try:
+        planned = run_plan(run)
+    except PlanError as error:
+        return {"plan_error": str(error)}
+    groups = [(group, [s for s, i in zip(planned.standings, planned.group_of, strict=True) if i == index])
+              for index, group in enumerate(planned.plan.groups)]  # fmt: skip
+    return {"plan": planned.plan, "plan_groups": groups, "plan_notes": planned.notes}
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("training.propose_run")
+def run_new(request: HttpRequest, study: Study) -> HttpResponse:
+    """Fill in, check the plan, save as a draft."""
+    is_staff = request.user.has_perm("consent.view_dashboard", study)
+    form = RunForm(
+        request.POST or None,
+        initial=None if request.method == "POST" else _initial(request, study),
+        study=study,
+        may_simulate=is_staff,
+    )
+    if form.is_valid() and "change" not in request.POST:
+        if "confirmed" in request.POST:
+            run = lifecycle.run_propose(study=study, acting_user=request.user, **form.run_fields())
+            messages.success(request, _("The run is saved as a draft. It starts once an operator approves it."))
+            return redirect("training:run", study.slug, run.pk)
+        run = form.proposal()
+        context: dict[str, Any] = {"form": form, "run": run}
+        # A plan tells how large the groups are.
+        if request.user.has_perm("consent.view_group_sizes", study):
+            context |= plan_or_reason(run)
+        return render_page(request, study, "training/run_check.html", context)
+    missing = [
+        kind for kind in ("private", "public") if not study.datasets.filter(kind=kind).exists()
+    ]  # without them there is nothing to propose
+    context = {"form": form, "missing": missing}
+    return render_page(request, study, "training/run_new.html", context, status=422 if form.errors else 200)
+
+
+def _initial(request: HttpRequest, study: Study) -> dict[str, Any]:
+    """The values of the run that the address names, if any, else some that suit the study."""
+    like = request.GET.get("like")
+    if not like:
+        return initial_for(study)
+    try:
+        return initial_like(get_object_or_404(runs_visible_to(request.user), study=study, pk=like))
+    except ValidationError:  # no id at all
+        return initial_for(study)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("training.approve_run")
+def run_approve(request: HttpRequest, study: Study, pk: str) -> HttpResponse:
+    """What the run would do and spend, and the yes that starts it."""
+    run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk)
+    if run.status != Run.Status.DRAFT:
+        messages.info(request, _("This run is not a draft any more."))
+        return redirect("training:run", study.slug, run.pk)
+    if request.method == "POST":
+        try:
+            lifecycle.run_approve(run=run, acting_user=request.user)
+        except PlanError as error:
+            messages.error(request, str(error))
+        except ValidationError as error:
+            messages.error(request, " ".join(error.messages))
+        else:
+            messages.success(request, _("The run is approved. The next free worker starts it."))
+        return redirect("training:run", study.slug, run.pk)
+    return render_page(request, study, "training/run_approve.html", {"run": run, **plan_or_reason(run)})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("training.cancel_run")
+def run_cancel(request: HttpRequest, study: Study, pk: str) -> HttpResponse:
+    """What cancelling leaves behind, and the yes that ends the run."""
+    run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk)
+    if run.has_ended:
+        messages.info(request, _("This run has ended already."))
+        return redirect("training:run", study.slug, run.pk)
+    if request.method == "POST":
+        run = lifecycle.run_cancel(run=run, acting_user=request.user)
+        if run.status == Run.Status.CANCELLED:
+            messages.success(request, _("The run is cancelled."))
+        return redirect("training:run", study.slug, run.pk)
+    return render_page(request, study, "training/run_cancel.html", {"run": run})
