@@ -1,0 +1,104 @@
+"""A real Chromium in front of the real site. Skipped where it is missing, unless IPATE_REQUIRE_SERVICES=1."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from pytest_django.live_server_helper import LiveServer
+
+from tests import factories
+
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+)
+SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
+TIMEOUT = 10_000
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    path = shutil.which("chromium")
+    if path is None:
+        if os.environ.get("IPATE_REQUIRE_SERVICES") == "1":
+            pytest.fail("Chromium is missing and IPATE_REQUIRE_SERVICES=1 wants it: install the package “chromium”.")
+        pytest.skip("Chromium is not installed")
+    # Playwright runs an event loop in this thread; Django would take every query in a test for a mistake.
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS.split())
+        yield browser
+        browser.close()
+    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+
+
+class Site:
+    """One person's browser on the site: it finds pages, signs in, and minds what a page must not do."""
+
+    def __init__(self, page: Page, address: str) -> None:
+        self.page = page
+        self.address = address
+        self.complaints: list[str] = []
+        page.set_default_timeout(TIMEOUT)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("console", self._on_console)
+
+    def _on_console(self, message) -> None:
+        # Chromium reports each answer of 400 and more here; a form with a mistake is answered with 422 on purpose.
+        if message.type == "error" and "the server responded with a status of 422" not in message.text:
+            self.complaints.append(message.text)
+
+    def open(self, path: str) -> None:
+        self.page.goto(self.address + path)
+
+    def sign_in(self, name: str) -> None:
+        self.open("/sign-in/")
+        self.page.get_by_label("Username").fill(name)
+        self.page.get_by_label("Password").fill(factories.PASSWORD)
+        self.page.get_by_role("main").get_by_role("button", name="Sign in").click()
+        self.page.get_by_role("button", name="Sign out").wait_for()
+
+    def press(self, name: str) -> None:
+        """Press the button or follow the link called ``name`` on the page proper."""
+        main = self.page.get_by_role("main")
+        main.get_by_role("button", name=name).or_(main.get_by_role("link", name=name)).first.click()
+
+    def says(self, text: str) -> None:
+        """Wait until the page says ``text``."""
+        self.page.get_by_role("main").get_by_text(text).first.wait_for()
+
+    def is_in_order(self) -> None:
+        """No accessibility violation, nothing wider than the screen, no script or security complaint."""
+        self.fits()
+        result = Axe().run(self.page, options={"resultTypes": ["violations"]})
+        assert result.violations_count == 0, result.generate_report()
+
+    def fits(self) -> None:
+        width = self.page.viewport_size["width"]
+        wide = self.page.locator("html").evaluate("html => html.scrollWidth")
+        assert wide <= width, f"{self.page.url} is {wide} wide on a screen of {width}"
+        assert self.complaints == []
+
+
+@pytest.fixture
+def visit(chromium: Browser, live_server: LiveServer) -> Iterator[Callable[..., Site]]:
+    """``visit(size="phone", javascript=False, scheme="dark")``: a new person's browser."""
+    contexts: list[BrowserContext] = []
+
+    def visit(size: str = "desktop", *, javascript: bool = True, scheme: str = "light", language: str = "en") -> Site:
+        width, height = SIZES[size]
+        context = chromium.new_context(
+            viewport={"width": width, "height": height},
+            java_script_enabled=javascript,
+            color_scheme=scheme,
+            locale=language,
+        )
+        contexts.append(context)
+        return Site(context.new_page(), live_server.url)
+
+    yield visit
+    for context in contexts:
+        context.close()

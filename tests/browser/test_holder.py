@@ -1,0 +1,110 @@
+"""A data holder's whole path, in a real browser."""
+
+import pytest
+
+from consent.models import ConsentEvent
+from tests import factories
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture
+def study():
+    study = factories.study_open(title="Reading digits")
+    factories.holder_create(study, user=factories.user_create("hanna"))
+    return study
+
+
+def events() -> list[tuple[str, str]]:
+    return list(ConsentEvent.objects.order_by("sequence").values_list("kind", "level"))
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["with JavaScript", "without JavaScript"])
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+def test_a_holder_consents_changes_and_withdraws(visit, study, size: str, javascript: bool) -> None:
+    site = visit(size, javascript=javascript)
+    site.sign_in("hanna")
+    site.says("You have not decided yet")
+    site.press("Read and decide")
+
+    site.press("Continue")
+    site.says("There is a problem")
+    site.page.get_by_label("High protection").check()
+    site.press("Continue")
+    site.says("Nothing has taken effect yet.")
+    assert events() == []
+    site.press("Change my answer")
+    assert site.page.get_by_label("High protection").is_checked()
+    site.page.get_by_label("Low protection").check()
+    site.press("Continue")
+    site.press("Yes, this is my decision")
+    site.says("You take part: low protection.")
+
+    site.press("Read again or change")
+    site.page.get_by_label("Average protection").check()
+    site.press("Continue")
+    site.press("Yes, this is my decision")
+    site.says("You take part: average protection.")
+
+    site.press("Withdraw")
+    site.press("Yes, withdraw my consent")
+    site.says("You withdrew.")
+    assert events() == [("given", "LOW"), ("changed", "AVERAGE"), ("withdrawn", "")]
+    assert site.complaints == []
+
+
+def test_a_holder_needs_no_mouse(visit, study) -> None:
+    site = visit()
+    site.sign_in("hanna")
+    site.open("/my/digits/")
+    keyboard = site.page.keyboard
+    keyboard.press("Tab")
+    assert site.page.locator(":focus").inner_text() == "Skip to the content"
+    keyboard.press("Enter")
+    while site.page.locator(":focus").get_attribute("type") != "radio":
+        keyboard.press("Tab")
+    for key in ("ArrowDown", "ArrowDown", "ArrowDown", "Tab", "Tab", "Enter"):
+        keyboard.press(key)
+    site.says("I do not take part")
+    site.press("Yes, this is my decision")
+    site.says("You do not take part.")
+    assert events() == [("refused", "")]
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+@pytest.mark.parametrize(("size", "scheme"), [("desktop", "light"), ("phone", "dark")])
+def test_every_page_is_accessible_and_fits(visit, study, size: str, scheme: str, language: str) -> None:
+    site = visit(size, scheme=scheme)
+    site.open("/")
+    site.is_in_order()
+    site.open("/sign-in/")
+    site.is_in_order()
+    site.sign_in("hanna")
+    if language == "de":
+        site.page.get_by_role("button", name="Deutsch").click()
+    site.is_in_order()  # my studies
+    site.open("/my/digits/")
+    site.page.locator("summary").click()
+    site.is_in_order()
+    submit = site.page.locator("main form .button-primary")
+    submit.click()
+    site.is_in_order()  # with an error
+    site.page.locator("[value=HIGH]").check()
+    submit.click()
+    site.is_in_order()  # check your answer
+    submit.click()
+    site.page.wait_for_url("**/choice/")
+    site.is_in_order()
+    site.open("/my/digits/withdraw/")
+    site.is_in_order()
+    assert site.page.locator("html").get_attribute("lang") == language
+
+
+@pytest.mark.parametrize("path", ["/no-such-page", "/my/no-such-study/"])
+def test_an_error_page_is_accessible_and_says_what_to_do(visit, study, path: str) -> None:
+    site = visit("phone")
+    site.sign_in("hanna")
+    site.open(path)
+    site.says("Check the address.")
+    site.complaints.clear()  # Chromium notes the 404 itself.
+    site.is_in_order()
