@@ -15,6 +15,7 @@ urlpatterns = [
     # What holders see
     path("my/", include("consent.urls")),
     # What staff see
+    path("studies/", include("training.urls")),
     # What programs see
     path("api/", include("ipate_web.api_urls")),
     # What keeps the site running
