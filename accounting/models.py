@@ -1,11 +1,16 @@
 """What was spent, by whom, what may still be spent. Costs are RDP curves; ε is always derived from them."""
 
+from typing import cast
+
+import numpy as np
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
+from numpy.typing import ArrayLike
 
+from accounting.privacy import Conversion, epsilon_from_rdp
 from consent.models import DataHolder, Level, Study
 from ipate_web.append_only import Chained
 
@@ -33,6 +38,11 @@ class RunAccount(models.Model):
 
     def __str__(self) -> str:
         return f"account of run {self.run}"
+
+    def epsilon(self, curves: ArrayLike) -> np.ndarray:
+        """ε (...,) at the account's δ of RDP curves (..., R) at its orders."""
+        conversion = cast(Conversion, self.conversion)
+        return epsilon_from_rdp(curves, self.delta, np.asarray(self.orders), conversion=conversion)[0]
 
 
 class PrivacyGroup(models.Model):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from accounting.models import HolderSpending, LedgerEntry, PrivacyGroup, RunAccount, SpendingHistory
-from accounting.privacy import DEFAULT_ORDERS, epsilon_from_rdp, remaining_epsilon
+from accounting.privacy import DEFAULT_ORDERS, Conversion, epsilon_from_rdp, remaining_epsilon
 from consent.models import Study
 from consent.selectors import LEVELS, Snapshot
 
@@ -57,7 +57,9 @@ class Standing:
     remaining: float
 
 
-def standings(study: Study, snapshot: Snapshot, *, conversion: str = "improved", fresh: bool = False) -> list[Standing]:
+def standings(
+    study: Study, snapshot: Snapshot, *, conversion: Conversion = "improved", fresh: bool = False
+) -> list[Standing]:
     """The snapshot's holders by level, ε and past spending; strictest first.
 
     ``fresh`` looks away from all past spending: what a simulation starts from.
@@ -69,10 +71,11 @@ def standings(study: Study, snapshot: Snapshot, *, conversion: str = "improved",
     spending = np.zeros(len(snapshot), dtype=np.int64)
     for history in np.unique(histories):
         spending[histories == history] = by_cost.setdefault(curves[history].tobytes(), history)
-    keys = np.rec.fromarrays([snapshot.epsilons, snapshot.levels, spending], names="epsilon,level,spending")
+    keys = np.empty(len(snapshot), dtype=[("epsilon", np.float64), ("level", np.int8), ("spending", np.int64)])
+    keys["epsilon"], keys["level"], keys["spending"] = snapshot.epsilons, snapshot.levels, spending
     result: list[Standing] = []
     for key in np.unique(keys):
-        level, epsilon, past = LEVELS[key.level], float(key.epsilon), curves[int(key.spending)]
+        level, epsilon, past = LEVELS[key["level"]], float(key["epsilon"]), curves[int(key["spending"])]
         alike = sum(standing.level == level for standing in result)
         result.append(
             Standing(
@@ -108,27 +111,22 @@ def account_consumption(account: RunAccount) -> list[Consumption]:
     groups = list(account.groups.all())
     if not groups:
         return []
-    orders = np.asarray(account.orders)
     past = np.array([group.past_rdp for group in groups])
     spent = past + np.array([group.spent_rdp for group in groups])
     published = np.array([group.published_rdp for group in groups])
 
-    def epsilon(curves: np.ndarray) -> np.ndarray:
-        return epsilon_from_rdp(curves, account.delta, orders, conversion=account.conversion)[0]
-
+    epsilons = zip(account.epsilon(past), account.epsilon(spent), account.epsilon(published), strict=True)
     return [
         Consumption(group, group.epsilon, float(before), float(total), float(bound))
-        for group, before, total, bound in zip(groups, epsilon(past), epsilon(spent), epsilon(published), strict=True)
+        for group, (before, total, bound) in zip(groups, epsilons, strict=True)
     ]
 
 
 def epsilon_by_batch(account: RunAccount) -> dict[int, list[float]]:
     """Group index → ε after each batch in the ledger, past runs included. A secret where costs depend on the data."""
-    orders = np.asarray(account.orders)
     result = {}
     for group in account.groups.all():
         entries = LedgerEntry.objects.filter(group=group).order_by("batch").values_list("rdp", flat=True)
-        curves = np.array(list(entries)).reshape(-1, len(orders)).cumsum(axis=0) + np.asarray(group.past_rdp)
-        epsilons, _ = epsilon_from_rdp(curves, account.delta, orders, conversion=account.conversion)
-        result[group.index] = np.atleast_1d(epsilons).tolist() if len(curves) else []
+        curves = np.array(list(entries)).reshape(-1, len(account.orders)).cumsum(axis=0)
+        result[group.index] = account.epsilon(curves + np.asarray(group.past_rdp)).tolist() if len(curves) else []
     return result

@@ -11,7 +11,6 @@ from django.utils import timezone
 
 from accounting import selectors
 from accounting.models import HolderSpending, LedgerEntry, PrivacyGroup, RunAccount, SpendingHistory
-from accounting.privacy import epsilon_from_rdp
 from consent.models import Study
 from consent.services import study_lock
 
@@ -125,15 +124,11 @@ def batch_charge(
     To be called in the transaction that releases the batch's labels. Raises BudgetExceeded before anything is written.
     """
     study_lock(account.study_id)
-    orders = np.asarray(account.orders)
     entries = []
     for charge, budget in zip(charges, budgets, strict=True):
         group = PrivacyGroup.objects.select_for_update().get(pk=charge.group.pk)
         spent = np.asarray(group.spent_rdp) + charge.rdp
-        epsilon, _ = epsilon_from_rdp(
-            np.asarray(group.past_rdp) + spent, account.delta, orders, conversion=account.conversion
-        )
-        if epsilon > budget:
+        if account.epsilon(np.asarray(group.past_rdp) + spent) > budget:
             raise BudgetExceeded(f"Batch {batch} of run {account.run} would bring {group} above its budget.")
         group.spent_rdp = spent.tolist()
         group.published_rdp = (np.asarray(group.published_rdp) + charge.published_rdp).tolist()

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from accounting.models import LedgerEntry, RunAccount
-from accounting.privacy import epsilon_from_rdp
 from accounting.selectors import past_curves
 from consent.models import ConsentEvent, Study
 
@@ -45,12 +44,6 @@ def _budget_faults(study: Study) -> Iterator[str]:
     groups = [group for account in study.accounts.filter(simulation=False) for group in account.groups.all()]
     for group in groups:
         for history in group.histories.all():
-            before = curves[history.parent_id or 0]
-            epsilon, _ = epsilon_from_rdp(
-                before + np.asarray(group.spent_rdp),
-                group.account.delta,
-                np.asarray(group.account.orders),
-                conversion=group.account.conversion,
-            )
+            epsilon = group.account.epsilon(curves[history.parent_id or 0] + np.asarray(group.spent_rdp))
             if np.any(group.spent_rdp) and epsilon > group.epsilon * (1 + ROUNDING):
                 yield f"run {group.account.run}, group {group}: a holder has spent more than ε = {group.epsilon:g}."

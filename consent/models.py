@@ -1,6 +1,7 @@
 """Who takes part, what they were told, what they chose."""
 
 import uuid
+from typing import Any
 
 from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
@@ -29,7 +30,7 @@ class Role(models.TextChoices):
     RESEARCHER = "researcher", _("researcher")
 
 
-def _actor(**kwargs: object) -> models.ForeignKey:
+def _actor(**kwargs: Any) -> models.ForeignKey:
     """Who did it. No database constraint: what is on record outlives the account."""
     return models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+", **kwargs

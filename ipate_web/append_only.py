@@ -83,7 +83,7 @@ class Chained(AppendOnly):
         rows = list(rows)
         if not rows:
             return rows
-        last = cls._default_manager.filter(study_id=rows[0].study_id).order_by("-sequence").first()  # type: ignore[attr-defined]
+        last = cls._default_manager.filter(study_id=rows[0].study_id).order_by("-sequence").first()  # type: ignore[attr-defined, misc]
         start, previous = (last.sequence + 1, last.hash) if last else (1, GENESIS)
         # The database itself checks that what is referred to exists.
         unchecked = {"sequence", "previous_hash", "hash"} | {
@@ -93,14 +93,17 @@ class Chained(AppendOnly):
             row.clean_fields(exclude=unchecked)
             row.sequence, row.previous_hash = sequence, previous
             row.hash = previous = row.computed_hash()
-        return cls._default_manager.bulk_create(rows, batch_size=500)
+        cls._default_manager.bulk_create(rows, batch_size=500)
+        return rows
 
     @classmethod
     def chain_faults(cls, study_id: int) -> Iterator[str]:
         """What is wrong with a study's chain, row by row, in words; nothing when it is whole."""
         name = cls._meta.verbose_name
         expected, previous = 1, GENESIS
-        for row in cls._default_manager.filter(study_id=study_id).order_by("sequence", "pk").iterator(chunk_size=2000):
+        for row in (
+            cls._default_manager.filter(**{"study_id": study_id}).order_by("sequence", "pk").iterator(chunk_size=2000)
+        ):
             if row.sequence != expected:
                 yield f"{name} {row.sequence}: number {expected} was expected; rows are missing, inserted or reordered."
             if row.previous_hash != previous:

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import numpy as np
 
+from accounting.privacy import Method
 from training.artifacts import arrays_load
 from training.models import Run, TeacherChunk, VoteBatch
 from training.pate import NO_VOTE, Plan, count_votes, vote_costs
@@ -70,7 +71,7 @@ class Ballot:
         """Weighted counts ``(queries, classes)`` of some points; ``silent`` (teachers,) cast no vote."""
         return count_votes(self._cast(points, silent), self.classes, self.plan.teacher_weights())
 
-    def costs(self, points: slice, silent: np.ndarray, orders: Any, method: str) -> BatchCosts:
+    def costs(self, points: slice, silent: np.ndarray, orders: Any, method: Method) -> BatchCosts:
         """What those votes cost: each group by its own sensitivity, nothing where none of its teachers votes."""
         of_plan = vote_costs(
             self.plan, self._cast(points, silent), self.classes, method=method, orders=np.asarray(orders)
@@ -107,6 +108,8 @@ def batch_cost(batch: VoteBatch) -> np.ndarray:
     run, ballot = batch.run, ballot_load(batch.run_id)
     silent = np.zeros(ballot.plan.teachers, dtype=bool)
     silent[batch.silent_teachers] = True
+    account = run.account
+    assert account is not None, "a batch was committed to an account"
     points = slice(batch.start, batch.start + batch.queries)
     answered = np.array([label is not None for label in batch.results.order_by("row").values_list("label", flat=True)])
-    return ballot.costs(points, silent, run.account.orders, run.account.method).total(answered)
+    return ballot.costs(points, silent, account.orders, cast(Method, account.method)).total(answered)

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from django.contrib.auth import get_user_model
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.db import transaction
 
 from consent import services
@@ -137,7 +136,7 @@ class Login:
     password: str
 
 
-def people() -> tuple[dict[str, AbstractBaseUser], list[Login]]:
+def people() -> tuple[dict[str, User], list[Login]]:
     """One account per role, and a second committee member; fresh passwords at each call."""
     users, logins = {}, []
     for username, role in (
@@ -148,7 +147,7 @@ def people() -> tuple[dict[str, AbstractBaseUser], list[Login]]:
         ("researcher", Role.RESEARCHER.label),
         ("holder", "data holder"),
     ):
-        user, _ = get_user_model().objects.get_or_create(username=username)
+        user, _ = User.objects.get_or_create(username=username)
         password = secrets.token_urlsafe(9)
         user.set_password(password)
         user.save()
@@ -157,9 +156,7 @@ def people() -> tuple[dict[str, AbstractBaseUser], list[Login]]:
     return users, logins
 
 
-def study_build(
-    name: str, splits: Splits, users: dict[str, AbstractBaseUser], track: Track
-) -> tuple[Study, dict[str, Dataset]]:
+def study_build(name: str, splits: Splits, users: dict[str, User], track: Track) -> tuple[Study, dict[str, Dataset]]:
     """The study with form, approved policy, data and everyone's consent. What is there already is left as it is."""
     demonstration = DEMONSTRATIONS[name]
     slug = f"demo-{name}"
@@ -177,7 +174,7 @@ def study_build(
     return study, datasets
 
 
-def _study_create(demonstration: Demonstration, slug: str, users: dict[str, AbstractBaseUser]) -> Study:
+def _study_create(demonstration: Demonstration, slug: str, users: dict[str, User]) -> Study:
     study = services.study_create(
         acting_user=users["operator"],
         slug=slug,
@@ -211,7 +208,7 @@ def _study_create(demonstration: Demonstration, slug: str, users: dict[str, Abst
     return study
 
 
-def _consents_give(study: Study, holder_user: AbstractBaseUser, track: Track) -> None:
+def _consents_give(study: Study, holder_user: User, track: Track) -> None:
     """Every holder who has not decided consents, through the service that the form calls."""
     form = ConsentForm.objects.filter(study=study).latest("version")
     # A list: a cursor that stays open would keep SQLite from folding its log back into the database.
@@ -225,7 +222,7 @@ def _consents_give(study: Study, holder_user: AbstractBaseUser, track: Track) ->
         services.holder_link(holder=first, user=holder_user)
 
 
-def runs_start(name: str, study: Study, datasets: dict[str, Dataset], operator: AbstractBaseUser) -> list[Run]:
+def runs_start(name: str, study: Study, datasets: dict[str, Dataset], operator: User) -> list[Run]:
     """The individualized run, and its baselines as simulations; each once, however often this is called."""
     demonstration = DEMONSTRATIONS[name]
     runs = []

@@ -137,7 +137,7 @@ class Run(models.Model):
     heartbeat = models.DateTimeField(null=True, blank=True, help_text="When work on it was last known to be alive.")
     claimed_by = models.CharField(max_length=80, blank=True, help_text="The worker that holds it.")
 
-    plan = models.JSONField(null=True, blank=True, help_text="The plan that the snapshot led to.")
+    plan = models.JSONField(default=dict, blank=True, help_text="The plan that the snapshot led to.")
     snapshot_at = models.DateTimeField(null=True, blank=True, help_text="The moment whose consents count.")
     consent_sequence = models.PositiveBigIntegerField(
         null=True, blank=True, help_text="The last consent event counted."

@@ -8,7 +8,6 @@ import numpy as np
 from django.db.models import Count, QuerySet, Sum
 from django.utils import timezone
 
-from accounting.privacy import epsilon_from_rdp
 from accounting.selectors import Consumption, account_consumption, epsilon_by_batch
 from consent.models import Study
 from consent.permissions import studies_with_permission
@@ -110,11 +109,9 @@ def run_cost_history(run: Run) -> CostHistory:
         return CostHistory([], [], {}, {}, {})
     groups = list(run.account.groups.all())
     past = np.array([group.past_rdp for group in groups])
-    orders, conversion = np.asarray(run.account.orders), run.account.conversion
-    starts, _ = epsilon_from_rdp(past, run.account.delta, orders, conversion=conversion)
     if run.simulation:
         curves = past + np.cumsum([batch.simulated_rdp for batch in batches], axis=0)
-        epsilon, _ = epsilon_from_rdp(curves, run.account.delta, orders, conversion=conversion)
+        epsilon = run.account.epsilon(curves)
         by_group = {group.index: epsilon[:, group.index].tolist() for group in groups}
     else:
         by_group = epsilon_by_batch(run.account)
@@ -122,7 +119,7 @@ def run_cost_history(run: Run) -> CostHistory:
         queries=np.cumsum([batch.queries for batch in batches]).tolist(),
         labels=np.cumsum([batch.labels for batch in batches]).tolist(),
         epsilons={group.name: by_group[group.index] for group in groups},
-        starts=dict(zip((group.name for group in groups), starts.tolist(), strict=True)),
+        starts=dict(zip((group.name for group in groups), run.account.epsilon(past).tolist(), strict=True)),
         budgets={group.name: group.epsilon for group in groups},
     )
 

@@ -1,6 +1,7 @@
 """The mathematics of privacy costs: plain NumPy and SciPy, no Django. See docs/privacy-accounting.md."""
 
-from accounting.privacy.conversion import epsilon_from_rdp
+from accounting.privacy.checks import Method
+from accounting.privacy.conversion import Conversion, epsilon_from_rdp
 from accounting.privacy.filter import Prefix, affordable_prefix
 from accounting.privacy.gaussian import gaussian_rdp
 from accounting.privacy.gnmax import gnmax_rdp
@@ -13,6 +14,8 @@ from accounting.privacy.threshold import threshold_rdp
 __all__ = [
     "DEFAULT_ORDERS",
     "PAPER_ORDERS",
+    "Conversion",
+    "Method",
     "Prefix",
     "affordable_prefix",
     "epsilon_from_rdp",

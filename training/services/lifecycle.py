@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from uuid import UUID
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
@@ -150,7 +151,7 @@ def run_cancel(*, run: Run, acting_user: AbstractBaseUser) -> Run:
     return run
 
 
-def run_fail(run_id: object, message: str) -> None:
+def run_fail(run_id: str | UUID, message: str) -> None:
     """End a run that cannot go on; ``message`` is read by staff and holds nothing of the private data."""
     failed = Run.objects.filter(pk=run_id, status__in=Run.ACTIVE).update(
         status=Run.Status.FAILED, message=message, ended_at=timezone.now()
@@ -177,7 +178,7 @@ STEPS: dict[str, Callable[[Run], bool]] = {
 
 
 @contextmanager
-def _guarded(run_id: object) -> Iterator[None]:
+def _guarded(run_id: str | UUID) -> Iterator[None]:
     """End the run where it cannot go on; leave it to the sweep where database or storage do not answer."""
     try:
         yield
@@ -193,7 +194,7 @@ def _guarded(run_id: object) -> Iterator[None]:
         run_fail(run_id, "An unexpected error; the logs of the worker tell it under this run's id.")
 
 
-def run_advance(run_id: object) -> None:
+def run_advance(run_id: str | UUID) -> None:
     """Take a run as far as it goes: until it ends, or waits for teachers or for another run's vote."""
     with logging_run(run_id), _guarded(run_id):
         with lease(Run, run_id) as token:
@@ -210,7 +211,7 @@ def run_advance(run_id: object) -> None:
             send("run_advance", run_id)
 
 
-def chunk_train(chunk_id: object) -> None:
+def chunk_train(chunk_id: str | int) -> None:
     """Train a chunk of teachers, and go on with the run after the last one."""
     chunk = TeacherChunk.objects.select_related("run").filter(pk=chunk_id).first()
     if chunk is None or chunk.run.status != Run.Status.TRAINING:

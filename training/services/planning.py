@@ -1,11 +1,12 @@
 """What a run would do, before it does it: groups, teachers, weights, warnings."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from django.utils import timezone
 
+from accounting.privacy import Conversion
 from accounting.selectors import Standing, standings
 from consent.selectors import Snapshot, consent_snapshot, policy_in_force
 from training.artifacts import arrays_load
@@ -37,7 +38,7 @@ def run_plan(run: Run) -> RunPlan:
     snapshot = snapshot.of(owners)
     if len(snapshot) == 0:
         raise PlanError("No holder of the private dataset has given consent. Wait for consents before you start a run.")
-    groups = standings(run.study, snapshot, conversion=run.conversion, fresh=run.simulation)
+    groups = standings(run.study, snapshot, conversion=cast(Conversion, run.conversion), fresh=run.simulation)
     used_up = [group for group in groups if group.remaining <= 0]
     groups = [group for group in groups if group.remaining > 0]
     notes = [

@@ -86,6 +86,7 @@ def _evaluation(run: Run, model: Model) -> dict | None:
 
 def _card(run: Run, label_accuracy: float | None, evaluation: dict | None) -> dict:
     """What a user of the model should know. Nothing in it depends on the private data beyond the released labels."""
+    assert run.account is not None, "a run that has voted has an account"
     return {
         "study": run.study.title,
         "purpose": run.study.purpose,

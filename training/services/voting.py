@@ -1,13 +1,14 @@
 """The noisy vote: batches of queries whose labels and costs are committed together, or not at all."""
 
 import logging
+from typing import cast
 
 import numpy as np
 from django.db import transaction
 from django.utils import timezone
 
-from accounting.models import PrivacyGroup
-from accounting.privacy import DEFAULT_ORDERS, affordable_prefix
+from accounting.models import PrivacyGroup, RunAccount
+from accounting.privacy import DEFAULT_ORDERS, Conversion, Method, affordable_prefix
 from accounting.selectors import standings
 from accounting.services import Charge, GroupOpening, account_open, batch_charge, groups_retire
 from consent.models import ConsentEvent
@@ -103,7 +104,9 @@ def _openings(run: Run, assignment: dict[str, np.ndarray]) -> tuple[list[GroupOp
     group_of: list[int] = []
     for index in range(len(run.plan["groups"])):
         holders = np.unique(assignment["holder"][assignment["group"] == index])
-        for group in standings(run.study, snapshot.of(holders), conversion=run.conversion, fresh=run.simulation):
+        for group in standings(
+            run.study, snapshot.of(holders), conversion=cast(Conversion, run.conversion), fresh=run.simulation
+        ):
             name = group.name if all(group.name != other.name for other in openings) else f"{group.name} ({index + 1})"
             openings.append(GroupOpening(name, group.level, group.epsilon, group.holders, group.past))
             group_of.append(index)
@@ -135,14 +138,15 @@ def vote_batch(run: Run) -> bool:
         run = Run.objects.select_for_update(of=("self",)).select_related("account").get(pk=run.pk)
         if run.status != Run.Status.VOTING:
             return False
-        groups = list(run.account.groups.all())
+        account = _account(run)
+        groups = list(account.groups.all())
         silent = _silent_teachers(run, ballot, groups)
         if reason := _reason_to_stop(run, ballot, silent):
             _vote_close(run, reason)
             return True
         points = slice(run.position, run.position + run.batch_size)
         release = ballot.plan.aggregator.release(ballot.votes(points, silent), _noise(run))
-        costs = ballot.costs(points, silent, run.account.orders, run.account.method)
+        costs = ballot.costs(points, silent, account.orders, cast(Method, account.method))
         budgets = np.array([_budget_in_force(group, run) for group in groups])
         prefix = affordable_prefix(
             past=np.array([np.add(group.past_rdp, group.spent_rdp) for group in groups]),
@@ -150,14 +154,14 @@ def vote_batch(run: Run) -> bool:
             label=costs.label,
             answered=release.answered,
             epsilons=budgets,
-            delta=run.account.delta,
-            orders=run.account.orders,
-            conversion=run.account.conversion,
+            delta=account.delta,
+            orders=account.orders,
+            conversion=cast(Conversion, account.conversion),
         )
         count = min(prefix.count, _until_wanted(run, release.answered))
         if count:
             answered = release.answered[:count]
-            bound = ballot.costs(points, silent, run.account.orders, "data_independent")
+            bound = ballot.costs(points, silent, account.orders, "data_independent")
             _release(
                 run,
                 groups=groups,
@@ -175,6 +179,11 @@ def vote_batch(run: Run) -> bool:
         else:
             _vote_close(run, Run.StopReason.BUDGET)
     return True
+
+
+def _account(run: Run) -> RunAccount:
+    assert run.account is not None, "a run that votes has an account"
+    return run.account
 
 
 def _silent_teachers(run: Run, ballot: Ballot, groups: list[PrivacyGroup]) -> np.ndarray:
@@ -214,7 +223,7 @@ def _noise(run: Run) -> Noise:
 
 def _budget_in_force(group: PrivacyGroup, run: Run) -> float:
     """The group's ε, or a smaller one that a policy has given its level since the account was opened."""
-    return min(group.epsilon, epsilon_since(run.study, group.level, run.account.opened_at))
+    return min(group.epsilon, epsilon_since(run.study, group.level, _account(run).opened_at))
 
 
 def _until_wanted(run: Run, answered: np.ndarray) -> int:
@@ -252,7 +261,7 @@ def _release(
         for offset, (label, is_answered) in enumerate(zip(labels, answered, strict=True))
     )
     batch_charge(
-        account=run.account,
+        account=_account(run),
         batch=batch.index,
         mechanism=run.plan["aggregator"],
         charges=[
