@@ -71,6 +71,7 @@ def test_the_database_refuses_update_and_delete(study: Study, model: type[Append
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL has TRUNCATE: set DATABASE_URL")
 def test_the_database_refuses_truncate(study: Study) -> None:
     with connection.cursor() as cursor, pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
+        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
         cursor.execute("TRUNCATE consent_consentevent CASCADE")
 
 
