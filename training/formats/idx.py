@@ -28,7 +28,8 @@ def read_idx(
     if pixels.shape[1:] != schema.shape:
         problem = f"The images measure {' × '.join(map(str, pixels.shape[1:]))}, the schema {schema.shape}."
         raise DataError(problem, "Correct the schema, or choose another file.", file=images)
-    x = pixels.astype(np.float32) / np.float32(255)
+    x = pixels.astype(np.float32)
+    x /= 255
     if labels is None:
         return Rows(x)
     numbers = _read_array(labels, 1, None)
