@@ -6,7 +6,6 @@ from training.views import consent_forms, datasets, ledger, members, policies, p
 
 app_name = "training"
 urlpatterns = [
-    path("", studies.studies, name="studies"),
     path("new/", studies.study_new, name="study_new"),
     path("<slug:slug>/", studies.study, name="study"),
     path("<slug:slug>/edit/", studies.study_edit, name="study_edit"),

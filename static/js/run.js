@@ -13,8 +13,8 @@ const axis = (text) => ({
   grid: { color: css("--line") },
   beginAtZero: true,
 });
-const legend = { position: "bottom", labels: { color: css("--ink"), usePointStyle: true } };
 const common = { maintainAspectRatio: false, animation: false };
+const legend = () => ({ position: "bottom", labels: { color: css("--ink"), usePointStyle: true, filter: (item) => item.text } });
 
 const costSeries = (costs) => {
   const last = Math.max(...costs.series.map((series) => series.points.at(-1).x));
@@ -29,13 +29,12 @@ const costSeries = (costs) => {
       borderWidth: 2.5,
     },
     {
-      label: `${series.name}, ${costs.budget}`,
       data: [{ x: 0, y: series.budget }, { x: last, y: series.budget }],
       borderColor: colour(index),
       borderDash: [6, 5],
       borderWidth: 1.5,
-      pointStyle: "line",
       pointRadius: 0,
+      pointHitRadius: 0,
     },
   ]);
 };
@@ -43,11 +42,11 @@ const costSeries = (costs) => {
 const charts = {
   costs(canvas) {
     const costs = data("costs-data");
-    const scales = { x: { type: "linear", ...axis(costs.x) }, y: axis(costs.y) };
+    const scales = { x: { type: "linear", bounds: "data", ...axis(costs.x) }, y: axis(costs.y) };
     return new Chart(canvas, {
       type: "line",
       data: { datasets: costSeries(costs) },
-      options: { ...common, scales, plugins: { legend }, interaction: { mode: "nearest", axis: "x", intersect: false } },
+      options: { ...common, scales, plugins: { legend: legend() }, interaction: { mode: "nearest", axis: "x", intersect: false } },
     });
   },
   classes(canvas) {
@@ -61,10 +60,12 @@ const charts = {
     return new Chart(canvas, {
       type: "bar",
       data: { labels: classes.labels, datasets },
-      options: { ...common, scales, plugins: { legend } },
+      options: { ...common, scales, plugins: { legend: legend() } },
     });
   },
 };
+
+Object.assign(Chart.defaults.font, { family: getComputedStyle(document.body).fontFamily, size: 14 });
 
 function draw() {
   for (const canvas of document.querySelectorAll("canvas[data-chart]")) {

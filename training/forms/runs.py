@@ -63,11 +63,11 @@ class RunForm(forms.Form):
             self.fields[f"{kind}_dataset"].queryset = study.datasets.filter(kind=kind)  # type: ignore[attr-defined]
         self._choose("learner", _LEARNERS)
         self._choose("student_learner", _LEARNERS)
-        self._choose("weight_scheme", [(name, _SCHEMES[name]) for name in WEIGHT_SCHEMES], label=_("weights"))
-        self._choose("conversion", _CONVERSIONS, label=_("from RDP to ε"))
-        self._choose("aggregator", list(OFFERED_AGGREGATORS.items()), label=_("aggregator"))
-        self.fields["small_groups"].label = _("groups too small for a teacher")
-        self.fields["batch_size"].label = _("queries in a batch")
+        self._choose("weight_scheme", [(name, _SCHEMES[name]) for name in WEIGHT_SCHEMES], label=_("Weights"))
+        self._choose("conversion", _CONVERSIONS, label=_("From RDP to ε"))
+        self._choose("aggregator", list(OFFERED_AGGREGATORS.items()), label=_("Aggregator"))
+        self.fields["small_groups"].label = _("Groups too small for a teacher")
+        self.fields["batch_size"].label = _("Queries in a batch")
         self.fields["wanted_labels"].help_text = _("The vote ends there. Empty: as many as the budgets allow.")
         self.fields["purpose"].widget.attrs["rows"] = 3
         if not may_simulate:
@@ -77,7 +77,7 @@ class RunForm(forms.Form):
                 self._add_learner_fields(role, learner)
         for name, (label, help_text) in _AGGREGATOR_FIELDS.items():
             widget = forms.NumberInput(attrs={"step": "any", "inputmode": "decimal"})
-            self.fields[name] = forms.FloatField(label=label, help_text=help_text, required=False, widget=widget)
+            self.fields[name] = forms.FloatField(label=label, help_text=help_text, widget=widget)
 
     def _choose(self, name: str, choices: Any, label: str | Promise | None = None) -> None:
         label = label or self.fields[name].label
@@ -86,9 +86,9 @@ class RunForm(forms.Form):
     def _add_learner_fields(self, role: str, learner: str) -> None:
         for spec in learner_fields(learner):
             limits = {"min_value": spec.minimum, "max_value": spec.maximum}
-            options = {"label": spec.name, "help_text": spec.help, "initial": spec.default, "required": False}
+            options = {"label": _words(spec.name), "help_text": spec.help, "initial": spec.default}
             if spec.type is bool:
-                field: forms.Field = forms.BooleanField(**options)
+                field: forms.Field = forms.BooleanField(**options, required=False)
             elif spec.type is int:
                 field = forms.IntegerField(**options, **limits)
             else:
@@ -133,20 +133,25 @@ class RunForm(forms.Form):
     # --- What was asked for -------------------------------------------------------------------------------------------
 
     def clean(self) -> dict[str, Any]:
-        for role in ("learner", "student_learner"):
-            for learner in LEARNERS:
-                if learner != self.cleaned_data.get(role):
-                    for spec in learner_fields(learner):  # what does not count cannot be wrong
-                        self.errors.pop(_parameter(role, learner, spec.name), None)
-        for name in _taken_by(self.cleaned_data.get("aggregator", "")):
-            if self.cleaned_data.get(name) is None and name not in self.errors:
-                self.add_error(name, _("This aggregator needs a number here."))
+        for name in self._fields_that_do_not_count():
+            self.errors.pop(name, None)
         if not self.errors:
             try:
                 run_check(self.proposal())
             except ValidationError as error:
                 self._show(error)
         return self.cleaned_data
+
+    def _fields_that_do_not_count(self) -> list[str]:
+        """The parameters of learners and aggregators that were not chosen."""
+        taken = _taken_by(self.cleaned_data.get("aggregator", ""))
+        return [name for name in _AGGREGATOR_FIELDS if name not in taken] + [
+            _parameter(role, learner, spec.name)
+            for role in ("learner", "student_learner")
+            for learner in LEARNERS
+            if learner != self.cleaned_data.get(role)
+            for spec in learner_fields(learner)
+        ]
 
     def run_fields(self) -> dict[str, Any]:
         """The fields of the run, as ``run_propose`` takes them."""
@@ -164,8 +169,7 @@ class RunForm(forms.Form):
 
     def _learner_parameters(self, role: str) -> dict[str, Any]:
         learner = self.cleaned_data[role]
-        given = {spec.name: self.cleaned_data[_parameter(role, learner, spec.name)] for spec in learner_fields(learner)}
-        return {name: value for name, value in given.items() if value is not None}
+        return {spec.name: self.cleaned_data[_parameter(role, learner, spec.name)] for spec in learner_fields(learner)}
 
     def _show(self, error: ValidationError) -> None:
         """Put what is wrong with the run beside the field that it can be corrected in."""
@@ -178,6 +182,10 @@ class RunForm(forms.Form):
 def _parameter(role: str, learner: str, name: str) -> str:
     """The name of the form field of a learner's parameter."""
     return f"{role}-{learner}-{name}"
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ").capitalize()
 
 
 def _taken_by(aggregator: str) -> list[str]:
@@ -222,12 +230,12 @@ def initial_like(run: Run) -> dict[str, Any]:
         for name, value in given.items()
     }
     aggregator = dict(run.aggregator)
-    return {**values, **chosen, "aggregator": aggregator.pop("name"), **aggregator}
+    return {**initial_for(run.study), **values, **chosen, "aggregator": aggregator.pop("name"), **aggregator}
 
 
 def _round(number: float) -> int:
     """To tens where there are enough of them."""
-    return round(number, -1) if number >= 45 else round(number)  # type: ignore[return-value]
+    return 10 * round(number / 10) if number >= 45 else round(number)
 
 
 def _hundredths(number: float) -> float:

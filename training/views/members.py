@@ -45,6 +45,6 @@ def member_remove(request: HttpRequest, study: Study, pk: int) -> HttpResponse:
         else:
             messages.success(request, _("The role is taken away."))
         if not request.user.has_perm("consent.view_dashboard", study):
-            return redirect("training:studies")
+            return redirect("home")
         return redirect("training:members", study.slug)
     return render_page(request, study, "training/member_remove.html", {"membership": membership})

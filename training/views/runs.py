@@ -102,7 +102,7 @@ def _chart_of_costs(history: CostHistory) -> dict[str, Any] | None:
         }
         for name, values in history.epsilons.items()
     ]
-    return {"x": _("labels released"), "y": "ε", "budget": _("budget"), "series": series}
+    return {"x": _("labels released"), "y": "ε", "series": series}
 
 
 def _rows_of_costs(history: CostHistory) -> list[tuple[int, int, list[float]]]:

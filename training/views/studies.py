@@ -1,4 +1,4 @@
-"""Studies: the list, a new one, the overview, the basics."""
+"""A study: a new one, the overview, the basics."""
 
 from copy import copy
 from dataclasses import dataclass
@@ -20,27 +20,13 @@ from accounting.selectors import standings
 from consent import selectors, services
 from consent.forms import options
 from consent.models import ConsentEvent, EpsilonPolicy, Level, Study
-from consent.permissions import studies_with_permission, study_permissions
+from consent.permissions import study_permissions
 from training.forms.studies import StudyForm
 from training.models import Dataset, Run
 from training.selectors import labels_released, runs_of, runs_visible_to
-from training.views.pages import paginate, render_page, study_page
+from training.views.pages import render_page, study_page
 
 LATEST_RUNS = 5
-
-
-@never_cache
-@login_required
-@require_safe
-def studies(request: HttpRequest) -> HttpResponse:
-    """The studies that one works on."""
-    mine = studies_with_permission(request.user, "training.view_run")
-    context = {
-        "page": paginate(request, mine.order_by("title"), 20),
-        "overviews": set(studies_with_permission(request.user, "consent.view_dashboard").values_list("pk", flat=True)),
-        "may_create": request.user.has_perm("consent.add_study"),
-    }
-    return render(request, "training/studies.html", context)
 
 
 @never_cache
