@@ -142,7 +142,8 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
 CELERY_TASK_TIME_LIMIT = env.int("IPATE_TASK_TIME_LIMIT", default=12 * 3600)
-CELERY_BEAT_SCHEDULE_FILENAME = str(VAR_DIR / "beat-schedule")
+# The sweep starts anew with its worker; there is nothing to remember on disk.
+CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"
 if BROKER_URL.startswith("filesystem"):
     _queue = VAR_DIR / "queue"
     for _folder in ("messages", "control"):
@@ -254,6 +255,8 @@ SPECTACULAR_SETTINGS = {
     ],
 }
 KNOX_TOKEN_MODEL = "tokens.ApiToken"  # noqa: S105, the name of a model
+# Its migrations would make the table that our model replaces, and PostgreSQL could not empty the users' without it.
+MIGRATION_MODULES = {"knox": None}
 REST_KNOX = {"TOKEN_TTL": None, "TOKEN_PREFIX": "ipate_", "AUTH_HEADER_PREFIX": "Bearer"}
 
 # --- Logs: one JSON object a line, with the run that it is about ----------------------------------------------------
