@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -48,6 +49,7 @@ def account_open(
     *,
     study: Study,
     run: UUID,
+    at: datetime,
     simulation: bool,
     orders: np.ndarray,
     method: str,
@@ -56,6 +58,7 @@ def account_open(
 ) -> RunAccount:
     """Open the account of a run and move its holders on to the histories that its groups begin.
 
+    ``at`` is the moment whose consents and policies the groups' budgets rest on.
     From here on, what the run costs a group counts for each of its holders in every later run.
     """
     account = RunAccount.objects.create(
@@ -66,6 +69,7 @@ def account_open(
         orders=orders.tolist(),
         method=method,
         conversion=conversion,
+        opened_at=at,
     )
     nothing = [0.0] * len(orders)
     for index, opening in enumerate(groups):
@@ -128,7 +132,8 @@ def batch_charge(
     for charge, budget in zip(charges, budgets, strict=True):
         group = PrivacyGroup.objects.select_for_update().get(pk=charge.group.pk)
         spent = np.asarray(group.spent_rdp) + charge.rdp
-        if account.epsilon(np.asarray(group.past_rdp) + spent) > budget:
+        # What costs a group nothing, because its teachers are retired, cannot exceed anything.
+        if charge.rdp.any() and account.epsilon(np.asarray(group.past_rdp) + spent) > budget:
             raise BudgetExceeded(f"Batch {batch} of run {account.run} would bring {group} above its budget.")
         group.spent_rdp = spent.tolist()
         group.published_rdp = (np.asarray(group.published_rdp) + charge.published_rdp).tolist()

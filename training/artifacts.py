@@ -25,15 +25,24 @@ def arrays_save(name: str, **arrays: np.ndarray) -> str:
     return _write(storages["private"], name, buffer.getvalue())
 
 
-def arrays_load(name: str) -> dict[str, np.ndarray]:
-    """What :func:`arrays_save` stored under ``name``."""
+def arrays_load(name: str, *keys: str) -> dict[str, np.ndarray]:
+    """What :func:`arrays_save` stored under ``name``: all of it, or the arrays ``keys`` alone."""
     with storages["private"].open(name) as file, np.load(file, allow_pickle=False) as arrays:
-        return {key: arrays[key] for key in arrays.files}
+        return {key: arrays[key] for key in keys or arrays.files}
 
 
 def arrays_delete(*names: str) -> None:
     for name in names:
         storages["private"].delete(name)
+
+
+def arrays_delete_folder(folder: str) -> None:
+    """Delete every file that lies directly in ``folder``; one that does not exist is empty."""
+    try:
+        _, files = storages["private"].listdir(folder)
+    except FileNotFoundError:
+        return
+    arrays_delete(*(f"{folder}/{file}" for file in files))
 
 
 def model_store(name: str, content: bytes) -> str:

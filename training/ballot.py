@@ -1,9 +1,13 @@
-"""What a run's teachers say, who is behind them, and what a part of the vote costs. All of it is secret."""
+"""What a run's teachers say, who is behind them, and what a part of the vote costs. All of it is secret.
+
+A file is never written over by another content that matters: the row in the database names the one that counts, so
+that a crash between the two, or a worker that wakes up late, leaves a file that nobody reads.
+"""
 
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import numpy as np
 
@@ -14,19 +18,29 @@ from training.pate import NO_VOTE, Plan, count_votes, vote_costs
 from training.services.planning import plan_from_json
 
 
+def run_folder(run: Run) -> str:
+    """Where a run's secrets lie in private storage, and nothing else."""
+    return f"runs/{run.pk}"
+
+
 def assignment_name(run: Run) -> str:
-    """Pairs ``holder``, ``teacher``, ``group`` (index in the plan) and, once voting, ``epsilon``; and ``seeds``."""
-    return f"runs/{run.pk}/assignment.npz"
+    """Pairs ``holder``, ``teacher``, ``group`` (index in the plan) as of the consents counted; and ``seeds``."""
+    return f"{run_folder(run)}/assignment-{run.consent_sequence}.npz"
+
+
+def promises_name(run: Run) -> str:
+    """Array ``epsilon`` (pairs,): the budget that each pair of the assignment votes under."""
+    return f"{run_folder(run)}/promises.npz"
 
 
 def predictions_name(chunk: TeacherChunk) -> str:
-    """Array ``predictions`` (teachers of the chunk, public points) of class numbers, or ``NO_VOTE``."""
-    return f"runs/{chunk.run_id}/predictions-{chunk.start}.npz"
+    """A new name for ``predictions`` (teachers of the chunk, public points) of class numbers, or ``NO_VOTE``."""
+    return f"runs/{chunk.run_id}/predictions-{chunk.start}-{uuid4().hex[:12]}.npz"
 
 
 def predictions_load(run: Run) -> np.ndarray:
     """What every teacher says of every public point: ``(teachers, points)``."""
-    return np.concatenate([arrays_load(predictions_name(chunk))["predictions"] for chunk in run.chunks.all()])
+    return np.concatenate([arrays_load(chunk.artifact)["predictions"] for chunk in run.chunks.all()])
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +113,7 @@ def ballot_load(run_id: UUID) -> Ballot:
         predictions=predictions_load(run),
         holder=assignment["holder"],
         teacher=assignment["teacher"],
-        epsilon=assignment["epsilon"],
+        epsilon=arrays_load(promises_name(run))["epsilon"],
     )
 
 

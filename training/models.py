@@ -3,6 +3,7 @@
 import uuid
 
 from django.conf import settings
+from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import F, Q
 from django.utils import timezone
@@ -87,6 +88,10 @@ class Run(models.Model):
         DATA_DEPENDENT = "data_dependent", _("data-dependent bound")
         DATA_INDEPENDENT = "data_independent", _("data-independent bound (strict)")
 
+    class Conversion(models.TextChoices):
+        IMPROVED = "improved", _("improved")
+        CLASSIC = "classic", _("classic, as in the papers")
+
     class StopReason(models.TextChoices):
         USED_UP = "used_up", _("every public point was put to the vote")
         ENOUGH = "enough", _("the wanted number of labels was reached")
@@ -115,15 +120,17 @@ class Run(models.Model):
     variant = models.CharField(_("variant"), max_length=20, choices=Variant, default=Variant.WEIGHTING)
     weight_scheme = models.CharField(_("weights"), max_length=20, choices=WeightScheme, default=WeightScheme.CALIBRATED)
     aggregator = models.JSONField(_("aggregator"), help_text="Name and parameters, before any scaling.")
-    teachers = models.PositiveIntegerField(_("number of teachers"))
+    teachers = models.PositiveIntegerField(_("number of teachers"), validators=[MinValueValidator(1)])
     small_groups = models.CharField(max_length=10, choices=SmallGroups, default=SmallGroups.MERGE)
     on_exhausted = models.CharField(
         _("when a group's budget is used up"), max_length=10, choices=OnExhausted, default=OnExhausted.STOP
     )
     method = models.CharField(_("cost method"), max_length=20, choices=Method, default=Method.EXACT)
-    conversion = models.CharField(max_length=10, default="improved")
-    batch_size = models.PositiveIntegerField(default=50)
-    wanted_labels = models.PositiveIntegerField(_("wanted labels"), null=True, blank=True)
+    conversion = models.CharField(max_length=10, choices=Conversion, default=Conversion.IMPROVED)
+    batch_size = models.PositiveIntegerField(default=50, validators=[MinValueValidator(1)])
+    wanted_labels = models.PositiveIntegerField(
+        _("wanted labels"), null=True, blank=True, validators=[MinValueValidator(1)]
+    )
 
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
@@ -148,6 +155,9 @@ class Run(models.Model):
     stop_reason = models.CharField(max_length=10, choices=StopReason, blank=True)
     teacher_accuracy = models.FloatField(null=True, blank=True, help_text="Mean on the public points. A secret.")
     message = models.TextField(blank=True, help_text="Why it failed or waits, and what to do.")
+    forgotten_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="When the teachers' predictions were deleted for good."
+    )
 
     class Meta:
         verbose_name = _("run")
@@ -189,6 +199,7 @@ class TeacherChunk(models.Model):
     start = models.PositiveIntegerField()
     stop = models.PositiveIntegerField()
     state = models.CharField(max_length=10, choices=State, default=State.PENDING)
+    artifact = models.CharField(max_length=200, blank=True, help_text="Its predictions in private storage.")
     claimed_by = models.CharField(max_length=80, blank=True)
     heartbeat = models.DateTimeField(null=True, blank=True)
 

@@ -48,12 +48,15 @@ def run_progress(run: Run) -> Progress:
 PATIENCE = timedelta(seconds=5)
 
 
+def run_is_claimed(run: Run) -> bool:
+    """Does a living worker hold the run, or a chunk of its teachers?"""
+    alive = ~unclaimed()
+    return Run.objects.filter(alive, pk=run.pk).exists() or run.chunks.filter(alive).exists()
+
+
 def run_is_unattended(run: Run) -> bool:
     """Should this run be worked on, and is it not?"""
-    if run.status not in Run.ACTIVE or run.message:
-        return False
-    alive = ~unclaimed()
-    if Run.objects.filter(alive, pk=run.pk).exists() or run.chunks.filter(alive).exists():
+    if run.status not in Run.ACTIVE or run.message or run_is_claimed(run):
         return False
     return run.heartbeat is None or run.heartbeat < timezone.now() - PATIENCE
 

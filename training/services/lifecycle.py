@@ -21,15 +21,16 @@ from django.utils import timezone
 from consent.models import Study
 from consent.services import study_lock
 from ipate_web.logging import logging_run
-from training.artifacts import arrays_delete
-from training.ballot import assignment_name, predictions_name
+from training.artifacts import arrays_delete_folder
+from training.ballot import run_folder
 from training.dispatch import send
 from training.errors import RunError
 from training.formats import DataError
 from training.learners import learner_create
 from training.leases import lease, stale_before
 from training.models import Dataset, Run, TeacherChunk
-from training.pate import PlanError, aggregator_from_parameters
+from training.pate import InteractiveGNMax, PlanError, aggregator_from_parameters
+from training.selectors import run_is_claimed
 from training.services import students, teaching, voting
 from training.services.planning import run_plan
 
@@ -73,13 +74,14 @@ def run_check(run: Run, *, private: bool = True) -> None:
         except (ValueError, TypeError) as error:
             wrong(field if "no learner" in str(error) else parameters, error)
     try:
-        aggregator_from_parameters(run.aggregator)
-    except (ValueError, TypeError, KeyError) as error:
+        if isinstance(aggregator_from_parameters(run.aggregator), InteractiveGNMax):
+            wrong("aggregator", "interactive_gnmax asks a student during the vote, and a run's student comes after it.")
+    except (ValueError, TypeError, AttributeError) as error:
         wrong("aggregator", error)
     if run.seed is not None and not run.simulation:
         wrong("seed", "Only a simulation may have a seed: noise that can be repeated protects nobody.")
     _check_datasets(run, wrong)
-    if private:
+    if private and not errors.keys() & {"private_dataset", "public_dataset"}:
         _check_private_records(run, wrong)
     if errors:
         raise ValidationError(errors)
@@ -101,7 +103,7 @@ def _check_datasets(run: Run, wrong: Callable[[str, object], None]) -> None:
 
 
 def _check_private_records(run: Run, wrong: Callable[[str, object], None]) -> None:
-    if run.private_dataset_id and run.public_dataset_id and run.public_dataset.schema == run.private_dataset.schema:
+    if run.private_dataset_id and run.public_dataset_id:
         unseen = set(run.public_dataset.seen_classes) - set(run.private_dataset.seen_classes)
         if unseen:
             names = ", ".join(run.public_dataset.classes[number] for number in sorted(unseen))
@@ -146,7 +148,8 @@ def run_cancel(*, run: Run, acting_user: AbstractBaseUser) -> Run:
     run.message = f"Cancelled by {acting_user.get_username()}."
     run.ended_at = timezone.now()
     run.save()
-    logger.info("The run was cancelled.")
+    with logging_run(run.pk):
+        logger.info("The run was cancelled.")
     transaction.on_commit(lambda: run_forget(run))
     return run
 
@@ -162,10 +165,16 @@ def run_fail(run_id: str | UUID, message: str) -> None:
 
 
 def run_forget(run: Run) -> None:
-    """Delete what a run that has ended must not keep: who was in which teacher, and what the teachers predicted."""
+    """Delete what a run that has ended must not keep: who was in which teacher, and what the teachers predicted.
+
+    While a worker still holds something of the run it may write once more: then the sweep deletes again.
+    """
     if run.study.retain_votes and run.status == Run.Status.FINISHED:
         return
-    arrays_delete(assignment_name(run), *(predictions_name(chunk) for chunk in run.chunks.all()))
+    claimed = run_is_claimed(run)
+    arrays_delete_folder(run_folder(run))
+    if not claimed:
+        Run.objects.filter(pk=run.pk).update(forgotten_at=timezone.now())
 
 
 STEPS: dict[str, Callable[[Run], bool]] = {
@@ -186,7 +195,7 @@ def _guarded(run_id: str | UUID) -> Iterator[None]:
         run_fail(run_id, str(error))
     except (DatabaseError, OSError):
         logger.exception("The run could not go on; it is tried again.")
-        Run.objects.filter(pk=run_id).update(
+        Run.objects.filter(pk=run_id, status__in=Run.ACTIVE).update(
             message="Database or storage did not answer; the run is tried again. If it stays so, see the logs."
         )
     except Exception:
@@ -204,10 +213,11 @@ def run_advance(run_id: str | UUID) -> None:
                 run = Run.objects.select_related("study", "account").get(pk=run_id)
                 if run.status not in STEPS or not STEPS[run.status](run):
                     break
-            if run.has_ended:
-                run_forget(run)
+        run = Run.objects.select_related("study").get(pk=run_id)
+        if run.has_ended:
+            run_forget(run)
         # The last teacher may have been trained while this worker held the run: nobody else would go on then.
-        if run.status == Run.Status.TRAINING and teaching.chunks_done(run) and voting.vote_may_open(run):
+        elif run.status == Run.Status.TRAINING and teaching.chunks_done(run) and voting.vote_may_open(run):
             send("run_advance", run_id)
 
 
@@ -223,15 +233,20 @@ def chunk_train(chunk_id: str | int) -> None:
 
 
 def runs_sweep() -> list[str]:
-    """Send on every run that nobody alive works on; returns their ids."""
+    """Send on every run that nobody alive works on, and forget what ended runs left behind; returns the ids sent."""
     silent = Q(heartbeat__isnull=True) | Q(heartbeat__lt=stale_before())
     quiet = Run.objects.filter(silent, status__in=Run.ACTIVE)
     busy = quiet.filter(chunks__heartbeat__gte=stale_before(), chunks__state="running")
-    ids = list(quiet.exclude(pk__in=busy.values("pk")).values_list("pk", flat=True))
-    for pk in ids:
-        # The heartbeat says that the run was just sent, so that the next sweep does not send it again.
-        Run.objects.filter(pk=pk).update(heartbeat=timezone.now())
-        send("run_advance", pk)
+    ids = []
+    for pk in quiet.exclude(pk__in=busy.values("pk")).values_list("pk", flat=True):
+        # The heartbeat says that the run was just sent, so that no other sweep sends it again; the dead worker's claim
+        # goes, because a fresh heartbeat would make it look alive.
+        if Run.objects.filter(silent, pk=pk, status__in=Run.ACTIVE).update(heartbeat=timezone.now(), claimed_by=""):
+            send("run_advance", pk)
+            ids.append(pk)
     if ids:
         logger.info("Sent on %d runs that nobody was working on (timeout %gs).", len(ids), settings.HEARTBEAT_TIMEOUT)
+    kept = Q(status=Run.Status.FINISHED, study__retain_votes=True)
+    for run in Run.objects.filter(~kept, status__in=Run.ENDED, forgotten_at=None).select_related("study"):
+        run_forget(run)
     return [str(pk) for pk in ids]

@@ -33,7 +33,7 @@ def run_plan(run: Run) -> RunPlan:
     """Plan ``run`` (saved or not) on the consents of this moment. Raises PlanError, which says what to do."""
     if policy_in_force(run.study) is None:
         raise PlanError("The study has no approved ε policy. Ask its ethics committee to propose and approve one.")
-    owners = np.unique(arrays_load(run.private_dataset.artifact)["holder"])
+    owners = np.unique(arrays_load(run.private_dataset.artifact, "holder")["holder"])
     snapshot = consent_snapshot(run.study, timezone.now())
     snapshot = snapshot.of(owners)
     if len(snapshot) == 0:
@@ -55,6 +55,7 @@ def run_plan(run: Run) -> RunPlan:
         delta=run.study.delta,
         classes=len(run.private_dataset.classes),
         weight_scheme=run.weight_scheme,
+        conversion=cast(Conversion, run.conversion),
         small_groups=run.small_groups,
     )
     groups = [group for group in groups if group.name not in plan.left_out]

@@ -1,6 +1,7 @@
 """The student learns from released labels alone; it is what is published, with its card."""
 
 import logging
+from uuid import uuid4
 
 import numpy as np
 from django.db import transaction
@@ -10,7 +11,7 @@ from accounting.selectors import account_consumption
 from ipate_web import __version__
 from training.artifacts import arrays_load, model_fetch, model_store
 from training.errors import RunError
-from training.formats import Schema, schema_from_json
+from training.formats import DataError, Schema, schema_from_json
 from training.learners import Model, learner_create, model_load, model_save
 from training.models import Run, StudentModel
 
@@ -34,7 +35,8 @@ def student_train(run: Run) -> bool:
     truth = public.get("y")
     label_accuracy = None if truth is None else float((truth[rows] == labels).mean())
     evaluation = _evaluation(run, model)
-    artifact = f"students/{run.pk}.model"
+    # A name of its own, so that a second worker cannot touch the file that the row leads to.
+    artifact = f"students/{run.pk}-{uuid4().hex[:12]}.model"
     digest = model_store(artifact, model_save(model))
     with transaction.atomic():
         run = Run.objects.select_for_update().get(pk=run.pk)
@@ -105,7 +107,8 @@ def _card(run: Run, label_accuracy: float | None, evaluation: dict | None) -> di
         "evaluation": evaluation,
         "privacy": {
             "unit": "data holder",
-            "mechanism": run.plan["aggregator"],
+            # As asked for: the noise of an upsampling run as planned would tell how large the groups are.
+            "mechanism": run.aggregator,
             "variant": run.variant,
             "delta": run.study.delta,
             "bound": "data-independent",
@@ -120,6 +123,8 @@ def _card(run: Run, label_accuracy: float | None, evaluation: dict | None) -> di
 
 def student_predict(student: StudentModel, rows: list) -> dict:
     """Ask a student for predictions on raw ``rows``, as the dataset's schema describes them. Raises DataError."""
+    if not rows:
+        raise DataError("There are no rows.", "Give at least one.")
     schema: Schema = schema_from_json(student.run.public_dataset.schema)
     probabilities = model_load(student.run.student_learner, model_fetch(student.artifact)).predict_proba(
         schema.encode(rows)

@@ -7,6 +7,7 @@ import numpy as np
 from django.db import transaction
 from django.utils import timezone
 
+from consent.models import ConsentEvent
 from consent.services import study_lock
 from training.artifacts import arrays_load, arrays_save
 from training.ballot import assignment_name, predictions_name
@@ -27,11 +28,15 @@ def run_prepare(run: Run) -> bool:
     """Take the snapshot, share the holders out over teachers, and cut the teachers into chunks."""
     with transaction.atomic():
         study_lock(run.study_id)
+        run = Run.objects.select_for_update().get(pk=run.pk)
+        if run.status != Run.Status.APPROVED:
+            return False
         planned = run_plan(run)
         rng = np.random.default_rng(run.seed)
         holders = np.concatenate([standing.holders for standing in planned.standings])
         group = np.repeat(planned.group_of, [len(standing.holders) for standing in planned.standings])
         position, teacher = assign(planned.plan, group, rng)
+        run.consent_sequence = planned.snapshot.sequence
         arrays_save(
             assignment_name(run),
             holder=holders[position],
@@ -40,22 +45,11 @@ def run_prepare(run: Run) -> bool:
             seeds=rng.integers(2**32, size=planned.plan.teachers, dtype=np.int64),
         )
         run.plan = plan_to_json(planned)
-        run.consent_sequence = planned.snapshot.sequence
         run.snapshot_at = planned.snapshot.at
         run.status = Run.Status.TRAINING
-        run.started_at = run.started_at or timezone.now()
+        run.started_at = timezone.now()
         run.message = ""
-        updated = Run.objects.filter(pk=run.pk, status=Run.Status.APPROVED).update(
-            plan=run.plan,
-            consent_sequence=run.consent_sequence,
-            snapshot_at=run.snapshot_at,
-            status=run.status,
-            started_at=run.started_at,
-            message=run.message,
-        )
-        if not updated:  # cancelled meanwhile
-            return False
-        TeacherChunk.objects.filter(run=run).delete()
+        run.save(update_fields=["plan", "consent_sequence", "snapshot_at", "status", "started_at", "message"])
         size = math.ceil(planned.plan.teachers / CHUNKS)
         TeacherChunk.objects.bulk_create(
             TeacherChunk(run=run, start=start, stop=min(start + size, planned.plan.teachers))
@@ -84,16 +78,27 @@ def chunk_train(chunk: TeacherChunk) -> None:
         if token is None:
             return
         run = Run.objects.select_related("private_dataset", "public_dataset").get(pk=chunk.run_id)
+        if run.status != Run.Status.TRAINING:  # looked up under the claim: who ends a run waits for claims to end
+            return
         mine = TeacherChunk.objects.filter(pk=chunk.pk, claimed_by=token)
         mine.update(state=TeacherChunk.State.RUNNING)
-        arrays_save(predictions_name(chunk), predictions=_predictions(run, chunk))
-        mine.update(state=TeacherChunk.State.DONE)
+        artifact = predictions_name(chunk)
+        arrays_save(artifact, predictions=_predictions(run, chunk))
+        mine.update(state=TeacherChunk.State.DONE, artifact=artifact)
         Run.objects.filter(pk=run.pk).update(heartbeat=timezone.now())
+
+
+def withdrawn_since_snapshot(run: Run) -> np.ndarray:
+    """The holders who withdrew after the last consent event that the run counted, even if they have come back since."""
+    events = ConsentEvent.objects.filter(
+        study_id=run.study_id, sequence__gt=run.consent_sequence, kind=ConsentEvent.Kind.WITHDRAWN
+    )
+    return np.array(list(events.order_by().values_list("holder_id", flat=True).distinct()), dtype=np.int64)
 
 
 def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
     """(teachers of the chunk, public points); a teacher all of whose holders withdrew says ``NO_VOTE``."""
-    assignment = arrays_load(assignment_name(run))
+    assignment, withdrawn = arrays_load(assignment_name(run)), withdrawn_since_snapshot(run)
     private = arrays_load(run.private_dataset.artifact)
     public = arrays_load(run.public_dataset.artifact)["x"]
     learner = learner_create(run.learner, run.learner_parameters)
@@ -101,7 +106,7 @@ def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
     owners = private["holder"][order]
     predictions = np.full((chunk.stop - chunk.start, len(public)), NO_VOTE, dtype=np.int16)
     for teacher in range(chunk.start, chunk.stop):
-        holders = assignment["holder"][assignment["teacher"] == teacher]
+        holders = np.setdiff1d(assignment["holder"][assignment["teacher"] == teacher], withdrawn)
         first, last = np.searchsorted(owners, holders, "left"), np.searchsorted(owners, holders, "right")
         rows = np.concatenate([order[:0], *(order[a:b] for a, b in zip(first, last, strict=True))])
         if len(rows):

@@ -1,6 +1,7 @@
 """The noisy vote: batches of queries whose labels and costs are committed together, or not at all."""
 
 import logging
+from datetime import datetime
 from typing import cast
 
 import numpy as np
@@ -15,11 +16,12 @@ from consent.models import ConsentEvent
 from consent.selectors import consent_snapshot, epsilon_since
 from consent.services import study_lock
 from training.artifacts import arrays_load, arrays_save
-from training.ballot import Ballot, assignment_name, ballot_load, predictions_load
+from training.ballot import Ballot, assignment_name, ballot_load, predictions_load, promises_name
 from training.dispatch import send
+from training.errors import RunError
 from training.models import Query, Run, TeacherChunk, VoteBatch
 from training.pate import Noise, SimulationNoise, SystemNoise
-from training.services.teaching import chunks_send
+from training.services.teaching import chunks_send, withdrawn_since_snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -47,16 +49,19 @@ def vote_open(run: Run) -> bool:
             run.save(update_fields=["message"])
             return False
         assignment = arrays_load(assignment_name(run))
-        assignment.pop("epsilon", None)  # an attempt to open the vote that did not commit
-        withdrawn = _withdrawn_since(run)
+        withdrawn = withdrawn_since_snapshot(run)
         if np.isin(assignment["holder"], withdrawn).any():
             _teach_without(run, assignment, withdrawn)
             return True
-        openings, run.plan["group_of"] = _openings(run, assignment)
-        arrays_save(assignment_name(run), **assignment, epsilon=_epsilon_of_pairs(assignment, openings))
+        if not len(assignment["holder"]):
+            raise RunError("Every holder withdrew before the vote. Wait for new consents, then propose the run anew.")
+        now = timezone.now()
+        openings, run.plan["group_of"] = _openings(run, assignment, now)
+        arrays_save(promises_name(run), epsilon=_epsilon_of_pairs(assignment, openings))
         run.account = account_open(
             study=run.study,
             run=run.pk,
+            at=now,
             simulation=run.simulation,
             orders=DEFAULT_ORDERS,
             method=run.method,
@@ -64,19 +69,11 @@ def vote_open(run: Run) -> bool:
             groups=openings,
         )
         run.status = Run.Status.VOTING
-        run.voting_at = timezone.now()
+        run.voting_at = now
         run.message = ""
         run.teacher_accuracy = _teacher_accuracy(run)
         run.save(update_fields=["plan", "account", "status", "voting_at", "message", "teacher_accuracy"])
     return True
-
-
-def _withdrawn_since(run: Run) -> np.ndarray:
-    """The holders who withdrew after the run's snapshot, even if they have come back since."""
-    events = ConsentEvent.objects.filter(
-        study_id=run.study_id, sequence__gt=run.consent_sequence, kind=ConsentEvent.Kind.WITHDRAWN
-    )
-    return np.array(list(events.order_by().values_list("holder_id", flat=True).distinct()), dtype=np.int64)
 
 
 def _teach_without(run: Run, assignment: dict[str, np.ndarray], withdrawn: np.ndarray) -> None:
@@ -84,22 +81,24 @@ def _teach_without(run: Run, assignment: dict[str, np.ndarray], withdrawn: np.nd
     gone = np.isin(assignment["holder"], withdrawn)
     affected = np.unique(assignment["teacher"][gone])
     pairs = {name: assignment[name][~gone] for name in ("holder", "teacher", "group")}
+    # Under the lock, so that this is the last event; it gives the file a name that no earlier assignment has.
+    run.consent_sequence = ConsentEvent.objects.filter(study_id=run.study_id).latest("sequence").sequence
     arrays_save(assignment_name(run), **pairs, seeds=assignment["seeds"])
-    last = ConsentEvent.objects.filter(study_id=run.study_id).latest("sequence")
-    Run.objects.filter(pk=run.pk).update(consent_sequence=last.sequence, message="")
+    run.message = ""
+    run.save(update_fields=["consent_sequence", "message"])
     for chunk in run.chunks.all():
         if ((affected >= chunk.start) & (affected < chunk.stop)).any():
             TeacherChunk.objects.filter(pk=chunk.pk).update(state=TeacherChunk.State.PENDING)
     logger.info("%d holders left the run before its vote; %d teachers learn anew.", len(withdrawn), len(affected))
 
 
-def _openings(run: Run, assignment: dict[str, np.ndarray]) -> tuple[list[GroupOpening], list[int]]:
-    """The privacy groups as they stand at this moment, and the group of the plan that each belongs to.
+def _openings(run: Run, assignment: dict[str, np.ndarray], at: datetime) -> tuple[list[GroupOpening], list[int]]:
+    """The privacy groups as they stand at this moment, ``at``, and the group of the plan that each belongs to.
 
     Other runs of the study may have voted since the snapshot, and policies may have changed: past spending and ε are
     looked up anew, within each group of the plan.
     """
-    snapshot = consent_snapshot(run.study)
+    snapshot = consent_snapshot(run.study, at)
     openings: list[GroupOpening] = []
     group_of: list[int] = []
     for index in range(len(run.plan["groups"])):
@@ -198,7 +197,7 @@ def _silent_teachers(run: Run, ballot: Ballot, groups: list[PrivacyGroup]) -> np
     if len(pairs):
         now = consent_snapshot(run.study).of(holders)
         epsilon_now = dict(zip(now.holders.tolist(), now.epsilons.tolist(), strict=True))
-        withdrawn = set(_withdrawn_since(run).tolist())
+        withdrawn = set(withdrawn_since_snapshot(run).tolist())
         for pair in pairs:
             holder = int(ballot.holder[pair])
             if holder in withdrawn or epsilon_now[holder] < ballot.epsilon[pair]:
@@ -273,7 +272,7 @@ def _release(
         acting_user_id=run.approved_by_id,
     )
     Run.objects.filter(pk=run.pk).update(
-        position=run.position + count, labels=run.labels + released, heartbeat=timezone.now()
+        position=run.position + count, labels=run.labels + released, heartbeat=timezone.now(), message=""
     )
 
 
