@@ -39,6 +39,11 @@ def free_port(wanted: int) -> int:
     raise OSError(f"No free port from {wanted} to {wanted + 99}; name another with --port.")
 
 
+def unwind_on_terminate() -> None:
+    """Let SIGTERM end this process as Ctrl-C does, so that nothing that it started is left behind."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
 @contextmanager
 def running(command: list[str], log: Path, environment: dict[str, str] | None = None) -> Iterator[subprocess.Popen]:
     """``command`` in a process group of its own, its output appended to ``log``; stopped with all its children."""

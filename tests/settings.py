@@ -16,6 +16,11 @@ if "IPATE_TEST_DIR" not in os.environ:
 _folder = Path(os.environ["IPATE_TEST_DIR"], os.environ.get("PYTEST_XDIST_WORKER", "main"))
 (_folder / "static").mkdir(parents=True, exist_ok=True)
 os.environ["IPATE_VAR_DIR"] = str(_folder)
+# Nor Redis' databases, counted down from the one that is given.
+_broker, _, _number = os.environ.get("IPATE_BROKER_URL", "").rpartition("/")
+if _broker.startswith("redis"):
+    _process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    os.environ["IPATE_BROKER_URL"] = f"{_broker}/{int(_number) - _process}"
 
 from ipate_web.settings import *  # noqa: E402, F403
 from ipate_web.settings import DATABASES, STORAGES, VAR_DIR  # noqa: E402
