@@ -14,6 +14,7 @@ from consent.models import (
     Membership,
     Study,
 )
+from consent.services import FIXED_BY_CONSENT
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):
@@ -34,6 +35,10 @@ class StudyAdmin(admin.ModelAdmin):
     list_display = ("title", "slug", "controller", "delta", "created_at")
     search_fields = ("title", "slug")
 
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        decided = obj is not None and obj.consent_events.exists()
+        return ("slug", *FIXED_BY_CONSENT) if decided else ()
+
 
 @admin.register(Membership)
 class MembershipAdmin(admin.ModelAdmin):
@@ -49,6 +54,9 @@ class DataHolderAdmin(admin.ModelAdmin):
     search_fields = ("pseudonym",)
     autocomplete_fields = ("user",)
     show_full_result_count = False
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        return ("study",) if obj else ()
 
 
 @admin.register(ConsentForm)

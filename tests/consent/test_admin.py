@@ -34,3 +34,11 @@ def test_people_and_studies_can_be_repaired(admin: Client, holder: DataHolder, m
     pk = ConsentEvent._meta.apps.get_model("consent", model).objects.first().pk
     page = admin.get(reverse(f"admin:consent_{model}_change", args=[pk]))
     assert 'name="_save"' in page.content.decode()
+
+
+def test_what_holders_were_told_is_not_repaired_away(admin: Client, holder: DataHolder, give: Decide) -> None:
+    path = reverse("admin:consent_study_change", args=[holder.study.pk])
+    assert 'name="purpose"' in admin.get(path).content.decode()
+    give(holder, "HIGH")
+    page = admin.get(path).content.decode()
+    assert not any(f'name="{field}"' in page for field in ("purpose", "controller", "delta", "slug"))
