@@ -30,15 +30,15 @@ def log_miss_bound(votes: FloatArray, noise: Noise) -> FloatArray:
     return np.minimum(logsumexp(noise.log_win(ordered[:, :-1] - ordered[:, -1:]), axis=1), np.log1p(-1 / classes))
 
 
-def exact_argmax_rdp(
+def argmax_divergences(
     votes: FloatArray,
     noise: Noise,
     weight: float,
     orders: FloatArray,
     movable: NDArray[np.bool_],
     teachers_per_holder: int = 1,
-) -> FloatArray:
-    """Largest Rényi divergence, in both directions, to any count with ``weight`` votes moved; shape (queries, R).
+) -> tuple[FloatArray, FloatArray]:
+    """Largest D_α(M(D)‖M(D′)) and D_α(M(D′)‖M(D)) over all counts with ``weight`` votes moved; each (queries, R).
 
     With several teachers per holder the votes may move apart, from and to different classes. Their displacement lies in
     the convex hull of moves of the whole weight from one class to another. As every ln Pr[k] is concave in the votes,
@@ -58,45 +58,48 @@ def exact_argmax_rdp(
 
     >>> from accounting.privacy.noise import GaussianNoise
     >>> votes = np.array([[200.0, 30.0, 20.0]])
-    >>> exact_argmax_rdp(votes, GaussianNoise(40.0), 1.0, np.array([2.0, 20.0]), votes >= 1)
-    array([[2.2...e-05, 4.9...e-04]])
+    >>> forward, reverse = argmax_divergences(votes, GaussianNoise(40.0), 1.0, np.array([2.0, 20.0]), votes >= 1)
+    >>> forward.round(7), reverse.round(7)
+    (array([[2.030e-05, 4.535e-04]]), array([[2.220e-05, 4.921e-04]]))
     """
     classes = votes.shape[1]
     if classes == 1:
-        return np.zeros((len(votes), orders.size))
+        return np.zeros((len(votes), orders.size)), np.zeros((len(votes), orders.size))
     if classes == 2:
-        return _two_class_rdp(votes, noise, weight, orders, movable)
+        return _two_class_divergences(votes, noise, weight, orders, movable)
     reach = (np.ptp(votes, axis=1) + weight) / noise.scale + 20
-    rdp = np.full((len(votes), orders.size), np.inf)
+    forward, reverse = np.full((2, len(votes), orders.size), np.inf)
     # Queries of like range share a batch, and thereby the number of nodes.
     queue = np.argsort(reach, kind="stable")
     queue = queue[(reach[queue] * weight / noise.scale < _LARGEST_RATIO) & (reach[queue] < _LARGEST_REACH)]
     while queue.size:
         nodes = noise.quadrature(votes[queue[:1]], weight).nodes.size
         batch, queue = np.split(queue, [max(1, _BATCH_VALUES // (classes**2 * nodes))])
-        rdp[batch] = _batch_rdp(votes[batch], noise, weight, orders, movable[batch], teachers_per_holder)
-    return rdp
+        forward[batch], reverse[batch] = _batch_divergences(
+            votes[batch], noise, weight, orders, movable[batch], teachers_per_holder
+        )
+    return forward, reverse
 
 
-def _two_class_rdp(
+def _two_class_divergences(
     votes: FloatArray, noise: Noise, weight: float, orders: FloatArray, movable: NDArray[np.bool_]
-) -> FloatArray:
+) -> tuple[FloatArray, FloatArray]:
     """Closed form: the margin decides, one vote changes it by two, and a larger change is a larger divergence."""
     margin = votes[:, 0] - votes[:, 1]
     owner, source = np.nonzero(movable)
     moved = margin[owner] + np.where(source == 0, -2 * weight, 2 * weight)
     log_p, log_neighbours = (np.stack([noise.log_win(m), noise.log_win(-m)], axis=1) for m in (margin, moved))
-    return np.maximum(*divergences(log_p, log_neighbours, owner, orders, CLOSED_FORM_ERROR))
+    return divergences(log_p, log_neighbours, owner, orders, CLOSED_FORM_ERROR)
 
 
-def _batch_rdp(
+def _batch_divergences(
     votes: FloatArray,
     noise: Noise,
     weight: float,
     orders: FloatArray,
     movable: NDArray[np.bool_],
     teachers_per_holder: int,
-) -> FloatArray:
+) -> tuple[FloatArray, FloatArray]:
     integrals = _Integrals(votes, noise, weight)
     owner, source, target = np.nonzero(movable[:, :, None] & ~np.eye(votes.shape[1], dtype=bool))
     log_neighbours = integrals.log_neighbours(owner, source, target)
@@ -105,7 +108,7 @@ def _batch_rdp(
     if teachers_per_holder > 1:
         tangents, errors = integrals.tangents(owner, source, target)
         reverse = tangent_divergence(integrals.log_p, tangents, errors, owner, orders, error)
-    return np.maximum(forward, reverse)
+    return forward, reverse
 
 
 class _Integrals:

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from accounting.privacy.argmax import exact_argmax_rdp, log_miss_bound
+from accounting.privacy.argmax import argmax_divergences, log_miss_bound
 from accounting.privacy.checks import (
     Method,
     checked_method,
@@ -74,4 +74,5 @@ def gnmax_rdp(
     if method == "data_dependent":
         return theorem6_rdp(log_miss_bound(counts, noise), slope, alpha)
     movable = may_have_voted(counts, weight / teachers_per_holder, group_votes)
-    return np.minimum(exact_argmax_rdp(counts, noise, weight, alpha, movable, teachers_per_holder), alpha * slope)
+    both = argmax_divergences(counts, noise, weight, alpha, movable, teachers_per_holder)
+    return np.minimum(np.maximum(*both), alpha * slope)

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from accounting.privacy.argmax import exact_argmax_rdp, log_miss_bound
+from accounting.privacy.argmax import argmax_divergences, log_miss_bound
 from accounting.privacy.checks import (
     Method,
     checked_method,
@@ -71,7 +71,8 @@ def lnmax_rdp(
     if method == "data_dependent":
         return np.minimum(_theorem3_rdp(log_miss_bound(counts, noise), pure, alpha), independent)
     movable = may_have_voted(counts, weight / teachers_per_holder, group_votes)
-    return np.minimum(exact_argmax_rdp(counts, noise, weight, alpha, movable, teachers_per_holder), independent)
+    both = argmax_divergences(counts, noise, weight, alpha, movable, teachers_per_holder)
+    return np.minimum(np.maximum(*both), independent)
 
 
 def _theorem3_rdp(log_q: FloatArray, pure: float, orders: FloatArray) -> FloatArray:

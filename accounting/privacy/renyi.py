@@ -18,6 +18,7 @@ CLOSED_FORM_ERROR = 1e-12
 # Bounds, with room to spare, the relative rounding of a sum of exponentials of numbers below _LARGEST_EXPONENT.
 _ROUNDING = 1e-12
 _LARGEST_EXPONENT = 600.0
+_ANCHOR_STEP = 6  # every how many orders all rows are computed
 _LOG_ROUNDING = 4 * np.finfo(float).eps
 
 
@@ -57,7 +58,7 @@ def divergences(
     starts = np.flatnonzero(np.diff(owner, prepend=-1))
     for result, log_base, ratio in ((forward, log_second, log_ratio), (reverse, log_first, -log_ratio)):
         base = np.exp(log_base)
-        log_moment = _log_moment(log_base, ratio, (base * np.expm1(ratio)).sum(axis=1), orders, starts)
+        log_moment = _largest_log_moment(log_base, ratio, (base * np.expm1(ratio)).sum(axis=1), orders, starts)
         result[owner[starts]] = log_moment / (orders - 1) * (1 + 3 * relative_error)
     return forward, reverse
 
@@ -93,7 +94,7 @@ def tangent_divergence(
     log_base = _from_complement(log_p, log_p.argmax(axis=1))[0][owner]
     ratio = tangents + np.copysign(errors, tangents)
     starts = np.flatnonzero(np.diff(owner, prepend=-1))
-    log_moment = _log_moment(log_base, ratio, (np.exp(log_base) * ratio).sum(axis=1), orders, starts)
+    log_moment = _largest_log_moment(log_base, ratio, (np.exp(log_base) * ratio).sum(axis=1), orders, starts)
     result[owner[starts]] = log_moment / (orders - 1) * (1 + 3 * relative_error)
     return result
 
@@ -111,28 +112,59 @@ def _from_complement(log_p: FloatArray, top: IndexArray) -> tuple[FloatArray, Fl
     return result, missed
 
 
-def _log_moment(
+def _largest_log_moment(
     log_base: FloatArray, log_ratio: FloatArray, slope: FloatArray, orders: FloatArray, starts: IndexArray
 ) -> FloatArray:
-    """ln(1 + Σ_k b_k·(e^{α·r_k} − 1) − α·slope), largest over each query's rows; shape (starts, R)."""
+    """ln(1 + Σ_k b_k·(e^{α·r_k} − 1) − α·slope), largest over each query's rows; shape (queries, R).
+
+    Most rows need a few orders only. A log moment is convex in α: between two of these it lies below its chord. A row
+    whose every chord is below that of the leading rows, less their sag below their own chord, cannot be the largest.
+    """
     log_base, log_ratio = np.ascontiguousarray(log_base.T), np.ascontiguousarray(log_ratio.T)
-    base, largest = np.exp(log_base), log_ratio.max()
-    slack = 2 * _ROUNDING * (base * np.abs(np.expm1(log_ratio))).sum(axis=0)
-    result, exponent = np.empty((starts.size, orders.size)), np.empty_like(log_ratio)
-    for column, alpha in enumerate(orders):
-        np.multiply(log_ratio, alpha, out=exponent)
-        if alpha * largest > _LARGEST_EXPONENT:
-            log_moment = _log_moment_from_logarithms(log_base, exponent, alpha * slope)
-        else:
-            np.expm1(exponent, out=exponent)
-            exponent *= base
-            excess = np.maximum(exponent.sum(axis=0) - alpha * slope, 0.0) * (1 + _ROUNDING) + alpha * slack
-            log_moment = np.log1p(excess)
-        result[:, column] = np.maximum.reduceat(log_moment, starts)
+    rows = slope.size
+    query = np.repeat(np.arange(starts.size), np.diff(starts, append=rows))
+    anchors = np.union1d(np.arange(0, orders.size, _ANCHOR_STEP), orders.size - 1)
+    at_anchors = _log_moments(log_base, log_ratio, slope, orders[anchors])
+    leading = (at_anchors == np.maximum.reduceat(at_anchors, starts)[query]).any(axis=1)
+    result = np.zeros((starts.size, orders.size))
+
+    def take(chosen: NDArray[np.bool_]) -> None:
+        if chosen.any():
+            owner = query[chosen]
+            first = np.flatnonzero(np.diff(owner, prepend=-1))
+            curves = _log_moments(log_base[:, chosen], log_ratio[:, chosen], slope[chosen], orders)
+            result[owner[first]] = np.maximum(result[owner[first]], np.maximum.reduceat(curves, first))
+
+    take(leading)
+    if anchors.size < orders.size:
+        segment = np.clip(np.searchsorted(anchors, np.arange(orders.size), side="right") - 1, None, anchors.size - 2)
+        start, stop = orders[anchors[segment]], orders[anchors[segment + 1]]
+        share = (orders - start) / (stop - start)
+        chords = result[:, anchors[segment]] * (1 - share) + result[:, anchors[segment + 1]] * share
+        with np.errstate(invalid="ignore"):
+            sag = np.minimum.reduceat(np.nan_to_num(result / chords, nan=1.0), anchors[:-1], axis=1)
+        sag = np.minimum(np.c_[sag[:, :1], sag], np.c_[sag, sag[:, -1:]])
+        take(~leading & (at_anchors > (result[:, anchors] * sag)[query]).any(axis=1))
     return result
 
 
-def _log_moment_from_logarithms(log_base: FloatArray, exponent: FloatArray, linear: FloatArray) -> FloatArray:
+def _log_moments(log_base: FloatArray, log_ratio: FloatArray, slope: FloatArray, orders: FloatArray) -> FloatArray:
+    """The log moments of all rows, shape (rows, R); log_base and log_ratio have the shape (outcomes, rows)."""
+    base, largest = np.exp(log_base), log_ratio.max()
+    slack = 2 * _ROUNDING * (base * np.abs(np.expm1(log_ratio))).sum(axis=0)
+    result, exponent = np.empty((slope.size, orders.size)), np.empty_like(log_ratio)
+    for column, alpha in enumerate(orders):
+        np.multiply(log_ratio, alpha, out=exponent)
+        if alpha * largest > _LARGEST_EXPONENT:
+            result[:, column] = _log_moments_from_logarithms(log_base, exponent, alpha * slope)
+        else:
+            moment = np.einsum("kn,kn->n", base, np.expm1(exponent, out=exponent))
+            excess = np.maximum(moment - alpha * slope, 0.0) * (1 + _ROUNDING) + alpha * slack
+            np.log1p(excess, out=result[:, column])
+    return result
+
+
+def _log_moments_from_logarithms(log_base: FloatArray, exponent: FloatArray, linear: FloatArray) -> FloatArray:
     """The same where an exponential would overflow; the digits lost by adding to the leading 1 are in the slack."""
     joint = log_base + exponent
     peak = np.maximum(joint.max(axis=0), 0.0)

@@ -4,7 +4,7 @@ import numpy as np
 
 from accounting.privacy.orders import FloatArray
 
-_BATCH = 4096  # rows held at once, so that temporaries stay at a few MiB
+_BATCH_VALUES = 1 << 15  # numbers held at once, so that temporaries stay in the cache
 
 
 def log1mexp(x: FloatArray) -> FloatArray:
@@ -37,8 +37,9 @@ def theorem6_rdp(log_q: FloatArray, slope: float, orders: FloatArray) -> FloatAr
            [1.25000000e-03, 1.25000000e-02]])
     """
     rdp = np.empty((log_q.size, orders.size))
-    for start in range(0, log_q.size, _BATCH):
-        rows = slice(start, start + _BATCH)
+    batch = max(1, _BATCH_VALUES // orders.size)
+    for start in range(0, log_q.size, batch):
+        rows = slice(start, start + batch)
         rdp[rows] = _theorem6_batch(log_q[rows, None], slope, orders)
     return rdp
 
@@ -56,12 +57,14 @@ def _theorem6_batch(log_q: FloatArray, slope: float, orders: FloatArray) -> Floa
         # q at most this is where the bound grows with q, so that an upper bound on q may stand in for q.
         largest_log_q = (mu2 - 1) * rdp2 - mu2 * (np.log1p(1 / (mu1 - 1)) + np.log1p(1 / (mu2 - 1)))
         applies = np.isfinite(log_q) & (mu2 > 1) & (log_q <= largest_log_q) & (-log_q > rdp2)
-        rows = applies[:, 0]
+        rows = np.flatnonzero(applies)
         log_q, mu1, mu2, rdp1, rdp2 = (value[rows] for value in (log_q, mu1, mu2, rdp1, rdp2))
         log_1q = log1mexp(log_q)
         log_a = log_1q - log1mexp((log_q + rdp2) * (1 - 1 / mu2))
         log_b = rdp1 - log_q / (mu1 - 1)
-        log_moment = np.logaddexp(log_1q + (orders - 1) * log_a, log_q + (orders - 1) * log_b)
+        stay, leave = log_1q + (orders - 1) * log_a, log_q + (orders - 1) * log_b
+        log_moment = np.maximum(stay, leave) + np.log1p(np.exp(-np.abs(stay - leave)))
         tight = np.maximum(log_moment / (orders - 1), 0.0)
-        bound[rows] = np.where(mu1 > orders, np.minimum(bound[rows], tight), bound[rows])
+        tight[orders >= mu1] = np.inf
+        bound[rows] = np.minimum(tight, orders * slope)
     return bound
