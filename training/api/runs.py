@@ -148,6 +148,7 @@ class RunProposalSerializer(Strict, serializers.ModelSerializer):
             *("aggregator", "teachers", "small_groups", "on_exhausted", "method", "conversion", "batch_size"),
             "wanted_labels",
         ]
+        extra_kwargs = {name: {"min_value": 1} for name in ("teachers", "batch_size", "wanted_labels")}
         validators: list[Any] = []
 
     def get_fields(self) -> dict[str, serializers.Field]:
@@ -248,7 +249,7 @@ class RunPlan(ApiView):
     )
     def post(self, request: Request) -> Response:
         """Groups, teachers, weights and warnings, without saving anything. For those who may see group sizes."""
-        run = Run(**_proposal(request))
+        run = Run(created_by=person(request), **_proposal(request))
         require(request.user, "consent.view_group_sizes", run.study)
         run_check(run)
         document = {"not_for_publication": NOT_FOR_PUBLICATION, **plan_to_json(run_plan(run))}

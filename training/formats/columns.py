@@ -88,7 +88,7 @@ class NumericColumn:
         known = values if unknown is None else [v for v, skip in zip(values, unknown, strict=True) if not skip]
         try:
             numbers = np.array(known, np.float64) if not any(isinstance(v, bool) for v in known) else None
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             numbers = None
         if numbers is None or numbers.ndim != 1 or not np.isfinite(numbers).all():
             raise self._first_error(values)
@@ -109,6 +109,8 @@ class NumericColumn:
             try:
                 usable = isinstance(value, int | float | str | np.number) and not isinstance(value, bool)
                 finite = usable and math.isfinite(float(value))  # type: ignore[arg-type]
+            except OverflowError:
+                return DataError("A whole number is too large.", remedy, row=place, column=self.name)
             except ValueError:
                 return DataError(f"“{value}” is no number.", remedy, row=place, column=self.name)
             if not usable:

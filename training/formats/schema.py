@@ -162,7 +162,7 @@ class ImageSchema:
         for place, image in enumerate(images, 1):
             try:
                 pixels = np.asarray(image, np.float32)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 raise DataError("The image is no grid of numbers.", self._remedy, row=place) from None
             if pixels.shape != self.shape:
                 size = " × ".join(map(str, pixels.shape)) or "one number"

@@ -1,0 +1,84 @@
+"""Errors are problem documents, whatever goes wrong, and say what to do."""
+
+from typing import Any
+
+import pytest
+from django.test import Client as BrowserClient
+
+from consent.models import Study
+from tests.api.conftest import Client
+from tests.factories import user_create
+from training.api import parsing
+
+pytestmark = pytest.mark.django_db
+
+
+def problem(response: Any, status: int) -> dict[str, Any]:
+    assert response.status_code == status
+    assert response["Content-Type"] == "application/problem+json"
+    document = response.json()
+    assert document["status"] == status
+    assert response["Cache-Control"] == "no-store"
+    return document
+
+
+def test_strangers_are_told_how_to_sign_in(client: Client) -> None:
+    response = client("").get("/api/v1/runs")
+    assert "Authorization: Bearer" in problem(response, 401)["detail"]
+    assert response["WWW-Authenticate"] == "Bearer"
+
+
+def test_a_made_up_token_is_refused(client: Client) -> None:
+    stranger = client("")
+    stranger.credentials(HTTP_AUTHORIZATION="Bearer ipate_0123456789")
+    problem(stranger.get("/api/v1/runs"), 401)
+
+
+def test_unknown_addresses_and_methods(client: Client) -> None:
+    assert "GET /api/docs" in problem(client("ada").get("/api/v1/runs/nonsense"), 404)["detail"]
+    response = client("ada").delete("/api/v1/runs")
+    problem(response, 405)
+    assert response["Allow"] == "GET, POST, HEAD, OPTIONS"
+
+
+def test_what_cannot_be_read_or_answered(client: Client) -> None:
+    ada = client("ada")
+    problem(ada.post("/api/v1/runs", "{", content_type="application/json"), 400)
+    problem(ada.post("/api/v1/runs", '{"teachers": NaN}', content_type="application/json"), 400)
+    problem(ada.post("/api/v1/runs", "[" * 100_000, content_type="application/json"), 400)
+    problem(ada.post("/api/v1/runs", [1], format="json"), 400)
+    problem(ada.post("/api/v1/runs", "a=b", content_type="application/x-www-form-urlencoded"), 415)
+    problem(ada.get("/api/v1/runs", headers={"Accept": "text/html"}), 406)
+
+
+def test_a_request_without_end_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsing, "MAX_BYTES", 100)
+    response = client("ada").post("/api/v1/runs", {"title": "a" * 100}, format="json")
+    assert "several requests" in problem(response, 413)["detail"]
+
+
+def test_who_asks_too_often_waits(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rest_framework.throttling import UserRateThrottle
+
+    monkeypatch.setattr(UserRateThrottle, "THROTTLE_RATES", {"user": "2/min"})
+    ada = client("ada")
+    for _ in range(2):
+        assert ada.get("/api/v1/learners").status_code == 200
+    response = ada.get("/api/v1/learners")
+    assert "Expected available" in problem(response, 429)["detail"]
+    assert int(response["Retry-After"]) > 0
+
+
+def test_a_browser_session_needs_a_csrf_token_to_write(study: Study) -> None:
+    browser = BrowserClient(enforce_csrf_checks=True)
+    browser.force_login(user_create("researcher"))
+    assert browser.get("/api/v1/runs").status_code == 200
+    assert "CSRF" in problem(browser.post("/api/v1/runs", {}, content_type="application/json"), 403)["detail"]
+
+
+def test_who_is_no_longer_active_is_shut_out(client: Client) -> None:
+    ada = client("ada")
+    user = user_create("ada")
+    user.is_active = False
+    user.save()
+    problem(ada.get("/api/v1/runs"), 401)
