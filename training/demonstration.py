@@ -47,8 +47,8 @@ DEMONSTRATIONS = {
         aggregator={"name": "confident_gnmax", "sigma": 12.0, "sigma_threshold": 40.0, "threshold": 40.0},
         learner="nearest_neighbour",
         learner_parameters={"copies": 20},
-        student_learner="nearest_neighbour",
-        student_parameters={"copies": 40},
+        student_learner="cnn",
+        student_parameters={"epochs": 20, "copies": 20, "rotation": 15.0, "shift": 0.12},
         batch_size=10,
     ),
     "mnist": Demonstration(
@@ -59,8 +59,9 @@ DEMONSTRATIONS = {
         teachers=250,
         aggregator={"name": "confident_gnmax", "sigma": 40.0, "sigma_threshold": 150.0, "threshold": 200.0},
         learner="cnn",
+        learner_parameters={"epochs": 4, "copies": 4},
         student_learner="cnn",
-        student_parameters={"copies": 10},
+        student_parameters={"epochs": 5, "copies": 20},
     ),
     "adult": Demonstration(
         title="Who earns above 50,000 (Adult)",
