@@ -50,9 +50,8 @@ class DecisionForm(forms.Form):
         },
     )
 
-    def __init__(self, *args: Any, consent_form: ConsentForm, policy: EpsilonPolicy, **kwargs: Any) -> None:
-        initial = {"form_version": consent_form.version, "policy_version": policy.version}
-        super().__init__(*args, initial=initial, **kwargs)
+    def __init__(self, data: Any = None, *, consent_form: ConsentForm, policy: EpsilonPolicy) -> None:
+        super().__init__(data)
         self.consent_form = consent_form
         self.policy = policy
         self.options = options(policy)

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -22,13 +23,19 @@ from consent.models import ConsentEvent, DataHolder
 from consent.rendering import consent_text
 
 
+class SignedInRequest(HttpRequest):
+    """What a view behind ``login_required`` is given."""
+
+    user: User
+
+
 def holder_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     """A page about one's own part in a study, found by the study's slug; for everyone else it does not exist."""
 
     @never_cache
     @login_required
     @wraps(view)
-    def wrapped(request: HttpRequest, slug: str) -> HttpResponse:
+    def wrapped(request: SignedInRequest, slug: str) -> HttpResponse:
         holders = DataHolder.objects.select_related("study")
         return view(request, get_object_or_404(holders, study__slug=slug, user_id=request.user.pk))
 
@@ -44,7 +51,7 @@ def _decision_form(holder: DataHolder, data: Any = None) -> DecisionForm | None:
     return DecisionForm(data, consent_form=consent_form, policy=policy)
 
 
-def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm) -> HttpResponse:
+def _read(request: SignedInRequest, holder: DataHolder, form: DecisionForm) -> HttpResponse:
     context = {
         "study": holder.study,
         "form": form,
@@ -58,7 +65,7 @@ def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm) -> HttpR
 @never_cache
 @login_required
 @require_safe
-def my_studies(request: HttpRequest) -> HttpResponse:
+def my_studies(request: SignedInRequest) -> HttpResponse:
     """The studies that ask for one's data, and what one decided."""
     holders = DataHolder.objects.filter(user_id=request.user.pk).select_related("study").order_by("study__title")
     holdings = [(holder.study, selectors.consent_current(holder)) for holder in holders]
@@ -67,7 +74,7 @@ def my_studies(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
-def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
+def study(request: SignedInRequest, holder: DataHolder) -> HttpResponse:
     """Read and choose; a choice leads to the page that asks to check it, and takes no effect yet."""
     form = _decision_form(holder, request.POST or None)
     if form is None:
@@ -83,7 +90,7 @@ def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 
 @require_POST
 @holder_page
-def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
+def decide(request: SignedInRequest, holder: DataHolder) -> HttpResponse:
     """The choice takes effect."""
     form = _decision_form(holder, request.POST)
     if form is None:
@@ -107,7 +114,7 @@ def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 
 @require_safe
 @holder_page
-def choice(request: HttpRequest, holder: DataHolder) -> HttpResponse:
+def choice(request: SignedInRequest, holder: DataHolder) -> HttpResponse:
     """What stands, since when, and what came before."""
     events = list(ConsentEvent.objects.filter(holder=holder).order_by("-sequence").select_related("form"))
     current = events[0] if events else None
@@ -122,6 +129,7 @@ def choice(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 
 
 def _option_in_force(event: ConsentEvent) -> Option:
+    assert event.policy_id is not None  # The database sees to it: the event grants a level.
     rule = selectors.EpsilonRule(event.study, timezone.now())
     epsilon = rule.epsilon(event.policy_id, event.level, event.recorded_at)
     return Option(event.level, event.get_level_display(), epsilon)
@@ -129,7 +137,7 @@ def _option_in_force(event: ConsentEvent) -> Option:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
-def withdraw(request: HttpRequest, holder: DataHolder) -> HttpResponse:
+def withdraw(request: SignedInRequest, holder: DataHolder) -> HttpResponse:
     """One page that says what it means, one button."""
     current = selectors.consent_current(holder)
     if current is not None and current.grants:
