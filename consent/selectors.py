@@ -1,5 +1,6 @@
 """Every read of the consent app that joins or aggregates."""
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -57,6 +58,12 @@ class EpsilonRule:
 
     def epsilon(self, policy_id: int, level: str, consented_at: datetime) -> float:
         return self._smallest(policy_id, level, bisect_right(self._dates, consented_at))
+
+
+def epsilon_since(study: Study, level: str, since: datetime) -> float:
+    """The smallest ε that a policy effective after ``since`` gives ``level``; infinity if there is none."""
+    later = policies_in_force(study).filter(approval__effective_from__gt=since)
+    return min((policy.epsilon(level) for policy in later), default=math.inf)
 
 
 @dataclass(frozen=True)
