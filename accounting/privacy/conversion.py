@@ -30,7 +30,7 @@ def epsilon_from_rdp(
 
     Returns:
         ε and the best order, both of shape rdp.shape[:-1] (0-d arrays for one curve). ε is never negative, and 0 for a
-        curve that is 0 at some order, since equal distributions alone have a divergence of 0.
+        curve of zeros, which says that nothing was released.
 
     Raises:
         ValueError: shapes that do not fit, negative or NaN costs, a δ or orders out of range, an unknown conversion.
@@ -53,8 +53,8 @@ def epsilon_from_rdp(
     candidates = curve + conversion_penalty(delta, alpha, conversion)
     best = candidates.argmin(axis=-1)
     epsilon = np.take_along_axis(candidates, best[..., None], axis=-1)[..., 0]
-    free = (curve == 0).any(axis=-1)
-    epsilon = np.where(free, 0.0, np.maximum(epsilon, 0.0))
+    nothing_spent = (curve == 0).all(axis=-1)
+    epsilon = np.where(nothing_spent, 0.0, np.maximum(epsilon, 0.0))
     at_an_end = ((best == 0) | (best == alpha.size - 1)) & (epsilon > 0)
     if alpha.size > 1 and at_an_end.any():
         warnings.warn(

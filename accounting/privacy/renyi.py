@@ -57,8 +57,8 @@ def divergences(
     log_ratio += np.copysign(error, log_ratio)
     starts = np.flatnonzero(np.diff(owner, prepend=-1))
     for result, log_base, ratio in ((forward, log_second, log_ratio), (reverse, log_first, -log_ratio)):
-        base = np.exp(log_base)
-        log_moment = _largest_log_moment(log_base, ratio, (base * np.expm1(ratio)).sum(axis=1), orders, starts)
+        slope = _difference(log_base, ratio).sum(axis=1)
+        log_moment = _largest_log_moment(log_base, ratio, slope, orders, starts)
         result[owner[starts]] = log_moment / (orders - 1) * (1 + 3 * relative_error)
     return forward, reverse
 
@@ -151,23 +151,35 @@ def _largest_log_moment(
 def _log_moments(log_base: FloatArray, log_ratio: FloatArray, slope: FloatArray, orders: FloatArray) -> FloatArray:
     """The log moments of all rows, shape (rows, R); log_base and log_ratio have the shape (outcomes, rows)."""
     base, largest = np.exp(log_base), log_ratio.max()
-    slack = 2 * _ROUNDING * (base * np.abs(np.expm1(log_ratio))).sum(axis=0)
+    slack = 2 * _ROUNDING * np.abs(_difference(log_base, log_ratio)).sum(axis=0)
     result, exponent = np.empty((slope.size, orders.size)), np.empty_like(log_ratio)
     for column, alpha in enumerate(orders):
         np.multiply(log_ratio, alpha, out=exponent)
-        if alpha * largest > _LARGEST_EXPONENT:
-            result[:, column] = _log_moments_from_logarithms(log_base, exponent, alpha * slope)
-        else:
+        if alpha * largest < _LARGEST_EXPONENT:
             moment = np.einsum("kn,kn->n", base, np.expm1(exponent, out=exponent))
-            excess = np.maximum(moment - alpha * slope, 0.0) * (1 + _ROUNDING) + alpha * slack
-            np.log1p(excess, out=result[:, column])
+            result[:, column] = _log_moment(moment - alpha * slope, alpha * slack)
+        else:
+            result[:, column] = _log_moment_beyond_floats(log_base, exponent, alpha * slope, alpha * slack)
     return result
 
 
-def _log_moments_from_logarithms(log_base: FloatArray, exponent: FloatArray, linear: FloatArray) -> FloatArray:
-    """The same where an exponential would overflow; the digits lost by adding to the leading 1 are in the slack."""
+def _log_moment(excess: FloatArray, slack: FloatArray) -> FloatArray:
+    return np.log1p(np.maximum(excess, 0.0) * (1 + _ROUNDING) + slack)
+
+
+def _log_moment_beyond_floats(
+    log_base: FloatArray, exponent: FloatArray, linear: FloatArray, slack: FloatArray
+) -> FloatArray:
+    """The same where an exponential alone would overflow: in logarithms where the moment is large."""
     joint = log_base + exponent
     peak = np.maximum(joint.max(axis=0), 0.0)
+    small = _log_moment(_difference(log_base, np.minimum(exponent, 1 - log_base)).sum(axis=0) - linear, slack)
     rest = (1 - np.exp(log_base).sum(axis=0) - linear) * np.exp(-peak)
-    log_moment = peak + np.log(np.maximum(np.exp(joint - peak).sum(axis=0) + rest, np.exp(-peak)))
-    return log_moment + _ROUNDING * (1 + np.abs(exponent).max())
+    large = peak + np.log(np.maximum(np.exp(joint - peak).sum(axis=0) + rest, np.exp(-peak)))
+    return np.where(peak < 1, small, large + _ROUNDING * (1 + np.abs(exponent).max(axis=0)))
+
+
+def _difference(log_base: FloatArray, log_ratio: FloatArray) -> FloatArray:
+    """b·(e^r − 1), however small b and large r, as long as b·e^r is a number."""
+    small = np.exp(log_base) * np.expm1(np.minimum(log_ratio, 1.0))
+    return np.where(log_ratio < 1, small, np.exp(log_base + log_ratio) - np.exp(log_base))

@@ -91,6 +91,15 @@ def test_large_orders_agree_with_the_definition_in_logarithms() -> None:
     assert truth <= cost <= truth * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("scale", [0.3, 1.0, 3.0])
+def test_whatever_the_noise_the_cost_is_a_number_up_to_the_data_independent_one(scale: float) -> None:
+    for votes in ([[250.0, 0.0], [130.0, 120.0]], [[250.0, 0.0, 0.0], [130.0, 119.0, 1.0]]):
+        for cost, noise in ((gnmax_rdp, scale), (lnmax_rdp, 1 / scale)):
+            exact, bound = cost(votes, noise, method="exact"), cost(votes, noise)
+            assert ((exact >= 0) & (exact <= bound)).all()
+            assert (np.diff(exact, axis=1) >= -1e-9 * exact[:, 1:]).all()
+
+
 def test_noise_too_small_to_compute_with_leaves_the_data_independent_cost() -> None:
     votes = [[250.0, 100.0, 1.0]]
     assert (gnmax_rdp(votes, 1e-3, orders=[2.0], method="exact") == gnmax_rdp(votes, 1e-3, orders=[2.0])).all()
