@@ -13,7 +13,17 @@ from training.models import Run, TeacherChunk
 
 SECRET_NAMES = {
     *("seed", "teacher_accuracy", "epsilon_spent", "epsilon_before", "spent", "past", "rdp", "votes", "seen_classes"),
-    *("plan", "weight", "factor", "artifact", "claimed_by", "heartbeat", "pseudonym", "not_for_publication"),
+    *(
+        "plan",
+        "weight",
+        "factor",
+        "artifact",
+        "claimed_by",
+        "heartbeat",
+        "silent_teachers",
+        "pseudonym",
+        "not_for_publication",
+    ),
 }
 
 

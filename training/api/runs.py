@@ -138,7 +138,6 @@ class RunProposalSerializer(Strict, serializers.ModelSerializer):
     aggregator = AggregatorField()
     learner_parameters = serializers.DictField(required=False)
     student_parameters = serializers.DictField(required=False)
-    conversion = serializers.ChoiceField(["improved", "classic"], required=False)
 
     class Meta:
         model = Run
@@ -148,7 +147,6 @@ class RunProposalSerializer(Strict, serializers.ModelSerializer):
             *("aggregator", "teachers", "small_groups", "on_exhausted", "method", "conversion", "batch_size"),
             "wanted_labels",
         ]
-        extra_kwargs = {name: {"min_value": 1} for name in ("teachers", "batch_size", "wanted_labels")}
         validators: list[Any] = []
 
     def get_fields(self) -> dict[str, serializers.Field]:

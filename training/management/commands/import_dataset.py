@@ -92,7 +92,10 @@ def _schema(study: Study, path: Path | None) -> Schema:
     if path is None:
         dataset = Dataset.objects.filter(study=study).order_by("imported_at").last()
         if dataset is None:
-            raise DataError("It is not known what a row holds.", "Give --schema; docs/operations.md shows examples.")
+            raise DataError(
+                "It is not known what a row holds.",
+                "Give --schema; the folder training/formats/schemas holds examples.",
+            )
         return schema_from_json(dataset.schema)
     try:
         document = json.loads(path.read_text("utf-8"))
