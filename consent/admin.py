@@ -15,19 +15,7 @@ from consent.models import (
     Study,
 )
 from consent.services import FIXED_BY_CONSENT
-
-
-class ReadOnlyAdmin(admin.ModelAdmin):
-    """Rows that only services add and nobody edits or deletes."""
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
+from ipate_web.admin import ReadOnlyAdmin
 
 
 @admin.register(Study)

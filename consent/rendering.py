@@ -14,7 +14,7 @@ _TAGS = {
     "p", "br", "hr", "h3", "h4", "h5", "h6", "ul", "ol", "li", "strong", "em", "a", "blockquote", "code", "pre",
     "table", "thead", "tbody", "tr", "th", "td",
 }  # fmt: skip
-_HEADINGS = {"h1": "h3", "h2": "h4", "h3": "h5"}  # A form stands under a heading of level 2.
+_TOP_HEADING = 3  # A form stands under a heading of level 2.
 _markdown = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
 
 
@@ -33,9 +33,10 @@ def markdown_html(text: str) -> SafeString:
     '<h3>Why</h3>\\n<p>&lt;script&gt;alert(1)&lt;/script&gt; [us](javascript:x)</p>\\n'
     """
     tokens = _markdown.parse(text)
-    for token in tokens:
-        if token.type.startswith("heading"):
-            token.tag = _HEADINGS.get(token.tag, "h6")
+    headings = [token for token in tokens if token.type.startswith("heading")]
+    highest = min((int(token.tag[1]) for token in headings), default=1)
+    for token in headings:
+        token.tag = f"h{min(int(token.tag[1]) - highest + _TOP_HEADING, 6)}"
     html = _markdown.renderer.render(tokens, _markdown.options, {})
     return mark_safe(nh3.clean(html, tags=_TAGS, link_rel="noopener noreferrer"))  # noqa: S308 – sanitised here
 

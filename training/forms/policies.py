@@ -20,7 +20,7 @@ class PolicyForm(forms.Form):
     average = _epsilon(_("ε at average protection"))
     low = _epsilon(_("ε at low protection"))
     reason = forms.CharField(
-        label=_("reason"),
+        label=_("Reason"),
         widget=forms.Textarea(attrs={"rows": 4}),
         help_text=_("Why these values fit this study. It is kept with the policy for good."),
     )

@@ -43,9 +43,9 @@ class MemberForm(forms.Form):
     """Give a role to somebody who has an account."""
 
     username = forms.CharField(
-        label=_("user name"), max_length=150, help_text=_("Of somebody who has an account here.")
+        label=_("User name"), max_length=150, help_text=_("Of somebody who has an account here.")
     )
-    role = forms.ChoiceField(label=_("role"), choices=Role)
+    role = forms.ChoiceField(label=_("Role"), choices=Role)
 
     def clean_username(self) -> AbstractBaseUser:
         users = get_user_model().objects.filter(username=self.cleaned_data["username"], is_active=True)

@@ -1,4 +1,4 @@
-"""What the pages call shares, learners and aggregators."""
+"""What the pages call shares, learners, aggregators and their parameters."""
 
 from django import template
 from django.utils.formats import number_format
@@ -26,3 +26,9 @@ def learner_label(name: str) -> str:
 @register.filter
 def aggregator_label(name: str) -> str:
     return OFFERED_AGGREGATORS.get(name, name)
+
+
+@register.filter
+def symbol(parameter: str) -> str:
+    """A parameter of an aggregator as the papers write it."""
+    return {"sigma": "σ", "sigma_threshold": "σ_T", "threshold": "T", "gamma": "γ"}.get(parameter, parameter)
