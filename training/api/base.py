@@ -2,7 +2,7 @@
 
 from typing import Any, cast
 
-from django.contrib.auth.base_user import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.db.models import Model
 from rest_framework import exceptions, serializers
 from rest_framework.request import Request
@@ -33,9 +33,9 @@ class Strict(serializers.Serializer):
         return super().to_internal_value(data)
 
 
-def person(request: Request) -> AbstractBaseUser:
+def person(request: Request) -> User:
     """Who asks: every endpoint is for people who are signed in or send a token."""
-    return cast(AbstractBaseUser, request.user)
+    return cast(User, request.user)
 
 
 def require(user: Any, permission: str, obj: Model) -> None:

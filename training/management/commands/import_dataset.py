@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from django.contrib.auth import get_user_model
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 from tqdm import tqdm
 
@@ -79,10 +78,10 @@ def _study(slug: str) -> Study:
         raise CommandError(f"There is no study “{slug}”. There are: {known}.") from None
 
 
-def _user(username: str | None) -> AbstractBaseUser | None:
+def _user(username: str | None) -> User | None:
     if username is None:
         return None
-    user = get_user_model().objects.filter(username=username).first()
+    user = User.objects.filter(username=username).first()
     if user is None:
         raise CommandError(f"There is no user “{username}”. Correct the name, or leave --user out.")
     return user
