@@ -7,9 +7,8 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.utils.translation import get_language
@@ -21,12 +20,7 @@ from consent import selectors, services
 from consent.forms import NOT_TAKING_PART, DecisionForm, Option
 from consent.models import ConsentEvent, DataHolder
 from consent.rendering import consent_text
-
-
-class SignedInRequest(HttpRequest):
-    """What a view behind ``login_required`` is given."""
-
-    user: User
+from ipate_web.requests import SignedInRequest
 
 
 def holder_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:

@@ -36,7 +36,7 @@ class TeacherChunkAdmin(ReadOnlyAdmin):
 class VoteBatchAdmin(SecretsAdmin):
     list_display = ("run", "index", "start", "queries", "labels", "recorded_at")
     list_select_related = ("run",)
-    secrets = ("simulated_rdp",)
+    secrets = ("silent_teachers", "simulated_rdp")
 
 
 @admin.register(Query)

@@ -26,7 +26,7 @@ class PolicyForm(forms.Form):
     )
 
     def clean(self) -> dict[str, Any]:
-        values = {name: self.cleaned_data.get(name) for name in ("high", "average", "low")}
-        if None not in values.values():
+        values = {name: self.cleaned_data[name] for name in ("high", "average", "low") if name in self.cleaned_data}
+        if len(values) == 3:
             epsilon_policy_check(**values)
         return self.cleaned_data

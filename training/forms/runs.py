@@ -8,14 +8,13 @@ from django import forms
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.forms.boundfield import BoundField
 from django.forms.models import fields_for_model
-from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 from consent.models import Study
 from consent.selectors import consent_snapshot
 from training.learners import LEARNERS, learner_fields
 from training.models import Dataset, Run
-from training.pate import AGGREGATORS, WEIGHT_SCHEMES
+from training.pate import AGGREGATORS
 from training.services.lifecycle import run_check
 
 #: The aggregators that a run can hold its vote with, and what they are called.
@@ -27,14 +26,6 @@ _AGGREGATOR_FIELDS: dict[str, tuple[Any, Any]] = {
     "gamma": (_("γ, the inverse scale of the noise"), _("A smaller γ is more noise.")),
 }
 _LEARNERS = [(name, learner.label) for name, learner in LEARNERS.items()]
-_SCHEMES = {
-    "proportional": _("in proportion to ε"),
-    "calibrated": _("calibrated: all groups use up their budgets at the same query"),
-}
-_CONVERSIONS = [
-    ("improved", _("improved (Canonne, Kamath, Steinke 2020)")),
-    ("classic", _("classic (Mironov 2017), as in the PATE papers")),
-]
 _OF_THE_MODEL = (
     "title", "purpose", "private_dataset", "public_dataset", "test_dataset", "learner", "student_learner", "variant",
     "weight_scheme", "teachers", "small_groups", "on_exhausted", "method", "conversion", "batch_size", "wanted_labels",
@@ -61,11 +52,10 @@ class RunForm(forms.Form):
         self.fields |= fields_for_model(Run, fields=_OF_THE_MODEL)
         for kind in Dataset.Kind.values:
             self.fields[f"{kind}_dataset"].queryset = study.datasets.filter(kind=kind)  # type: ignore[attr-defined]
-        self._choose("learner", _LEARNERS)
-        self._choose("student_learner", _LEARNERS)
-        self._choose("weight_scheme", [(name, _SCHEMES[name]) for name in WEIGHT_SCHEMES], label=_("Weights"))
-        self._choose("conversion", _CONVERSIONS, label=_("From RDP to ε"))
-        self._choose("aggregator", list(OFFERED_AGGREGATORS.items()), label=_("Aggregator"))
+        self._choose("learner", _LEARNERS, self.fields["learner"].label)
+        self._choose("student_learner", _LEARNERS, self.fields["student_learner"].label)
+        self._choose("aggregator", list(OFFERED_AGGREGATORS.items()), _("Aggregator"))
+        self.fields["conversion"].label = _("From RDP to ε")
         self.fields["small_groups"].label = _("Groups too small for a teacher")
         self.fields["batch_size"].label = _("Queries in a batch")
         self.fields["wanted_labels"].help_text = _("The vote ends there. Empty: as many as the budgets allow.")
@@ -79,14 +69,13 @@ class RunForm(forms.Form):
             widget = forms.NumberInput(attrs={"step": "any", "inputmode": "decimal"})
             self.fields[name] = forms.FloatField(label=label, help_text=help_text, widget=widget)
 
-    def _choose(self, name: str, choices: Any, label: str | Promise | None = None) -> None:
-        label = label or self.fields[name].label
+    def _choose(self, name: str, choices: list[tuple[str, str]], label: Any) -> None:
         self.fields[name] = forms.ChoiceField(label=label, choices=choices)
 
     def _add_learner_fields(self, role: str, learner: str) -> None:
         for spec in learner_fields(learner):
-            limits = {"min_value": spec.minimum, "max_value": spec.maximum}
-            options = {"label": _words(spec.name), "help_text": spec.help, "initial": spec.default}
+            limits: dict[str, Any] = {"min_value": spec.minimum, "max_value": spec.maximum}
+            options: dict[str, Any] = {"label": _words(spec.name), "help_text": spec.help, "initial": spec.default}
             if spec.type is bool:
                 field: forms.Field = forms.BooleanField(**options, required=False)
             elif spec.type is int:

@@ -2,7 +2,7 @@
 
 from django.conf import settings
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.safestring import SafeString
 from django.utils.translation import get_language_info
@@ -12,6 +12,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from consent import selectors, services
 from consent.models import ConsentForm, Study
 from consent.rendering import markdown_html
+from ipate_web.requests import SignedInRequest
 from training.forms.studies import ConsentFormForm
 from training.views.pages import render_page, study_page
 
@@ -24,7 +25,7 @@ def _rendered(texts: dict[str, str]) -> list[tuple[str, str, SafeString]]:
 
 @require_safe
 @study_page("consent.view_dashboard")
-def consent_forms(request: HttpRequest, study: Study) -> HttpResponse:
+def consent_forms(request: SignedInRequest, study: Study) -> HttpResponse:
     """The version in force, and all before it."""
     form = selectors.consent_form_in_force(study)
     context = {
@@ -37,7 +38,7 @@ def consent_forms(request: HttpRequest, study: Study) -> HttpResponse:
 
 @require_safe
 @study_page("consent.view_dashboard")
-def consent_form(request: HttpRequest, study: Study, version: int) -> HttpResponse:
+def consent_form(request: SignedInRequest, study: Study, version: int) -> HttpResponse:
     """One version, as it was published."""
     form = get_object_or_404(ConsentForm, study=study, version=version)
     context = {
@@ -50,7 +51,7 @@ def consent_form(request: HttpRequest, study: Study, version: int) -> HttpRespon
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @study_page("consent.publish_consentform")
-def consent_form_new(request: HttpRequest, study: Study) -> HttpResponse:
+def consent_form_new(request: SignedInRequest, study: Study) -> HttpResponse:
     """Write, look at it as holders will see it, publish."""
     latest = selectors.consent_form_in_force(study)
     form = ConsentFormForm(request.POST or None, initial=latest.texts if latest else None)

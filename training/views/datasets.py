@@ -1,10 +1,11 @@
 """The data of a study: what there is, and how more comes in."""
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from django.views.decorators.http import require_safe
 
 from consent.models import Study
+from ipate_web.requests import SignedInRequest
 from training.formats import ImageSchema, schema_from_json
 from training.models import Dataset
 from training.selectors import runs_visible_to
@@ -13,7 +14,7 @@ from training.views.pages import render_page, study_page
 
 @require_safe
 @study_page("consent.view_dashboard")
-def datasets(request: HttpRequest, study: Study) -> HttpResponse:
+def datasets(request: SignedInRequest, study: Study) -> HttpResponse:
     """All datasets, and how to import one."""
     context = {"datasets": study.datasets.order_by("kind", "name"), "kinds": Dataset.Kind}
     return render_page(request, study, "training/datasets.html", context)
@@ -21,7 +22,7 @@ def datasets(request: HttpRequest, study: Study) -> HttpResponse:
 
 @require_safe
 @study_page("consent.view_dashboard")
-def dataset(request: HttpRequest, study: Study, pk: int) -> HttpResponse:
+def dataset(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
     """What one dataset holds. Rows and labels are never shown: they belong to people."""
     found = get_object_or_404(Dataset.objects.select_related("imported_by"), study=study, pk=pk)
     schema = schema_from_json(found.schema)

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import numpy as np
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
@@ -14,6 +14,7 @@ from accounting.privacy import epsilon_from_rdp
 from accounting.selectors import account_consumption
 from consent.models import ConsentEvent, Level, Study
 from consent.permissions import study_permissions
+from ipate_web.requests import SignedInRequest
 from training.models import Run
 from training.selectors import labels_released
 from training.views.pages import paginate, render_page, study_page
@@ -21,7 +22,7 @@ from training.views.pages import paginate, render_page, study_page
 
 @require_safe
 @study_page("accounting.view_ledger")
-def ledger(request: HttpRequest, study: Study) -> HttpResponse:
+def ledger(request: SignedInRequest, study: Study) -> HttpResponse:
     """All entries, or those of one run or one level; costs for those who may see them."""
     can = study_permissions(request.user, study)
     titles = {run.pk: run.title for run in Run.objects.filter(study=study, account__isnull=False, simulation=False)}
@@ -72,7 +73,7 @@ def _epsilon(curve: list[float], entry: LedgerEntry, conversion: Any) -> float:
 
 @require_safe
 @study_page("accounting.view_ledger")
-def ledger_check(request: HttpRequest, study: Study) -> HttpResponse:
+def ledger_check(request: SignedInRequest, study: Study) -> HttpResponse:
     """Are both chains of the study whole? A part of the ledger's page, or a page of its own."""
     chains = [
         (model._meta.verbose_name_plural, model.objects.filter(study=study).count(), list(model.chain_faults(study.pk)))

@@ -2,20 +2,21 @@
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from consent import services
 from consent.models import Membership, Study
+from ipate_web.requests import SignedInRequest
 from training.forms.studies import MemberForm
 from training.views.pages import render_page, study_page
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @study_page("consent.view_dashboard")
-def members(request: HttpRequest, study: Study) -> HttpResponse:
+def members(request: SignedInRequest, study: Study) -> HttpResponse:
     """The people of a study; those who may give roles find the form below."""
     form = MemberForm(request.POST or None)
     if request.method == "POST" and not request.user.has_perm("consent.manage_members", study):
@@ -34,7 +35,7 @@ def members(request: HttpRequest, study: Study) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @study_page("consent.manage_members")
-def member_remove(request: HttpRequest, study: Study, pk: int) -> HttpResponse:
+def member_remove(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
     """Are you sure? Then the role is gone."""
     membership = get_object_or_404(Membership.objects.select_related("user"), study=study, pk=pk)
     if request.method == "POST":

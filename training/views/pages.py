@@ -9,7 +9,7 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Page, Paginator
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils.functional import Promise
@@ -52,7 +52,7 @@ def study_page(permission: str) -> Callable[[Callable[..., HttpResponse]], Calla
         @never_cache
         @login_required
         @wraps(view)
-        def wrapped(request: HttpRequest, slug: str, **kwargs: Any) -> HttpResponse:
+        def wrapped(request: SignedInRequest, slug: str, **kwargs: Any) -> HttpResponse:
             study = get_object_or_404(Study, slug=slug)
             if not request.user.has_perm(permission, study):
                 if not Membership.objects.filter(study=study, user_id=request.user.pk).exists():
@@ -66,7 +66,7 @@ def study_page(permission: str) -> Callable[[Callable[..., HttpResponse]], Calla
 
 
 def render_page(
-    request: HttpRequest, study: Study, template: str, context: dict[str, Any], *, status: int = 200
+    request: SignedInRequest, study: Study, template: str, context: dict[str, Any], *, status: int = 200
 ) -> HttpResponse:
     """Render a page of ``study``; templates find what the reader may do in ``can``."""
     can = study_permissions(request.user, study)
@@ -80,6 +80,6 @@ def render_page(
     return render(request, template, {"study": study, "can": can, "sections": sections, **context}, status=status)
 
 
-def paginate(request: HttpRequest, rows: QuerySet, size: int = PAGE_SIZE) -> Page:
+def paginate(request: SignedInRequest, rows: QuerySet, size: int = PAGE_SIZE) -> Page:
     """The page of ``rows`` that the address asks for; the nearest there is where it asks for none that exists."""
     return Paginator(rows, size).get_page(request.GET.get("page"))

@@ -2,7 +2,7 @@
 
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_safe
@@ -10,6 +10,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from consent import selectors, services
 from consent.forms import options
 from consent.models import EpsilonPolicy, Level, Study
+from ipate_web.requests import SignedInRequest
 from training.forms.policies import PolicyForm
 from training.views.pages import render_page, study_page
 
@@ -27,7 +28,7 @@ def _comparison(study: Study, proposed: EpsilonPolicy) -> list[dict[str, object]
 
 @require_safe
 @study_page("consent.view_dashboard")
-def policies(request: HttpRequest, study: Study) -> HttpResponse:
+def policies(request: SignedInRequest, study: Study) -> HttpResponse:
     """The policy in force with its odds, proposals that wait, and all versions."""
     in_force = selectors.policy_in_force(study)
     versions = list(EpsilonPolicy.objects.filter(study=study).select_related("approval"))
@@ -44,7 +45,7 @@ def policies(request: HttpRequest, study: Study) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @study_page("consent.propose_epsilonpolicy")
-def policy_new(request: HttpRequest, study: Study) -> HttpResponse:
+def policy_new(request: SignedInRequest, study: Study) -> HttpResponse:
     """Fill in, look at the odds, propose."""
     current = selectors.policy_in_force(study)
     initial = {"high": current.high, "average": current.average, "low": current.low} if current else None
@@ -68,7 +69,7 @@ def policy_new(request: HttpRequest, study: Study) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @study_page("consent.approve_epsilonpolicy")
-def policy_approve(request: HttpRequest, study: Study, version: int) -> HttpResponse:
+def policy_approve(request: SignedInRequest, study: Study, version: int) -> HttpResponse:
     """What approving means, and the second person's yes."""
     policy = get_object_or_404(EpsilonPolicy, study=study, version=version)
     if request.method == "POST":

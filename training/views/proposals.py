@@ -4,12 +4,13 @@ from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from consent.models import Study
+from ipate_web.requests import SignedInRequest
 from training.forms.runs import RunForm, initial_for, initial_like
 from training.models import Run
 from training.pate import PlanError
@@ -32,7 +33,7 @@ def plan_or_reason(run: Run) -> dict[str, Any]:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @study_page("training.propose_run")
-def run_new(request: HttpRequest, study: Study) -> HttpResponse:
+def run_new(request: SignedInRequest, study: Study) -> HttpResponse:
     """Fill in, check the plan, save as a draft."""
     is_staff = request.user.has_perm("consent.view_dashboard", study)
     form = RunForm(
@@ -59,7 +60,7 @@ def run_new(request: HttpRequest, study: Study) -> HttpResponse:
     return render_page(request, study, "training/run_new.html", context, status=422 if form.errors else 200)
 
 
-def _initial(request: HttpRequest, study: Study) -> dict[str, Any]:
+def _initial(request: SignedInRequest, study: Study) -> dict[str, Any]:
     """The values of the run that the address names, if any, else some that suit the study."""
     like = request.GET.get("like")
     if not like:
@@ -72,7 +73,7 @@ def _initial(request: HttpRequest, study: Study) -> dict[str, Any]:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @study_page("training.approve_run")
-def run_approve(request: HttpRequest, study: Study, pk: str) -> HttpResponse:
+def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """What the run would do and spend, and the yes that starts it."""
     run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk)
     if run.status != Run.Status.DRAFT:
@@ -93,7 +94,7 @@ def run_approve(request: HttpRequest, study: Study, pk: str) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @study_page("training.cancel_run")
-def run_cancel(request: HttpRequest, study: Study, pk: str) -> HttpResponse:
+def run_cancel(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """What cancelling leaves behind, and the yes that ends the run."""
     run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk)
     if run.has_ended:

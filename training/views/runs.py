@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils.text import slugify
 from django.utils.translation import gettext as _
@@ -12,6 +12,7 @@ from django.views.decorators.http import require_safe
 
 from consent.models import Study
 from consent.permissions import study_permissions
+from ipate_web.requests import SignedInRequest
 from training.artifacts import model_fetch
 from training.models import Run, StudentModel
 from training.selectors import (
@@ -25,7 +26,7 @@ from training.selectors import (
 from training.views.pages import paginate, render_page, study_page
 
 
-def _run_or_404(request: HttpRequest, study: Study, pk: str) -> Run:
+def _run_or_404(request: SignedInRequest, study: Study, pk: str) -> Run:
     runs = runs_visible_to(request.user).select_related(
         "account", "private_dataset", "public_dataset", "test_dataset", "created_by", "approved_by", "student"
     )
@@ -34,7 +35,7 @@ def _run_or_404(request: HttpRequest, study: Study, pk: str) -> Run:
 
 @require_safe
 @study_page("training.view_run")
-def runs(request: HttpRequest, study: Study) -> HttpResponse:
+def runs(request: SignedInRequest, study: Study) -> HttpResponse:
     """All runs, or those of one status."""
     rows = runs_visible_to(request.user).filter(study=study).select_related("created_by")
     status = request.GET.get("status", "")
@@ -46,7 +47,7 @@ def runs(request: HttpRequest, study: Study) -> HttpResponse:
 
 @require_safe
 @study_page("training.view_run")
-def run(request: HttpRequest, study: Study, pk: str) -> HttpResponse:
+def run(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Everything about a run that its reader may know."""
     found = _run_or_404(request, study, pk)
     can = study_permissions(request.user, study)
@@ -56,7 +57,7 @@ def run(request: HttpRequest, study: Study, pk: str) -> HttpResponse:
 
 @require_safe
 @study_page("training.view_run")
-def run_live(request: HttpRequest, study: Study, pk: str) -> HttpResponse:
+def run_live(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """The part of a run's page that changes while it runs; once it has ended, htmx is told to load the page anew."""
     found = _run_or_404(request, study, pk)
     can = study_permissions(request.user, study)
@@ -141,7 +142,7 @@ def _timeline(run: Run) -> list[tuple[str, datetime, str]]:
 
 @require_safe
 @study_page("training.view_run")
-def run_labels(request: HttpRequest, study: Study, pk: str) -> HttpResponse:
+def run_labels(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Every public point that was put to the vote, with its label, or rejected."""
     found = _run_or_404(request, study, pk)
     if not _sees_results(found, study_permissions(request.user, study)):
@@ -159,7 +160,7 @@ def run_labels(request: HttpRequest, study: Study, pk: str) -> HttpResponse:
 
 @require_safe
 @study_page("training.use_student")
-def run_model(request: HttpRequest, study: Study, pk: str) -> HttpResponse:
+def run_model(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """The student as a file."""
     found = _run_or_404(request, study, pk)
     if not _sees_results(found, study_permissions(request.user, study)):

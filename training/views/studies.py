@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.functional import Promise
@@ -21,6 +21,7 @@ from consent import selectors, services
 from consent.forms import options
 from consent.models import ConsentEvent, EpsilonPolicy, Level, Study
 from consent.permissions import study_permissions
+from ipate_web.requests import SignedInRequest
 from training.forms.studies import StudyForm
 from training.models import Dataset, Run
 from training.selectors import labels_released, runs_of, runs_visible_to
@@ -32,7 +33,7 @@ LATEST_RUNS = 5
 @never_cache
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
-def study_new(request: HttpRequest) -> HttpResponse:
+def study_new(request: SignedInRequest) -> HttpResponse:
     """A new study; who makes it becomes its operator."""
     if not request.user.has_perm("consent.add_study"):
         raise PermissionDenied
@@ -46,7 +47,7 @@ def study_new(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @study_page("consent.change_study")
-def study_edit(request: HttpRequest, study: Study) -> HttpResponse:
+def study_edit(request: SignedInRequest, study: Study) -> HttpResponse:
     """Change the basics: all of them before the first decision of a holder, few afterwards."""
     decided = ConsentEvent.objects.filter(study=study).exists()
     fixed = ("slug", *(services.FIXED_BY_CONSENT if decided else ()))
@@ -65,7 +66,7 @@ def study_edit(request: HttpRequest, study: Study) -> HttpResponse:
 
 @require_safe
 @study_page("consent.view_dashboard")
-def study(request: HttpRequest, study: Study) -> HttpResponse:
+def study(request: SignedInRequest, study: Study) -> HttpResponse:
     """Who takes part, what may still be spent, which runs there are, and what to do next."""
     can = study_permissions(request.user, study)
     counts = selectors.holders_per_level(study)
