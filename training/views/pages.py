@@ -18,6 +18,7 @@ from django.views.decorators.cache import never_cache
 
 from consent.models import Membership, Study
 from consent.permissions import study_permissions
+from ipate_web.requests import SignedInRequest
 
 PAGE_SIZE = 50
 
