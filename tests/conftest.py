@@ -7,8 +7,13 @@ from pathlib import Path
 import pytest
 from django.db import connection
 from django.utils import translation
+from hypothesis import settings as hypothesis_settings
 
 from ipate_web.append_only import triggers_remove
+
+# The same examples every time, however slow the machine.
+hypothesis_settings.register_profile("ipate", derandomize=True, deadline=None)
+hypothesis_settings.load_profile("ipate")
 
 
 @pytest.fixture(autouse=True)

@@ -8,15 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 from django.conf import settings
 from django.db import connection
 
-from accounting.models import LedgerEntry
 from ipate_web.processes import running, worker_command
-from tests.training.runs import run_start, study_with_data
-from training.ballot import batch_cost
+from tests.training.runs import assert_labels_and_ledger_agree, run_start, study_with_data
 from training.models import Run, TeacherChunk
 
 pytestmark = [pytest.mark.worker, pytest.mark.django_db(transaction=True)]
@@ -59,7 +56,9 @@ def kill(process: subprocess.Popen) -> None:
 def test_a_worker_killed_while_training_and_while_voting_leaves_a_correct_ledger(tmp_path: Path) -> None:
     study = study_with_data(retain_votes=True)
     log = tmp_path / "worker.log"
-    run = run_start(study, batch_size=1, learner_parameters={"copies": 60}, method=Run.Method.EXACT)
+    # So much noise that every point can be put to the vote, one by one: time enough to be killed.
+    noise = {"name": "confident_gnmax", "sigma": 40.0, "sigma_threshold": 80.0, "threshold": 8.0}
+    run = run_start(study, batch_size=1, learner_parameters={"copies": 60}, method=Run.Method.EXACT, aggregator=noise)
 
     def state(condition: Callable[[Run], bool]) -> Callable[[], bool]:
         return lambda: condition(Run.objects.get(pk=run.pk))
@@ -81,19 +80,3 @@ def test_a_worker_killed_while_training_and_while_voting_leaves_a_correct_ledger
     assert run.status == Run.Status.FINISHED, run.message
     assert run.position > interrupted.position
     assert_labels_and_ledger_agree(run)
-
-
-def assert_labels_and_ledger_agree(run: Run) -> None:
-    """Every query once, every batch charged once to every group, and every charge what the votes cost."""
-    assert sorted(run.queries.values_list("row", flat=True)) == list(range(run.position))
-    assert run.queries.filter(label__isnull=False).count() == run.labels
-    assert list(LedgerEntry.chain_faults(run.study_id)) == []
-    costs = [batch_cost(batch) for batch in run.batches.all()]
-    for group in run.account.groups.all():
-        entries = list(LedgerEntry.objects.filter(group=group).order_by("batch"))
-        assert [entry.batch for entry in entries] == list(range(run.batches.count()))
-        assert sum(entry.queries for entry in entries) == run.position
-        assert sum(entry.labels for entry in entries) == run.labels
-        np.testing.assert_allclose(group.spent_rdp, np.sum([entry.rdp for entry in entries], axis=0), rtol=1e-12)
-        for entry in entries:
-            np.testing.assert_allclose(entry.rdp, costs[entry.batch][group.index], rtol=1e-12)
