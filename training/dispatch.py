@@ -2,6 +2,7 @@
 
 import logging
 
+from celery import current_app
 from django.db import transaction
 from kombu.exceptions import OperationalError
 
@@ -9,13 +10,14 @@ logger = logging.getLogger(__name__)
 
 
 def send(task: str, *ids: object) -> None:
-    """Queue ``training.tasks.<task>`` with ``ids``. Where the broker is away, the sweep sends it again."""
+    """Queue the task of that name in :mod:`training.tasks`. Where the broker is away, the sweep sends it again.
+
+    By name: the tasks call the services that call this.
+    """
 
     def publish() -> None:
-        from training import tasks  # the tasks call the services that call this
-
         try:
-            getattr(tasks, task).delay(*(str(pk) for pk in ids))
+            current_app.send_task(f"training.tasks.{task}", [str(pk) for pk in ids])
         except (OperationalError, OSError):
             logger.exception("The broker did not take the task %s; the sweep will send it again.", task)
 
