@@ -1,5 +1,6 @@
 """Every read of the accounting app that joins or aggregates."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -104,6 +105,14 @@ class Consumption:
     past: float
     spent: float
     published: float
+
+    @property
+    def announced(self) -> float:
+        """``published`` as it leaves staff: rounded up to a tenth, so that it does not tell how large the group is.
+
+        In the weighting variant a group's exact ε follows from its weight, and that from its share of the holders.
+        """
+        return math.ceil(10 * self.published) / 10
 
 
 def account_consumption(account: RunAccount) -> list[Consumption]:

@@ -118,7 +118,7 @@ def run_document(run: Run, user: Any) -> dict[str, Any]:
         "labels": progress.labels,
     }
     run.groups = [  # type: ignore[attr-defined]
-        {"level": item.group.level, "epsilon_promised": item.budget, "epsilon_published": item.published}
+        {"level": item.group.level, "epsilon_promised": item.budget, "epsilon_published": item.announced}
         for item in (account_consumption(run.account) if run.account else [])
     ]
     run.model = run.pk if hasattr(run, "student") and not run.simulation else None  # type: ignore[attr-defined]

@@ -113,7 +113,7 @@ def _card(run: Run, label_accuracy: float | None, evaluation: dict | None) -> di
             "delta": run.study.delta,
             "bound": "data-independent",
             "groups": [
-                {"level": item.group.level, "epsilon_promised": item.budget, "epsilon_published": item.published}
+                {"level": item.group.level, "epsilon_promised": item.budget, "epsilon_published": item.announced}
                 for item in account_consumption(run.account)
             ],
         },
