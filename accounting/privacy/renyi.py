@@ -157,9 +157,12 @@ def _log_moments(log_base: FloatArray, log_ratio: FloatArray, slope: FloatArray,
         np.multiply(log_ratio, alpha, out=exponent)
         if alpha * largest < _LARGEST_EXPONENT:
             moment = np.einsum("kn,kn->n", base, np.expm1(exponent, out=exponent))
-            result[:, column] = _log_moment(moment - alpha * slope, alpha * slack)
+        elif (log_base + exponent).max() < _LARGEST_EXPONENT:
+            moment = _difference(log_base, exponent).sum(axis=0)
         else:
-            result[:, column] = _log_moment_beyond_floats(log_base, exponent, alpha * slope, alpha * slack)
+            result[:, column] = _huge_log_moment(log_base, exponent, alpha * slope, alpha * slack)
+            continue
+        result[:, column] = _log_moment(moment - alpha * slope, alpha * slack)
     return result
 
 
@@ -167,10 +170,8 @@ def _log_moment(excess: FloatArray, slack: FloatArray) -> FloatArray:
     return np.log1p(np.maximum(excess, 0.0) * (1 + _ROUNDING) + slack)
 
 
-def _log_moment_beyond_floats(
-    log_base: FloatArray, exponent: FloatArray, linear: FloatArray, slack: FloatArray
-) -> FloatArray:
-    """The same where an exponential alone would overflow: in logarithms where the moment is large."""
+def _huge_log_moment(log_base: FloatArray, exponent: FloatArray, linear: FloatArray, slack: FloatArray) -> FloatArray:
+    """The same where some moment is beyond floats: in logarithms in the rows whose moment is large."""
     joint = log_base + exponent
     peak = np.maximum(joint.max(axis=0), 0.0)
     small = _log_moment(_difference(log_base, np.minimum(exponent, 1 - log_base)).sum(axis=0) - linear, slack)
@@ -181,5 +182,6 @@ def _log_moment_beyond_floats(
 
 def _difference(log_base: FloatArray, log_ratio: FloatArray) -> FloatArray:
     """b·(e^r − 1), however small b and large r, as long as b·e^r is a number."""
-    small = np.exp(log_base) * np.expm1(np.minimum(log_ratio, 1.0))
-    return np.where(log_ratio < 1, small, np.exp(log_base + log_ratio) - np.exp(log_base))
+    base = np.exp(log_base)
+    small = base * np.expm1(np.minimum(log_ratio, 1.0))
+    return np.where(log_ratio < 1, small, np.exp(log_base + log_ratio) - base)
