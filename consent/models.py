@@ -10,7 +10,7 @@ from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from ipate_web.append_only import AppendOnly, Chained
+from ipate_web.append_only import Chained, Head
 
 
 class Level(models.TextChoices):
@@ -90,7 +90,21 @@ class Membership(models.Model):
         return f"{self.user}: {self.get_role_display()}"
 
 
-class ConsentForm(AppendOnly):
+class ChainHead(Head):
+    """Where each of a study's hash chains ends, signed: see :mod:`ipate_web.append_only`."""
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="chain_heads")
+
+    class Meta:
+        verbose_name = _("chain head")
+        ordering = ["study", "chain"]
+        constraints = [models.UniqueConstraint(fields=["study", "chain"], name="a_chain_has_one_head")]
+
+    def __str__(self) -> str:
+        return f"{self.chain} {self.sequence}"
+
+
+class ConsentForm(Chained):
     """A published version of what holders of a study are told. ``texts`` maps a language code to Markdown."""
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="consent_forms")
@@ -100,16 +114,19 @@ class ConsentForm(AppendOnly):
     published_by = _actor()
     published_at = models.DateTimeField(default=timezone.now, editable=False)
 
-    class Meta(AppendOnly.Meta):
+    class Meta(Chained.Meta):
         verbose_name = _("consent form version")
         ordering = ["-version"]
-        constraints = [models.UniqueConstraint(fields=["study", "version"], name="consent_form_version_is_unique")]
+        constraints = [
+            models.UniqueConstraint(fields=["study", "version"], name="consent_form_version_is_unique"),
+            models.UniqueConstraint(fields=["study", "sequence"], name="consent_form_sequence_is_unique"),
+        ]
 
     def __str__(self) -> str:
         return f"version {self.version}"
 
 
-class EpsilonPolicy(AppendOnly):
+class EpsilonPolicy(Chained):
     """A proposed mapping level → ε. It counts once it is approved by a second person."""
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="epsilon_policies")
@@ -121,12 +138,13 @@ class EpsilonPolicy(AppendOnly):
     proposed_by = _actor()
     proposed_at = models.DateTimeField(default=timezone.now, editable=False)
 
-    class Meta(AppendOnly.Meta):
+    class Meta(Chained.Meta):
         verbose_name = _("ε policy")
         verbose_name_plural = _("ε policies")
         ordering = ["-version"]
         constraints = [
             models.UniqueConstraint(fields=["study", "version"], name="epsilon_policy_version_is_unique"),
+            models.UniqueConstraint(fields=["study", "sequence"], name="epsilon_policy_sequence_is_unique"),
             models.CheckConstraint(
                 condition=Q(high__gt=0, average__gt=F("high"), low__gt=F("average")), name="epsilon_policy_is_ordered"
             ),
@@ -139,8 +157,10 @@ class EpsilonPolicy(AppendOnly):
         return {Level.HIGH: self.high, Level.AVERAGE: self.average, Level.LOW: self.low}[Level(level)]
 
 
-class EpsilonPolicyApproval(AppendOnly):
+class EpsilonPolicyApproval(Chained):
     """The second person's yes. ``proposed_by`` repeats the policy's, so that the database can tell the two apart."""
+
+    study_lookup = "policy__study_id"
 
     policy = models.OneToOneField(EpsilonPolicy, on_delete=models.PROTECT, related_name="approval")
     proposed_by = _actor()
@@ -148,7 +168,7 @@ class EpsilonPolicyApproval(AppendOnly):
     approved_at = models.DateTimeField(default=timezone.now, editable=False)
     effective_from = models.DateTimeField(default=timezone.now)
 
-    class Meta(AppendOnly.Meta):
+    class Meta(Chained.Meta):
         verbose_name = _("ε policy approval")
         constraints = [
             models.CheckConstraint(
@@ -158,6 +178,10 @@ class EpsilonPolicyApproval(AppendOnly):
 
     def __str__(self) -> str:
         return f"{self.policy} approved"
+
+    @property
+    def study_id(self) -> int:
+        return self.policy.study_id
 
 
 class DataHolder(models.Model):

@@ -102,9 +102,7 @@ def consent_form_publish(*, study: Study, acting_user: AbstractBaseUser, texts: 
         digest=hashlib.sha256(canonical.encode()).hexdigest(),
         published_by_id=acting_user.pk,
     )
-    form.full_clean()
-    form.save()
-    return form
+    return ConsentForm.append([form])[0]
 
 
 def epsilon_policy_check(*, high: float, average: float, low: float) -> None:
@@ -137,9 +135,7 @@ def epsilon_policy_propose(
         reason=reason.strip(),
         proposed_by_id=acting_user.pk,
     )
-    policy.full_clean()
-    policy.save()
-    return policy
+    return EpsilonPolicy.append([policy])[0]
 
 
 @transaction.atomic
@@ -163,9 +159,7 @@ def epsilon_policy_approve(
         approved_at=now,
         effective_from=max(effective_from or now, now),
     )
-    approval.full_clean()
-    approval.save()
-    return approval
+    return EpsilonPolicyApproval.append([approval])[0]
 
 
 @transaction.atomic

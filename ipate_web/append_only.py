@@ -5,16 +5,20 @@ refused by triggers, whoever asks: the ORM, the admin, or a person with an SQL p
 after every ``migrate``, because SQLite's schema changes rebuild tables and lose them.
 
 :class:`Chained` adds, for each study, a sequence number without gaps and a SHA-256 over every other column and the
-previous row's hash, so that a row edited, removed, inserted or reordered behind the triggers' back is found.
+previous row's hash, so that a row edited, removed, inserted or reordered behind the triggers' back is found. Where a
+chain ends is kept beside it in a :class:`Head`, signed with the site's secret key, which the database does not hold:
+whoever has the database alone can neither shorten a chain nor compute it anew unseen. They could put back an older
+state of everything; against that, heads are noted outside (see ``manage.py verify_ledger --noted``).
 """
 
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Any, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 from django.apps import apps
+from django.core.signing import BadSignature, Signer
 from django.db import connections, models
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -50,8 +54,75 @@ class AppendOnly(models.Model):
         raise AppendOnlyError(f"A {self._meta.verbose_name} is never deleted.")
 
 
+class Head(models.Model):
+    """Where a study's chain ends: the ``sequence`` and ``hash`` of its last row, signed with the site's secret key.
+
+    A head whose signature is wrong stays unsigned however much is appended: an append never makes a forged head good.
+    """
+
+    chain = models.CharField(max_length=100, help_text="The model whose rows are chained.")
+    sequence = models.PositiveBigIntegerField(default=0)
+    hash = models.CharField(max_length=64, default=GENESIS)
+    signature = models.CharField(max_length=100, blank=True)
+
+    class Meta:
+        abstract = True
+
+    @property
+    def _signed(self) -> str:
+        return f"{self.chain}/{self.study_id}/{self.sequence}/{self.hash}"  # type: ignore[attr-defined]
+
+    def sign(self) -> None:
+        self.signature = Signer(salt="ipate.chain").signature(self._signed)
+
+    @property
+    def is_genuine(self) -> bool:
+        """Was it signed with the secret key, or one of its predecessors in ``SECRET_KEY_FALLBACKS``?"""
+        try:
+            Signer(salt="ipate.chain").unsign(f"{self._signed}:{self.signature}")
+        except BadSignature:
+            return False
+        return True
+
+    def advance(self, *, sequence: int, hash: str) -> None:
+        """The chain has grown to here."""
+        genuine = self.is_genuine
+        self.sequence, self.hash = sequence, hash
+        if genuine:
+            self.sign()
+        else:
+            self.signature = ""
+        self.save()
+
+
+def row_hash(row: models.Model) -> str:
+    """SHA-256, in hexadecimal, over the canonical JSON of every column but the key and the hash itself.
+
+    Values are written so that they mean the same on every database.
+    """
+    content = {
+        field.attname: _canonical(getattr(row, field.attname))
+        for field in row._meta.concrete_fields
+        if not field.primary_key and field.attname != "hash" and not _is_as_before(row, field.attname)
+    }
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _is_as_before(row: models.Model, column: str) -> bool:
+    """Is ``column`` younger than the first rows, and does this row have the value that they were given?"""
+    added = getattr(row, "added_columns", {})
+    return column in added and getattr(row, column) == added[column]
+
+
 class Chained(AppendOnly):
-    """A row of a per-study hash chain. The inheriting model has a foreign key ``study``."""
+    """A row of a per-study hash chain. The inheriting model has a foreign key ``study``, or names the way to it."""
+
+    #: How a query finds the rows of a study; a row itself has a ``study_id``.
+    study_lookup: ClassVar[str] = "study_id"
+    #: Columns that came after the first rows, with the value that those rows have: it is left out of the hash, so that
+    #: older hashes still hold.
+    added_columns: ClassVar[dict[str, Any]] = {}
 
     sequence = models.PositiveBigIntegerField(editable=False)
     previous_hash = models.CharField(max_length=64, editable=False)
@@ -61,18 +132,28 @@ class Chained(AppendOnly):
         abstract = True
         ordering = ["sequence"]
 
-    def content(self) -> dict[str, Any]:
-        """Every column but the key and the hash itself, in values that mean the same on every database."""
-        return {
-            field.attname: _canonical(getattr(self, field.attname))
-            for field in self._meta.concrete_fields
-            if not field.primary_key and field.attname != "hash"
-        }
-
     def computed_hash(self) -> str:
-        """SHA-256, in hexadecimal, over the canonical JSON of :meth:`content`."""
-        text = json.dumps(self.content(), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()
+        """What ``hash`` is if nobody changed the row, see :func:`row_hash`."""
+        return row_hash(self)
+
+    @classmethod
+    def chain(cls, study_id: int) -> models.QuerySet[Self]:
+        """A study's rows, the first one first."""
+        return cls._default_manager.filter(**{cls.study_lookup: study_id}).order_by("sequence", "pk")
+
+    @classmethod
+    def head(cls, study_id: int) -> Head:
+        """The signed end of a study's chain, as it is kept beside the chain; unsigned where it is missing."""
+        heads = apps.get_model("consent", "ChainHead")
+        kept = heads._default_manager.filter(study_id=study_id, chain=cls._meta.label_lower).first()
+        if kept is not None:
+            return kept
+        head, last = heads(study_id=study_id, chain=cls._meta.label_lower), cls.chain(study_id).last()
+        if last is None:
+            head.sign()
+        else:
+            head.sequence, head.hash = last.sequence, last.hash
+        return head
 
     @classmethod
     def append(cls, rows: Iterable[Self]) -> list[Self]:
@@ -83,34 +164,43 @@ class Chained(AppendOnly):
         rows = list(rows)
         if not rows:
             return rows
-        last = cls._default_manager.filter(study_id=rows[0].study_id).order_by("-sequence").first()  # type: ignore[attr-defined, misc]
-        start, previous = (last.sequence + 1, last.hash) if last else (1, GENESIS)
+        study_id = rows[0].study_id  # type: ignore[attr-defined]
+        head = cls.head(study_id)
+        # A row that was added behind our back must not keep the site from recording; the chain shows where it is.
+        last = cls.chain(study_id).aggregate(last=models.Max("sequence"))["last"] or 0
+        previous = head.hash
         # The database itself checks that what is referred to exists.
         unchecked = {"sequence", "previous_hash", "hash"} | {
             field.name for field in cls._meta.fields if field.is_relation
         }
-        for sequence, row in enumerate(rows, start):
+        for sequence, row in enumerate(rows, max(head.sequence, last) + 1):
             row.clean_fields(exclude=unchecked)
             row.sequence, row.previous_hash = sequence, previous
             row.hash = previous = row.computed_hash()
         cls._default_manager.bulk_create(rows, batch_size=500)
+        head.advance(sequence=rows[-1].sequence, hash=previous)
         return rows
 
     @classmethod
     def chain_faults(cls, study_id: int) -> Iterator[str]:
         """What is wrong with a study's chain, row by row, in words; nothing when it is whole."""
         name = cls._meta.verbose_name
-        expected, previous = 1, GENESIS
-        for row in (
-            cls._default_manager.filter(**{"study_id": study_id}).order_by("sequence", "pk").iterator(chunk_size=2000)
-        ):
-            if row.sequence != expected:
-                yield f"{name} {row.sequence}: number {expected} was expected; rows are missing, inserted or reordered."
+        last, previous = 0, GENESIS
+        for row in cls.chain(study_id).iterator(chunk_size=2000):
+            if row.sequence != last + 1:
+                yield f"{name} {row.sequence}: number {last + 1} was expected; rows are missing, inserted or reordered."
             if row.previous_hash != previous:
                 yield f"{name} {row.sequence}: does not follow the row before it (previous hash differs)."
             if row.computed_hash() != row.hash:
                 yield f"{name} {row.sequence}: its content is not what was recorded (hash differs)."
-            expected, previous = row.sequence + 1, row.hash
+            last, previous = row.sequence, row.hash
+        head = cls.head(study_id)
+        if not head.is_genuine:
+            yield f"{name} {last}: the end of the chain is not signed with this site's secret key."
+        if head.sequence != last:
+            yield f"{name} {last}: the chain ends here, but was {head.sequence} long; rows are missing or were added."
+        elif head.hash != previous:
+            yield f"{name} {last}: is not the row with which the chain ended (its hash differs from the chain's head)."
 
 
 def _canonical(value: Any) -> Any:
@@ -126,6 +216,10 @@ def _canonical(value: Any) -> Any:
 
 def append_only_models() -> list[type[AppendOnly]]:
     return [model for model in apps.get_models() if issubclass(model, AppendOnly)]
+
+
+def chained_models() -> list[type[Chained]]:
+    return [model for model in apps.get_models() if issubclass(model, Chained)]
 
 
 def _trigger(table: str, event: str) -> str:

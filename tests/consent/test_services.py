@@ -168,7 +168,7 @@ def test_a_second_person_approves(study: Study, hanna: User) -> None:
     with pytest.raises(ValidationError, match="second person"):
         services.epsilon_policy_approve(policy=policy, acting_user=hanna)
     with pytest.raises(IntegrityError), transaction.atomic():
-        EpsilonPolicyApproval.objects.create(policy=policy, proposed_by=hanna, approved_by=hanna)
+        EpsilonPolicyApproval.objects.create(policy=policy, proposed_by=hanna, approved_by=hanna, sequence=9)
     assert selectors.policy_in_force(study) != policy
 
 
@@ -202,7 +202,7 @@ def test_a_policy_never_counts_before_its_approval(study: Study) -> None:
 def test_the_database_knows_the_order_of_the_values(study: Study, hanna: User) -> None:
     with pytest.raises(IntegrityError), transaction.atomic():
         EpsilonPolicy.objects.create(
-            study=study, version=99, high=2, average=1, low=3, reason="Why not", proposed_by=hanna
+            study=study, version=99, sequence=99, high=2, average=1, low=3, reason="Why not", proposed_by=hanna
         )
 
 
