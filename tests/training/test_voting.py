@@ -26,7 +26,7 @@ from tests.training.runs import (
     study_with_table,
 )
 from training.artifacts import arrays_load
-from training.ballot import assignment_name, ballot_load
+from training.ballot import ballot_load
 from training.models import Query, Run, VoteBatch
 from training.services import lifecycle, voting
 
@@ -53,7 +53,7 @@ def holder_of(study: Study, level: str) -> DataHolder:
 
 
 def teachers_of(run: Run, holder: DataHolder) -> list[int]:
-    assignment = arrays_load(assignment_name(run))
+    assignment = arrays_load(run.assignment)
     return assignment["teacher"][assignment["holder"] == holder.pk].tolist()
 
 

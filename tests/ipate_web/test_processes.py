@@ -1,0 +1,99 @@
+"""Child processes: a group of their own, a log of their own, and nothing left when they stop."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ipate_web.processes import free_port, running
+
+#: Starts a child of its own and writes both ids; both live until they are stopped.
+FAMILY = """
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+print(os.getpid(), child.pid, os.environ["WORD"], flush=True)
+time.sleep(60)
+"""
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def gone(pids: tuple[int, int]) -> bool:
+    """Are all of them gone, or about to be? Death by signal takes the system a moment."""
+    deadline = time.monotonic() + 5
+    while any(map(alive, pids)):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def family(log: Path) -> tuple[int, int]:
+    deadline = time.monotonic() + 20
+    while not (log.exists() and log.read_text().strip()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    parent, child, word = log.read_text().split()
+    assert word == "given"
+    return int(parent), int(child)
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at /proc")
+@pytest.mark.parametrize("ending", ["normally", "by an error"])
+def test_a_process_is_stopped_with_its_children(tmp_path: Path, ending: str) -> None:
+    log = tmp_path / "logs" / "family.log"
+    try:
+        with running([sys.executable, "-c", FAMILY], log, {"WORD": "given"}):
+            pids = family(log)
+            assert all(map(alive, pids))
+            if ending == "by an error":
+                raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        pass
+    assert gone(pids)
+
+
+def test_a_process_that_died_by_itself_is_cleared_away(tmp_path: Path) -> None:
+    with running([sys.executable, "-c", "raise SystemExit(3)"], tmp_path / "log") as process:
+        assert process.wait(timeout=20) == 3
+
+
+def test_a_port_that_is_taken_is_passed_over() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert free_port(port) > port
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_unwind_what_was_started(tmp_path: Path, number: signal.Signals) -> None:
+    log = tmp_path / "family.log"
+    script = f"""
+import os, sys, time
+from pathlib import Path
+os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
+from ipate_web.processes import running, unwind_on_terminate
+unwind_on_terminate()
+try:
+    with running([sys.executable, "-c", {FAMILY!r}], Path({str(log)!r}), {{"WORD": "given"}}):
+        time.sleep(60)
+except KeyboardInterrupt:
+    sys.exit(0)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], env=os.environ) as parent:
+        pids = family(log)
+        parent.send_signal(number)
+        assert parent.wait(timeout=20) == 0
+    assert gone(pids)

@@ -1,0 +1,187 @@
+"""Who learns from whom, and what becomes of those who withdraw before the vote."""
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pytest
+from django.core.files.storage import storages
+
+from accounting.models import HolderSpending
+from consent import services as consent_services
+from consent.models import Study
+from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
+from training.artifacts import arrays_load
+from training.ballot import ballot_load, predictions_load
+from training.learners.registry import learner_class
+from training.models import Dataset, Run
+from training.pate import NO_VOTE
+from training.services import lifecycle, teaching, voting
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def lessons(monkeypatch: pytest.MonkeyPatch) -> dict[int, np.ndarray]:
+    """What each teacher last learned from: the seed of its training → its records."""
+    seen: dict[int, np.ndarray] = {}
+    learner = learner_class("nearest_neighbour")
+    fit = learner.fit
+
+    def watched(self: Any, x: Any, y: Any, *, classes: int, seed: int, **options: Any) -> Any:
+        seen[seed] = x
+        return fit(self, x, y, classes=classes, seed=seed, **options)
+
+    monkeypatch.setattr(learner, "fit", watched)
+    return seen
+
+
+def owners_of(study: Study, x: np.ndarray) -> list[int]:
+    """Who owns each of these records, which are all different."""
+    private = arrays_load(Dataset.objects.get(study=study, kind="private").artifact)
+    owner = {row.tobytes(): holder for row, holder in zip(private["x"], private["holder"].tolist(), strict=True)}
+    return [owner[row.tobytes()] for row in x]
+
+
+def taught(run: Run, lessons: dict[int, np.ndarray]) -> dict[int, list[int]]:
+    """Teacher → the owners of the records it learned from, one entry a record."""
+    seeds = arrays_load(run.assignment, "seeds")["seeds"].tolist()
+    return {place: owners_of(run.study, lessons[seed]) for place, seed in enumerate(seeds) if seed in lessons}
+
+
+@pytest.mark.parametrize(("variant", "copies"), [("weighting", {1}), ("standard", {1}), ("upsampling", {1, 2, 3})])
+def test_all_records_of_a_holder_go_to_the_same_teachers(
+    variant: str, copies: set[int], lessons: dict[int, np.ndarray]
+) -> None:
+    study = study_with_table(records=4)
+    run = run_teach(run_start(study, **TABLE_RUN | {"variant": variant}))
+    teachers = defaultdict(set)
+    for teacher, owners in taught(run, lessons).items():
+        for owner in set(owners):
+            teachers[owner].add(teacher)
+            assert owners.count(owner) == 4, "a teacher learns from all records of a holder or from none"
+    assert set(teachers) == set(study.holders.values_list("pk", flat=True))
+    assert {len(places) for places in teachers.values()} == copies
+
+
+def test_in_weighting_a_teacher_learns_from_one_group_alone(lessons: dict[int, np.ndarray]) -> None:
+    study = study_with_table()
+    run = run_teach(run_start(study, **TABLE_RUN))
+    level = dict(study.consent_events.values_list("holder_id", "level"))
+    assert all(len({level[owner] for owner in owners}) == 1 for owners in taught(run, lessons).values())
+
+
+def test_a_withdrawal_before_the_vote_has_the_affected_teachers_alone_learn_anew(
+    lessons: dict[int, np.ndarray],
+) -> None:
+    study = study_with_table(retain_votes=True)
+    run = run_teach(run_start(study, **TABLE_RUN))
+    before = taught(run, lessons)
+    holder = study.holders.earliest("pk")
+    consent_services.consent_withdraw(holder=holder, acting_user=None)
+    affected = [teacher for teacher, owners in before.items() if holder.pk in owners]
+    kept = set(run.chunks.exclude(start__in=affected).values_list("artifact", flat=True))
+    lessons.clear()
+    assert voting.vote_open(run)
+    run.refresh_from_db()
+    assert run.status == Run.Status.TRAINING, "it waits for the teachers"
+    run = run_finish(run)
+    assert run.status == Run.Status.FINISHED, run.message
+    seeds = arrays_load(run.assignment, "seeds")["seeds"].tolist()
+    assert set(lessons) - {0} == {seeds[teacher] for teacher in affected}, "0 is the student's"
+    assert holder.pk not in owners_of(study, lessons[seeds[affected[0]]])
+    assert kept < set(run.chunks.values_list("artifact", flat=True))
+    ballot = ballot_load(run.pk)
+    assert holder.pk not in ballot.holder
+    assert not HolderSpending.objects.filter(holder=holder).exists(), "nothing is charged to who had left"
+    assert sum(group.holders for group in run.account.groups.all()) == 29
+
+
+def test_teachers_that_start_after_a_withdrawal_do_not_learn_from_the_holder(lessons: dict[int, np.ndarray]) -> None:
+    study = study_with_table()
+    run = run_start(study, **TABLE_RUN)
+    teaching.run_prepare(run)
+    holder = study.holders.earliest("pk")
+    consent_services.consent_withdraw(holder=holder, acting_user=None)
+    run = run_teach(run)
+    assert all(holder.pk not in owners for owners in taught(run, lessons).values())
+
+
+def test_who_withdrew_and_returned_before_the_vote_has_left_the_run() -> None:
+    study = study_with_table()
+    run = run_teach(run_start(study, **TABLE_RUN))
+    holder = study.holders.earliest("pk")
+    form = study.consent_forms.get()
+    consent_services.consent_withdraw(holder=holder, acting_user=None)
+    consent_services.consent_give(holder=holder, level="HIGH", form=form, acting_user=None)
+    run = run_finish(run)
+    assert run.status == Run.Status.FINISHED
+    assert not HolderSpending.objects.filter(holder=holder).exists()
+
+
+def test_a_teacher_whose_holders_have_all_left_casts_no_vote() -> None:
+    study = study_with_table(retain_votes=True)
+    run = run_teach(run_start(study, **TABLE_RUN))
+    assignment = arrays_load(run.assignment)
+    for pk in assignment["holder"][assignment["teacher"] == 2].tolist():
+        consent_services.consent_withdraw(holder=study.holders.get(pk=pk), acting_user=None)
+    run = run_finish(run)
+    assert run.status == Run.Status.FINISHED
+    assert (predictions_load(run)[2] == NO_VOTE).all()
+
+
+def test_a_run_that_everybody_has_left_fails_and_says_so() -> None:
+    study = study_with_table()
+    run = run_teach(run_start(study, **TABLE_RUN))
+    for holder in study.holders.all():
+        consent_services.consent_withdraw(holder=holder, acting_user=None)
+    run = run_finish(run)
+    assert (run.status, run.account) == (Run.Status.FAILED, None)
+    assert run.message.startswith("Every holder withdrew before the vote.")
+
+
+def test_a_crash_while_holders_leave_does_not_let_their_teachers_vote(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new assignment is stored, and the transaction that asks for new teachers is lost."""
+    study = study_with_table(retain_votes=True)
+    run = run_teach(run_start(study, **TABLE_RUN))
+    holder = study.holders.earliest("pk")
+    consent_services.consent_withdraw(holder=holder, acting_user=None)
+    learned = set(run.chunks.values_list("artifact", flat=True))
+
+    def crash(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(voting.logger, "info", crash)
+        with pytest.raises(KeyboardInterrupt):
+            voting.vote_open(run)
+    run = run_finish(Run.objects.get(pk=run.pk))
+    assert run.status == Run.Status.FINISHED
+    assert len(learned - set(run.chunks.values_list("artifact", flat=True))) == 1
+    assert holder.pk not in ballot_load(run.pk).holder
+
+
+def test_a_worker_that_lost_its_claim_cannot_replace_what_another_taught(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_start(study_with_table(), **TABLE_RUN)
+    teaching.run_prepare(run)
+    chunk = run.chunks.earliest("start")
+    save = teaching.arrays_save
+
+    def slow(name: str, **arrays: np.ndarray) -> str:
+        """While this worker writes, the sweep gives its chunk to another."""
+        monkeypatch.setattr(teaching, "arrays_save", save)
+        run.chunks.filter(pk=chunk.pk).update(claimed_by="")
+        lifecycle.chunk_train(chunk.pk)
+        return save(name, **arrays)
+
+    monkeypatch.setattr(teaching, "arrays_save", slow)
+    lifecycle.chunk_train(chunk.pk)
+    chunk.refresh_from_db()
+    assert chunk.state == chunk.State.DONE
+    _, names = storages["private"].listdir(f"runs/{run.pk}")
+    written = [name for name in names if name.startswith("predictions")]
+    assert len(written) == 2
+    assert chunk.artifact.rpartition("/")[2] in written
+    # Whichever is later, the row leads to the one whose claim held.
+    first = min(written, key=lambda name: storages["private"].get_modified_time(f"runs/{run.pk}/{name}"))
+    assert chunk.artifact.endswith(first)
