@@ -8,6 +8,8 @@ import pytest
 from scipy.stats import norm
 
 from accounting.privacy import epsilon_from_rdp, gnmax_rdp, lnmax_rdp, threshold_rdp
+from accounting.privacy.checks import Method
+from accounting.privacy.conversion import Conversion
 
 ORDERS = np.concatenate([np.arange(1.5, 11.0, 0.5), np.arange(11.0, 65.0)])
 
@@ -20,7 +22,7 @@ def published(name: str) -> np.ndarray:
     return np.load(path, allow_pickle=False)
 
 
-def confident_cost(method: str, sensitivity: float) -> np.ndarray:
+def confident_cost(method: Method, sensitivity: float) -> np.ndarray:
     votes = published("mnist_250_teachers")[:640].astype(float)
     answered = norm.sf((200 - votes.max(axis=1)) / 150)
     check = threshold_rdp(votes, 200, 150, sensitivity=sensitivity, orders=ORDERS, method=method)
@@ -48,7 +50,7 @@ def test_expected_number_of_answers_is_the_published_one() -> None:
     ],
 )
 def test_confident_gnmax_on_mnist(
-    method: str, conversion: str, sensitivity: float, epsilon: float, order: float
+    method: Method, conversion: Conversion, sensitivity: float, epsilon: float, order: float
 ) -> None:
     got, best = epsilon_from_rdp(confident_cost(method, sensitivity), 1e-5, ORDERS, conversion)
     digits = 3 if method == "data_independent" else 4

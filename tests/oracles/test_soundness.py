@@ -1,6 +1,7 @@
 """Over thousands of random vote counts: bounds bound, exact costs are exact, and order is kept."""
 
 import warnings
+from collections.abc import Mapping
 
 import numpy as np
 from hypothesis import given, settings
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from accounting.privacy import epsilon_from_rdp, gnmax_rdp, lnmax_rdp, threshold_rdp
+from accounting.privacy.checks import METHODS, Method
 from tests.oracles.noisy_argmax import LAPLACE, NORMAL, PlainNoise, displacements, renyi, win_probabilities
 
 ORDERS = np.array([1.05, 1.5, 3.0, 8.0, 25.0, 64.0])
@@ -33,7 +35,7 @@ def random_votes(seed: int, classes: int, teachers: int, concentration: float, s
     return generator.multinomial(teachers, shares).astype(float)
 
 
-def assert_sound(costs: dict[str, np.ndarray], forward: np.ndarray, reverse: np.ndarray) -> None:
+def assert_sound(costs: Mapping[Method, np.ndarray], forward: np.ndarray, reverse: np.ndarray) -> None:
     truth = np.maximum(forward, reverse)
     assert (costs["data_dependent"] >= forward * (1 - PLAIN_SUMS) - ROUNDING).all()
     assert (costs["data_dependent"] <= costs["data_independent"]).all()
@@ -67,10 +69,7 @@ def both_directions(votes: np.ndarray, noise: PlainNoise, scale: float, weight: 
 def test_gnmax_costs_are_sound(votes: np.ndarray, share: float, weight: float) -> None:
     sigma = max(share * votes[0].sum(), weight)
     forward, reverse = both_directions(votes, NORMAL, sigma, weight)
-    costs = {
-        method: gnmax_rdp(votes, sigma, sensitivity=weight, orders=ORDERS, method=method)
-        for method in ("data_independent", "data_dependent", "exact")
-    }
+    costs = {method: gnmax_rdp(votes, sigma, sensitivity=weight, orders=ORDERS, method=method) for method in METHODS}
     assert_sound(costs, forward, reverse)
 
 
@@ -79,8 +78,7 @@ def test_gnmax_costs_are_sound(votes: np.ndarray, share: float, weight: float) -
 def test_lnmax_costs_are_sound(votes: np.ndarray, scale: float, weight: float) -> None:
     forward, reverse = both_directions(votes, LAPLACE, scale, weight)
     costs = {
-        method: lnmax_rdp(votes, 1 / scale, sensitivity=weight, orders=ORDERS, method=method)
-        for method in ("data_independent", "data_dependent", "exact")
+        method: lnmax_rdp(votes, 1 / scale, sensitivity=weight, orders=ORDERS, method=method) for method in METHODS
     }
     assert_sound(costs, forward, reverse)
 
@@ -98,7 +96,7 @@ def test_threshold_costs_are_sound(votes: np.ndarray, share: float, weight: floa
     )
     costs = {
         method: threshold_rdp(votes, threshold, sigma, sensitivity=weight, orders=ORDERS, method=method)
-        for method in ("data_independent", "data_dependent", "exact")
+        for method in METHODS
     }
     forward = np.stack([np.maximum(renyi(p, up, order), renyi(p, down, order)) for order in ORDERS], axis=1)
     reverse = np.stack([np.maximum(renyi(up, p, order), renyi(down, p, order)) for order in ORDERS], axis=1)
@@ -106,8 +104,10 @@ def test_threshold_costs_are_sound(votes: np.ndarray, share: float, weight: floa
 
 
 @quick
-@given(votes_batches(250, 40), spread, weights, st.sampled_from(["data_independent", "data_dependent", "exact"]))
-def test_costs_keep_the_order_that_theory_demands(votes: np.ndarray, share: float, weight: float, method: str) -> None:
+@given(votes_batches(250, 40), spread, weights, st.sampled_from(METHODS))
+def test_costs_keep_the_order_that_theory_demands(
+    votes: np.ndarray, share: float, weight: float, method: Method
+) -> None:
     sigma = max(share * votes[0].sum(), weight)
     cost = gnmax_rdp(votes, sigma, sensitivity=weight, orders=ORDERS, method=method)
     assert (np.diff(cost, axis=1) >= -1e-9 * cost[:, 1:] - ROUNDING).all(), "a divergence grows with its order"

@@ -6,6 +6,7 @@ import pytest
 from dp_accounting.rdp import compute_epsilon
 
 from accounting.privacy import DEFAULT_ORDERS, PAPER_ORDERS, epsilon_from_rdp
+from accounting.privacy.conversion import Conversion
 
 
 def test_classic_is_the_proposition_of_mironov() -> None:
@@ -24,7 +25,9 @@ def test_improved_agrees_with_dp_accounting(slope: float) -> None:
 @pytest.mark.parametrize("epsilon", [0.01, 0.1, 1.0, 10.0, 100.0])
 @pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-12])
 @pytest.mark.parametrize("conversion", ["improved", "classic"])
-def test_default_orders_hold_the_best_order_and_are_fine_enough(epsilon: float, delta: float, conversion: str) -> None:
+def test_default_orders_hold_the_best_order_and_are_fine_enough(
+    epsilon: float, delta: float, conversion: Conversion
+) -> None:
     """For a Gaussian of about this ε, no end is reached, and continuous orders would gain less than a per cent."""
     slope = (math.sqrt(math.log(1 / delta) + epsilon) - math.sqrt(math.log(1 / delta))) ** 2
     with warnings.catch_warnings():

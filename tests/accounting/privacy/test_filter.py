@@ -19,7 +19,9 @@ def random_vote(seed: int, queries: int, groups: int, size: float) -> tuple[np.n
     return past, check * generator.integers(0, 2), label, generator.random(queries) < 0.6
 
 
-def one_by_one(past, check, label, answered, epsilons) -> tuple[int, np.ndarray, np.ndarray]:
+def one_by_one(
+    past: np.ndarray, check: np.ndarray, label: np.ndarray, answered: np.ndarray, epsilons: np.ndarray
+) -> tuple[int, np.ndarray, np.ndarray]:
     """The definition, as a loop."""
     spent, penalty = past.copy(), conversion_penalty(DELTA, ORDERS, "improved")
     for i in range(len(answered)):
