@@ -104,13 +104,24 @@ class ChainHead(Head):
         return f"{self.chain} {self.sequence}"
 
 
+class Renewal(models.TextChoices):
+    """What a new version of the consent form means for those who consented to an earlier one."""
+
+    NOT_ASKED = "not_asked", _("they are not asked again")
+    ASKED = "asked", _("they are asked again; their consent stands until they answer")
+    REQUIRED = "required", _("they are asked again; their consent does not count until they answer")
+
+
 class ConsentForm(Chained):
     """A published version of what holders of a study are told. ``texts`` maps a language code to Markdown."""
+
+    added_columns = {"renewal": Renewal.NOT_ASKED}
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="consent_forms")
     version = models.PositiveIntegerField()
     texts = models.JSONField()
     digest = models.CharField(max_length=64, help_text="SHA-256 of the canonical JSON of texts.")
+    renewal = models.CharField(max_length=10, choices=Renewal, default=Renewal.NOT_ASKED)
     published_by = _actor()
     published_at = models.DateTimeField(default=timezone.now, editable=False)
 
@@ -120,10 +131,26 @@ class ConsentForm(Chained):
         constraints = [
             models.UniqueConstraint(fields=["study", "version"], name="consent_form_version_is_unique"),
             models.UniqueConstraint(fields=["study", "sequence"], name="consent_form_sequence_is_unique"),
+            models.CheckConstraint(condition=Q(renewal__in=Renewal.values), name="consent_form_renewal_is_known"),
         ]
 
     def __str__(self) -> str:
         return f"version {self.version}"
+
+
+class ConsentFormDraft(models.Model):
+    """The next version of a study's form while it is being written. ``texts`` as in :class:`ConsentForm`."""
+
+    study = models.OneToOneField(Study, on_delete=models.CASCADE, related_name="consent_form_draft")
+    texts = models.JSONField(default=dict)
+    saved_by = _actor()
+    saved_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        verbose_name = _("draft of a consent form")
+
+    def __str__(self) -> str:
+        return f"draft for {self.study}"
 
 
 class EpsilonPolicy(Chained):

@@ -8,18 +8,47 @@ from datetime import datetime
 from functools import cache
 
 import numpy as np
-from django.db.models import Count, Max, QuerySet
+from django.db.models import Count, Max, Q, QuerySet
 from django.utils import timezone
 
-from consent.models import ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, Level, Study
+from consent.models import ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, Level, Renewal, Study
 
 #: The position of each level in a snapshot's ``levels``.
 LEVELS = tuple(Level.values)
+#: The kinds of event after which a holder takes part.
+GRANTING = (ConsentEvent.Kind.GIVEN, ConsentEvent.Kind.CHANGED)
 
 
 def consent_form_in_force(study: Study) -> ConsentForm | None:
     """The newest published version."""
     return ConsentForm.objects.filter(study=study).first()
+
+
+def consent_form_required(study: Study, at: datetime | None = None) -> int:
+    """The version below which no consent counts at ``at`` (now): the newest that had to be answered anew, or 0."""
+    required = ConsentForm.objects.filter(study=study, renewal=Renewal.REQUIRED, published_at__lte=at or timezone.now())
+    return required.aggregate(newest=Max("version"))["newest"] or 0
+
+
+@dataclass(frozen=True)
+class RenewalAsked:
+    """A holder who takes part is asked again: ``form`` is what they are asked to read.
+
+    ``counts``: does their consent to the earlier version count until they answer?
+    """
+
+    form: ConsentForm
+    counts: bool
+
+
+def renewal_asked(holder: DataHolder) -> RenewalAsked | None:
+    """Is the holder asked to decide anew, because a form since their consent says so? None where nothing is asked."""
+    current = consent_current(holder)
+    if current is None or not current.grants or current.form is None:
+        return None
+    later = list(ConsentForm.objects.filter(study_id=holder.study_id, version__gt=current.form.version))
+    decisions = {form.renewal for form in later} - {Renewal.NOT_ASKED}
+    return RenewalAsked(form=later[0], counts=Renewal.REQUIRED not in decisions) if decisions else None
 
 
 def policies_in_force(study: Study, at: datetime | None = None) -> QuerySet[EpsilonPolicy]:
@@ -92,6 +121,13 @@ class Snapshot:
         )
 
 
+def _last_events(study: Study, at: datetime) -> QuerySet[ConsentEvent]:
+    """The last event of each holder by ``at``."""
+    events = ConsentEvent.objects.filter(study=study, recorded_at__lte=at).order_by()
+    last_of_each = events.values("holder").annotate(last=Max("sequence")).values("last")
+    return ConsentEvent.objects.filter(study=study, sequence__in=last_of_each).order_by()
+
+
 def consent_snapshot(study: Study, at: datetime | None = None) -> Snapshot:
     """Who takes part at ``at`` (now), at which level and ε: the only way in which training learns it.
 
@@ -101,10 +137,9 @@ def consent_snapshot(study: Study, at: datetime | None = None) -> Snapshot:
     rule = EpsilonRule(study, at)
     events = ConsentEvent.objects.filter(study=study, recorded_at__lte=at)
     sequence = events.aggregate(last=Max("sequence"))["last"] or 0
-    last_of_each = events.order_by().values("holder").annotate(last=Max("sequence")).values("last")
     standing = (
-        ConsentEvent.objects.filter(study=study, sequence__in=last_of_each)
-        .filter(kind__in=[ConsentEvent.Kind.GIVEN, ConsentEvent.Kind.CHANGED])
+        _last_events(study, at)
+        .filter(kind__in=GRANTING, form__version__gte=consent_form_required(study, at))
         .order_by("holder_id")
         .values_list("holder_id", "level", "policy_id", "recorded_at")
     )
@@ -118,23 +153,28 @@ def consent_snapshot(study: Study, at: datetime | None = None) -> Snapshot:
     return Snapshot(study.pk, at, sequence, rows["holder"], rows["level"], rows["epsilon"])
 
 
+def holders_suspended_since(study: Study, since: datetime) -> np.ndarray:
+    """(S,) int64: the holders whose consent a form published after ``since`` has set aside until they answer it."""
+    now = timezone.now()
+    required = consent_form_required(study, now)
+    if required == consent_form_required(study, since):
+        return np.empty(0, dtype=np.int64)
+    suspended = _last_events(study, now).filter(kind__in=GRANTING, form__version__lt=required)
+    return np.fromiter(suspended.values_list("holder_id", flat=True).iterator(chunk_size=10_000), dtype=np.int64)
+
+
 def holders_per_level(study: Study) -> dict[str, int]:
-    """How many holders stand at each level, and how many withdrew, refused or have not decided."""
-    last_of_each = (
-        ConsentEvent.objects.filter(study=study)
-        .order_by()
-        .values("holder")
-        .annotate(last=Max("sequence"))
-        .values("last")
-    )
+    """How many holders stand at each level, and how many withdrew, refused, have not decided, or must answer anew."""
+    now = timezone.now()
+    required = consent_form_required(study, now)
     rows = (
-        ConsentEvent.objects.filter(study=study, sequence__in=last_of_each)
-        .order_by()
-        .values_list("kind", "level")
+        _last_events(study, now)
+        .annotate(suspended=Q(kind__in=GRANTING) & Q(form__version__lt=required))
+        .values_list("kind", "level", "suspended")
         .annotate(holders=Count("pk"))
     )
-    counts = dict.fromkeys(LEVELS, 0) | {"WITHDRAWN": 0, "REFUSED": 0}
-    for kind, level, holders in rows:
-        counts[level or kind.upper()] += holders
+    counts = dict.fromkeys(LEVELS, 0) | {"WITHDRAWN": 0, "REFUSED": 0, "SUSPENDED": 0}
+    for kind, level, suspended, holders in rows:
+        counts["SUSPENDED" if suspended else level or kind.upper()] += holders
     counts["UNDECIDED"] = DataHolder.objects.filter(study=study).count() - sum(counts.values())
     return counts

@@ -17,11 +17,13 @@ from consent import selectors
 from consent.models import (
     ConsentEvent,
     ConsentForm,
+    ConsentFormDraft,
     DataHolder,
     EpsilonPolicy,
     EpsilonPolicyApproval,
     Level,
     Membership,
+    Renewal,
     Role,
     Study,
 )
@@ -86,23 +88,67 @@ def membership_remove(*, membership: Membership) -> None:
     membership.delete()
 
 
+def _texts_given(texts: Mapping[str, str]) -> dict[str, str]:
+    """The texts that say something, with the line ends of Unix."""
+    stripped = {language: text.replace("\r\n", "\n").strip() for language, text in texts.items()}
+    return {language: text for language, text in stripped.items() if text}
+
+
+def texts_digest(texts: Mapping[str, str]) -> str:
+    """SHA-256 of the canonical JSON of the texts of a form, in hexadecimal.
+
+    >>> texts_digest({"en": "Hello"})[:8]
+    'c7eafa31'
+    """
+    return hashlib.sha256(json.dumps(texts, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
 @transaction.atomic
-def consent_form_publish(*, study: Study, acting_user: AbstractBaseUser, texts: Mapping[str, str]) -> ConsentForm:
-    """Publish the next version of a study's consent form: Markdown by language code. It never changes afterwards."""
-    texts = {language: text.strip() for language, text in texts.items() if text.strip()}
+def consent_form_draft_save(
+    *, study: Study, acting_user: AbstractBaseUser, texts: Mapping[str, str]
+) -> ConsentFormDraft:
+    """Keep ``texts`` as the study's draft, in place of the one before. A draft may be unfinished."""
+    study_lock(study.pk)
+    draft, _created = ConsentFormDraft.objects.update_or_create(
+        study=study,
+        defaults={"texts": _texts_given(texts), "saved_by_id": acting_user.pk, "saved_at": timezone.now()},
+    )
+    return draft
+
+
+@transaction.atomic
+def consent_form_publish(
+    *,
+    study: Study,
+    acting_user: AbstractBaseUser,
+    texts: Mapping[str, str],
+    renewal: str = Renewal.NOT_ASKED,
+) -> ConsentForm:
+    """Publish the next version of a study's consent form: Markdown by language code. It never changes afterwards.
+
+    ``renewal`` is what it means for those who consented to an earlier version. Raises ValidationError without a text in
+    the site's first language, or where the version in force says the same.
+    """
+    texts = _texts_given(texts)
     if settings.LANGUAGE_CODE not in texts:
         raise ValidationError({"texts": _("The form needs a text in English.")})
     study_lock(study.pk)
     latest = selectors.consent_form_in_force(study)
-    canonical = json.dumps(texts, sort_keys=True, ensure_ascii=False)
+    digest = texts_digest(texts)
+    if latest and latest.digest == digest:
+        raise ValidationError({"texts": _("This is what the version in force says. Change it, then publish.")})
     form = ConsentForm(
         study=study,
         version=latest.version + 1 if latest else 1,
         texts=texts,
-        digest=hashlib.sha256(canonical.encode()).hexdigest(),
+        digest=digest,
+        renewal=renewal,
         published_by_id=acting_user.pk,
+        published_at=timezone.now(),
     )
-    return ConsentForm.append([form])[0]
+    ConsentForm.append([form])
+    ConsentFormDraft.objects.filter(study=study).delete()
+    return form
 
 
 def epsilon_policy_check(*, high: float, average: float, low: float) -> None:

@@ -31,8 +31,8 @@ def study_create(slug: str = "digits", **fields: Any) -> Study:
     return services.study_create(acting_user=user_create("olga"), slug=slug, **{**defaults, **fields})
 
 
-def form_publish(study: Study, texts: dict[str, str] | None = None) -> ConsentForm:
-    return services.consent_form_publish(study=study, acting_user=user_create("olga"), texts=texts or FORM)
+def form_publish(study: Study, texts: dict[str, str] | None = None, **fields: Any) -> ConsentForm:
+    return services.consent_form_publish(study=study, acting_user=user_create("olga"), texts=texts or FORM, **fields)
 
 
 def policy_approve(

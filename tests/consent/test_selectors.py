@@ -127,7 +127,7 @@ def test_holders_per_level(study: Study, give: Decide) -> None:
     services.consent_withdraw(holder=holders[3], acting_user=None)
     services.consent_refuse(holder=holders[4], acting_user=None)
     assert selectors.holders_per_level(study) == {
-        "HIGH": 2, "AVERAGE": 0, "LOW": 1, "WITHDRAWN": 1, "REFUSED": 1, "UNDECIDED": 1
+        "HIGH": 2, "AVERAGE": 0, "LOW": 1, "WITHDRAWN": 1, "REFUSED": 1, "SUSPENDED": 0, "UNDECIDED": 1
     }  # fmt: skip
 
 
@@ -136,5 +136,46 @@ def test_a_snapshot_costs_the_same_queries_for_any_number_of_holders(
 ) -> None:
     for n in range(5):
         give(factories.holder_create(study, f"P-{n}"), "HIGH")
-    with django_assert_num_queries(3):
+    with django_assert_num_queries(4):
         selectors.consent_snapshot(study)
+
+
+# --- New versions of the form ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("renewal", "takes_part", "asked"),
+    [("not_asked", True, None), ("asked", True, True), ("required", False, False)],
+)
+def test_what_a_new_form_means_for_earlier_consents(study, holder, give, renewal, takes_part, asked) -> None:
+    give(holder, "LOW")
+    form = factories.form_publish(study, {"en": "More is asked now."}, renewal=renewal)
+    assert (len(selectors.consent_snapshot(study)) == 1) == takes_part
+    counts = selectors.holders_per_level(study)
+    assert (counts["LOW"], counts["SUSPENDED"]) == (int(takes_part), int(not takes_part))
+    renewal_asked = selectors.renewal_asked(holder)
+    assert renewal_asked == (None if asked is None else selectors.RenewalAsked(form, asked))
+    give(holder, "LOW")
+    assert len(selectors.consent_snapshot(study)) == 1
+    assert selectors.renewal_asked(holder) is None
+
+
+def test_a_milder_form_after_one_that_must_be_answered_does_not_bring_consents_back(study, holder, give) -> None:
+    give(holder, "LOW")
+    factories.form_publish(study, {"en": "Much more."}, renewal="required")
+    latest = factories.form_publish(study, {"en": "Much more, better said."}, renewal="not_asked")
+    assert len(selectors.consent_snapshot(study)) == 0
+    assert selectors.renewal_asked(holder) == selectors.RenewalAsked(latest, counts=False)
+
+
+def test_a_form_sets_consents_aside_from_its_moment_on(clock: Clock, db: None, give: Decide) -> None:
+    study = factories.study_open("timed")
+    holder = factories.holder_create(study)
+    give(holder, "LOW")
+    before = clock.now()
+    factories.form_publish(study, {"en": "More is asked now."}, renewal="required")
+    assert selectors.consent_snapshot(study, before).holders.tolist() == [holder.pk]
+    assert selectors.holders_suspended_since(study, before).tolist() == [holder.pk]
+    assert selectors.holders_suspended_since(study, clock.now()).tolist() == []
+    give(holder, "LOW")
+    assert selectors.holders_suspended_since(study, before).tolist() == []

@@ -9,7 +9,16 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from consent import selectors, services
-from consent.models import ConsentEvent, DataHolder, EpsilonPolicy, EpsilonPolicyApproval, Membership, Study
+from consent.models import (
+    ConsentEvent,
+    ConsentFormDraft,
+    DataHolder,
+    EpsilonPolicy,
+    EpsilonPolicyApproval,
+    Membership,
+    Renewal,
+    Study,
+)
 from tests import factories
 from tests.consent.conftest import Decide
 
@@ -123,6 +132,31 @@ def test_there_are_three_levels(holder: DataHolder, give: Decide, level: str) ->
 
 
 # --- Forms ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_draft_is_kept_until_it_is_published(study: Study, hanna: User) -> None:
+    for text in ("First", "Second"):
+        draft = services.consent_form_draft_save(study=study, acting_user=hanna, texts={"en": text, "de": " "})
+    assert (draft.texts, draft.saved_by_id) == ({"en": "Second"}, hanna.pk)
+    form = services.consent_form_publish(study=study, acting_user=hanna, texts=draft.texts, renewal=Renewal.ASKED)
+    assert (form.texts, form.renewal) == ({"en": "Second"}, Renewal.ASKED)
+    assert not ConsentFormDraft.objects.exists()
+
+
+def test_the_same_words_are_not_published_twice(study: Study) -> None:
+    with pytest.raises(ValidationError, match="what the version in force says"):
+        factories.form_publish(study)
+
+
+def test_there_are_three_decisions_about_earlier_consents(study: Study) -> None:
+    with pytest.raises(ValidationError, match="renewal"):
+        factories.form_publish(study, {"en": "More"}, renewal="perhaps")
+
+
+def test_what_a_form_means_for_earlier_consents_is_part_of_its_hash(study: Study) -> None:
+    form = factories.form_publish(study, {"en": "More"}, renewal=Renewal.REQUIRED)
+    form.renewal = Renewal.NOT_ASKED
+    assert form.computed_hash() != form.hash
 
 
 def test_form_versions_count_up_and_have_their_own_digest(study: Study) -> None:

@@ -1,0 +1,252 @@
+"""Rules 3, 4 and 5 over random histories, against a computation that keeps everything and knows nothing clever."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import count
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pytest
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.utils import timezone
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accounting.models import HolderSpending, LedgerEntry, PrivacyGroup
+from accounting.privacy import DEFAULT_ORDERS
+from accounting.selectors import standings
+from accounting.services import BudgetExceeded, Charge, GroupOpening, account_open, batch_charge
+from consent import selectors, services
+from consent.models import ConsentEvent, DataHolder, Level, Renewal, Study
+from tests import factories
+from tests.consent.conftest import Clock
+
+pytestmark = pytest.mark.django_db
+
+HOLDERS = 3
+EPSILONS = [(1.0, 2.0, 3.0), (0.5, 1.0, 1.5), (2.0, 3.0, 4.0), (0.8, 2.5, 2.6)]
+
+holders = st.integers(0, HOLDERS - 1)
+actions = st.one_of(
+    st.tuples(st.just("give"), holders, st.sampled_from(Level.values)),
+    st.tuples(st.just("give"), holders, st.sampled_from(Level.values)),
+    st.tuples(st.just("withdraw"), holders),
+    st.tuples(st.just("refuse"), holders),
+    st.tuples(st.just("policy"), st.sampled_from(EPSILONS), st.sampled_from([0, 2])),
+    st.tuples(st.just("form"), st.sampled_from(Renewal.values)),
+    st.tuples(st.just("vote"), st.sampled_from([0.001, 0.01, 0.03])),
+    st.tuples(st.just("days"), st.integers(1, 3)),
+)
+
+
+@dataclass
+class Naive:
+    """All that happened, in plain lists, and what follows from it by looking at all of it every time."""
+
+    policies: list[tuple[datetime, dict[str, float]]] = field(default_factory=list)
+    forms: list[tuple[datetime, str]] = field(default_factory=list)
+    decisions: list[list[tuple[datetime, str, int, float]]] = field(
+        default_factory=lambda: [[] for _ in range(HOLDERS)]
+    )
+    spent: list[float] = field(default_factory=lambda: [0.0] * HOLDERS)
+
+    def epsilon_in_force(self, level: str, at: datetime) -> float:
+        """That of the policy whose date is the last by ``at``; of two with one date, of the later version."""
+        effective = [(date, place) for place, (date, _) in enumerate(self.policies) if date <= at]
+        return self.policies[max(effective)[1]][1][level]
+
+    def decide(self, holder: int, level: str, at: datetime) -> None:
+        agreed = self.epsilon_in_force(level, at) if level else math.nan
+        self.decisions[holder].append((at, level, len(self.forms), agreed))
+
+    def promise(self, holder: int, at: datetime) -> tuple[str, float] | None:
+        """(level, ε) of a holder at a moment; None where they do not take part."""
+        past = [decision for decision in self.decisions[holder] if decision[0] <= at]
+        if not past or not past[-1][1]:
+            return None
+        decided_at, level, form, agreed = past[-1]
+        for version, (published_at, renewal) in enumerate(self.forms, 1):
+            if version > form and published_at <= at and renewal == Renewal.REQUIRED:
+                return None
+        return level, min([agreed, *(each[level] for date, each in self.policies if decided_at < date <= at)])
+
+
+def gaussian_epsilon(cost: float, delta: float) -> float:
+    """ε of the curve ``cost`` · α: Canonne, Kamath and Steinke 2020, Proposition 12, at each of the orders."""
+    return max(
+        0.0,
+        min(cost * a + math.log1p(-1 / a) - math.log(delta * a) / (a - 1) for a in map(float, DEFAULT_ORDERS)),
+    )
+
+
+class History:
+    """The site and the naive computation, side by side."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.naive, self.runs = clock, Naive(), count(1)
+        self.moments: list[datetime] = []
+        self.study = factories.study_create("random")
+        self.form("not_asked")
+        self.policy(EPSILONS[0], 0)
+        self.holders = [factories.holder_create(self.study, f"P-{n}") for n in range(HOLDERS)]
+
+    def step(self, name: str, *arguments: Any) -> None:
+        getattr(self, name)(*arguments)
+        self.moments.append(self.clock.now())
+
+    def days(self, number: int) -> None:
+        self.clock.days_pass(number)
+
+    def form(self, renewal: str) -> None:
+        text = {"en": f"Version {len(self.naive.forms) + 1}"}
+        form = services.consent_form_publish(
+            study=self.study, acting_user=factories.user_create("olga"), texts=text, renewal=renewal
+        )
+        self.naive.forms.append((form.published_at, renewal))
+
+    def policy(self, epsilons: tuple[float, float, float], days_ahead: int) -> None:
+        start = self.clock.moment
+        self.clock.days_pass(days_ahead)
+        effective, self.clock.moment = self.clock.now(), start
+        policy = factories.policy_approve(self.study, *epsilons, effective_from=effective)
+        by_level = dict(zip(("HIGH", "AVERAGE", "LOW"), epsilons, strict=True))
+        self.naive.policies.append((policy.approval.effective_from, by_level))
+
+    def give(self, holder: int, level: str) -> None:
+        form = selectors.consent_form_in_force(self.study)
+        event = services.consent_give(holder=self.holders[holder], level=level, form=form, acting_user=None)
+        self.naive.decide(holder, level, event.recorded_at)
+
+    def withdraw(self, holder: int) -> None:
+        try:
+            event = services.consent_withdraw(holder=self.holders[holder], acting_user=None)
+        except ValidationError:
+            return
+        self.naive.decide(holder, "", event.recorded_at)
+
+    def refuse(self, holder: int) -> None:
+        event = services.consent_refuse(holder=self.holders[holder], acting_user=None)
+        self.naive.decide(holder, "", event.recorded_at)
+
+    def vote(self, cost: float) -> None:
+        """A run of one batch that costs everybody who takes part ``cost`` · α; refused where it is too much for one."""
+        now = self.clock.now()
+        promises = {n: promise for n in range(HOLDERS) if (promise := self.naive.promise(n, now))}
+        too_much = any(
+            gaussian_epsilon(self.naive.spent[n] + cost, self.study.delta) > epsilon
+            for n, (_, epsilon) in promises.items()
+        )
+        groups = standings(self.study, selectors.consent_snapshot(self.study, now))
+        try:
+            with transaction.atomic():
+                self._charge(groups, cost, now)
+        except BudgetExceeded:
+            assert too_much, "the vote was refused though everybody could afford it"
+            return
+        assert not (too_much and promises), "rule 3: somebody was charged more than they were promised"
+        for n in promises:
+            self.naive.spent[n] += cost
+
+    def _charge(self, groups: list[Any], cost: float, now: datetime) -> None:
+        account = account_open(
+            study=self.study,
+            run=UUID(int=next(self.runs)),
+            at=now,
+            simulation=False,
+            orders=DEFAULT_ORDERS,
+            method="data_independent",
+            conversion="improved",
+            groups=[GroupOpening(each.name, each.level, each.epsilon, each.holders, each.past) for each in groups],
+        )
+        curve = cost * np.asarray(DEFAULT_ORDERS, dtype=float)
+        charged = list(PrivacyGroup.objects.filter(account=account))
+        batch_charge(
+            account=account,
+            batch=0,
+            mechanism={"name": "gnmax"},
+            charges=[Charge(group, 1.0, curve, curve) for group in charged],
+            budgets=np.array([group.epsilon for group in charged]),
+            queries=1,
+            labels=1,
+            acting_user_id=None,
+        )
+
+    def promised(self, at: datetime) -> dict[int, tuple[str, float]]:
+        """What the site says of a moment."""
+        snapshot = selectors.consent_snapshot(self.study, at)
+        rows = zip(snapshot.holders.tolist(), snapshot.levels.tolist(), snapshot.epsilons.tolist(), strict=True)
+        number = {holder.pk: n for n, holder in enumerate(self.holders)}
+        return {number[pk]: (selectors.LEVELS[level], epsilon) for pk, level, epsilon in rows}
+
+    def recorded(self, at: datetime) -> dict[int, tuple[str, float]]:
+        """What the naive computation says of it."""
+        return {n: promise for n in range(HOLDERS) if (promise := self.naive.promise(n, at))}
+
+
+@pytest.fixture
+def replayed(monkeypatch: pytest.MonkeyPatch, db: None) -> Callable[[list[Any]], History]:
+    """Play a history on a site that has seen nothing, and take it back when the next one begins."""
+
+    def replayed(steps: list[Any]) -> History:
+        clock = Clock()
+        monkeypatch.setattr(timezone, "now", clock.now)
+        history = History(clock)
+        for name, *arguments in steps:
+            history.step(name, *arguments)
+        return history
+
+    return replayed
+
+
+def spent(holder: DataHolder) -> float:
+    """What all votes together have cost a holder at the first order."""
+    row = HolderSpending.objects.filter(holder=holder).first()
+    node, total = row.history if row else None, 0.0
+    while node is not None:
+        node, total = node.parent, total + node.group.spent_rdp[0]
+    return total
+
+
+def test_random_histories_keep_every_promise(replayed: Callable[[list[Any]], History]) -> None:
+    @settings(max_examples=40)
+    @given(st.lists(actions, max_size=14))
+    def check(steps: list[Any]) -> None:
+        with transaction.atomic():
+            history = replayed(steps)
+            for moment in history.moments:
+                assert history.promised(moment) == history.recorded(moment), "rules 4 and 5, at any moment"
+            for n, holder in enumerate(history.holders):
+                assert spent(holder) == pytest.approx(history.naive.spent[n] * DEFAULT_ORDERS[0])
+            assert list(ConsentEvent.chain_faults(history.study.pk)) == []
+            assert list(LedgerEntry.chain_faults(history.study.pk)) == []
+            transaction.set_rollback(True)
+
+    check()
+
+
+def test_a_snapshot_of_the_past_does_not_change_with_what_follows(replayed: Callable[[list[Any]], History]) -> None:
+    @settings(max_examples=20)
+    @given(st.lists(actions, max_size=8), st.lists(actions, max_size=6))
+    def check(before: list[Any], after: list[Any]) -> None:
+        with transaction.atomic():
+            history = replayed([*before, ("days", 1)])
+            moment = history.clock.now()
+            told = history.promised(moment)
+            for name, *arguments in after:
+                history.step(name, *arguments)
+            assert history.promised(moment) == told
+            transaction.set_rollback(True)
+
+    check()
+
+
+def test_nobody_who_withdrew_is_asked_again(study: Study, holder: DataHolder) -> None:
+    form = selectors.consent_form_in_force(study)
+    services.consent_give(holder=holder, level="HIGH", form=form, acting_user=None)
+    services.consent_withdraw(holder=holder, acting_user=None)
+    factories.form_publish(study, {"en": "More"}, renewal=Renewal.REQUIRED)
+    assert selectors.renewal_asked(holder) is None
