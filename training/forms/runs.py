@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django import forms
+from django.contrib.auth.models import User
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.forms.boundfield import BoundField
 from django.forms.models import fields_for_model
@@ -44,11 +45,12 @@ class ParameterGroup:
 
 
 class RunForm(forms.Form):
-    """A proposal of a run of ``study``. ``may_simulate`` offers simulations, whose results only staff see."""
+    """A run that ``acting_user`` proposes; ``may_simulate`` offers simulations, whose results only staff see."""
 
-    def __init__(self, *args: Any, study: Study, may_simulate: bool, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, study: Study, acting_user: User, may_simulate: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.study = study
+        self.acting_user = acting_user
         self.fields |= fields_for_model(Run, fields=_OF_THE_MODEL)
         for kind in Dataset.Kind.values:
             self.fields[f"{kind}_dataset"].queryset = study.datasets.filter(kind=kind)  # type: ignore[attr-defined]
@@ -154,7 +156,7 @@ class RunForm(forms.Form):
 
     def proposal(self) -> Run:
         """The run as it would be, not saved."""
-        return Run(study=self.study, **self.run_fields())
+        return Run(study=self.study, created_by=self.acting_user, **self.run_fields())
 
     def _learner_parameters(self, role: str) -> dict[str, Any]:
         learner = self.cleaned_data[role]

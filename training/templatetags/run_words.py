@@ -1,5 +1,7 @@
 """What the pages call shares, learners, aggregators and their parameters."""
 
+from decimal import Decimal
+
 from django import template
 from django.utils.formats import number_format
 from django.utils.translation import gettext as _
@@ -16,6 +18,12 @@ def percent(share: float | None) -> str:
     if share is None:
         return "–"
     return _("%(number)s %%") % {"number": number_format(100 * share, decimal_pos=1)}
+
+
+@register.filter
+def trimmed(number: float) -> str:
+    """A number with up to three decimals, none that say nothing: 0.5, not 0.500."""
+    return str(number_format(Decimal(f"{number:.3f}".rstrip("0").rstrip("."))))
 
 
 @register.filter

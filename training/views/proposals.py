@@ -40,6 +40,7 @@ def run_new(request: SignedInRequest, study: Study) -> HttpResponse:
         request.POST or None,
         initial=None if request.method == "POST" else _initial(request, study),
         study=study,
+        acting_user=request.user,
         may_simulate=is_staff,
     )
     if form.is_valid() and "change" not in request.POST:

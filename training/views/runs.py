@@ -51,8 +51,7 @@ def run(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Everything about a run that its reader may know."""
     found = _run_or_404(request, study, pk)
     can = study_permissions(request.user, study)
-    context = {**_live_context(found, can), "timeline": _timeline(found)}
-    return render_page(request, study, "training/run.html", context)
+    return render_page(request, study, "training/run.html", _live_context(found, can))
 
 
 @require_safe
@@ -61,7 +60,7 @@ def run_live(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """The part of a run's page that changes while it runs; once it has ended, htmx is told to load the page anew."""
     found = _run_or_404(request, study, pk)
     can = study_permissions(request.user, study)
-    context = {"study": study, "can": can, **_live_context(found, can)}
+    context = {"study": study, "can": can, "swapped": True, **_live_context(found, can)}
     response = render(request, "training/run_live.html", context)
     if found.has_ended:
         response["HX-Refresh"] = "true"
@@ -72,6 +71,7 @@ def _live_context(run: Run, can: frozenset[str]) -> dict[str, Any]:
     """Progress, and the secrets where they may be seen."""
     context: dict[str, Any] = {
         "run": run,
+        "timeline": _timeline(run),
         "progress": run_progress(run),
         "unattended": run_is_unattended(run),
         "sees_results": _sees_results(run, can),
@@ -108,9 +108,8 @@ def _chart_of_costs(history: CostHistory) -> dict[str, Any] | None:
 
 def _rows_of_costs(history: CostHistory) -> list[tuple[int, int, list[float]]]:
     """The chart's numbers: queries, labels, ε of each group, after each batch."""
-    return list(
-        zip(history.queries, history.labels, map(list, zip(*history.epsilons.values(), strict=False)), strict=False)
-    )
+    epsilons = map(list, zip(*history.epsilons.values(), strict=True))
+    return list(zip(history.queries, history.labels, epsilons, strict=True))
 
 
 def _chart_of_classes(student: StudentModel) -> dict[str, Any] | None:
@@ -129,10 +128,9 @@ def _chart_of_classes(student: StudentModel) -> dict[str, Any] | None:
 
 def _timeline(run: Run) -> list[tuple[str, datetime, str]]:
     """What happened, when, and by whom, as far as it has."""
-    by = lambda user: str(user or "")  # noqa: E731 – an account may be gone
     events = [
-        (_("Proposed"), run.created_at, by(run.created_by)),
-        (_("Approved"), run.approved_at, by(run.approved_by)),
+        (_("Proposed"), run.created_at, str(run.created_by or "")),
+        (_("Approved"), run.approved_at, str(run.approved_by or "")),
         (_("Consents counted, teachers begun"), run.started_at, ""),
         (_("Vote begun"), run.voting_at, ""),
         (run.get_status_display().capitalize(), run.ended_at, ""),
@@ -141,7 +139,7 @@ def _timeline(run: Run) -> list[tuple[str, datetime, str]]:
 
 
 @require_safe
-@study_page("training.view_run")
+@study_page("training.use_student")
 def run_labels(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Every public point that was put to the vote, with its label, or rejected."""
     found = _run_or_404(request, study, pk)

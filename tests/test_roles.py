@@ -1,0 +1,208 @@
+"""Who may open what: one table over every address of the site. An address without a row fails the last test.
+
+A row says who is let in; all others are turned away: strangers to the sign-in page (the API tells them 401), people
+who have no part in the study with 404, members without the right with 403. What a page does once it is open is tested
+with the page.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+
+from consent.models import Role, Study
+from consent.services import consent_give, membership_add
+from tests import factories
+from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
+from training.models import Run
+
+pytestmark = pytest.mark.django_db
+
+STRANGERS = frozenset({"anonymous"})
+OUTSIDERS = frozenset({"outsider", "holder"})
+MEMBERS = frozenset(Role.values)
+SIGNED_IN = OUTSIDERS | MEMBERS | {"root"}
+EVERYBODY = STRANGERS | SIGNED_IN
+STAFF = frozenset({"operator", "committee", "auditor", "root"})
+OPERATORS = frozenset({"operator", "root"})
+COMMITTEE = frozenset({"committee", "root"})
+PUBLISHERS = OPERATORS | COMMITTEE
+RUNNERS = STAFF | {"researcher"}
+USERS = OPERATORS | {"researcher"}
+HOLDER = frozenset({"holder"})
+ROOT = frozenset({"root"})
+
+
+@dataclass(frozen=True)
+class Row:
+    """An address and who is let in. ``of`` names what of the study it is about; ``turned_away`` overrides the codes."""
+
+    let_in: frozenset[str]
+    of: tuple[str, ...] = ()
+    method: str = "get"
+    turned_away: dict[str, int] = field(default_factory=dict)
+    answer: int = 200
+
+
+NOT_FOUND = dict.fromkeys(SIGNED_IN, 404)
+FORBIDDEN = dict.fromkeys(SIGNED_IN, 403)
+SLUG, RUN, DRAFT = ("slug",), ("slug", "run"), ("slug", "draft")
+
+TABLE: dict[str, Row] = {
+    # The front door
+    "home": Row(EVERYBODY - HOLDER, turned_away={"holder": 302}),
+    "login": Row(STRANGERS, turned_away=dict.fromkeys(SIGNED_IN, 302)),
+    "logout": Row(EVERYBODY, method="post", answer=302),
+    "set_language": Row(EVERYBODY, method="post", answer=302),
+    "healthz": Row(EVERYBODY),
+    # What holders see
+    "consent:my_studies": Row(SIGNED_IN),
+    "consent:study": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
+    "consent:decide": Row(HOLDER, SLUG, "post", turned_away=NOT_FOUND, answer=422),
+    "consent:choice": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
+    "consent:withdraw": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
+    # What staff see
+    "training:study_new": Row(ROOT, turned_away=FORBIDDEN),
+    "training:study": Row(STAFF, SLUG),
+    "training:study_edit": Row(OPERATORS, SLUG),
+    "training:members": Row(STAFF, SLUG),
+    "training:member_remove": Row(OPERATORS, ("slug", "membership")),
+    "training:consent_forms": Row(STAFF, SLUG),
+    "training:consent_form_new": Row(PUBLISHERS, SLUG),
+    "training:consent_form": Row(STAFF, ("slug", "version")),
+    "training:policies": Row(STAFF, SLUG),
+    "training:policy_new": Row(COMMITTEE, SLUG),
+    "training:policy_approve": Row(COMMITTEE, ("slug", "version")),
+    "training:datasets": Row(STAFF, SLUG),
+    "training:dataset": Row(STAFF, ("slug", "dataset")),
+    "training:runs": Row(RUNNERS, SLUG),
+    "training:run_new": Row(USERS, SLUG),
+    "training:run": Row(RUNNERS, RUN),
+    "training:run_live": Row(RUNNERS, RUN),
+    "training:run_labels": Row(USERS, RUN),
+    "training:run_model": Row(USERS, RUN),
+    "training:run_approve": Row(OPERATORS, DRAFT),
+    "training:run_cancel": Row(OPERATORS, DRAFT),
+    "training:ledger": Row(STAFF, SLUG),
+    "training:ledger_check": Row(STAFF, SLUG),
+    # What programs see. Lists hold what the caller may see; 415 is said behind the door, to those who send no JSON.
+    "schema": Row(EVERYBODY),
+    "api-docs": Row(EVERYBODY),
+    "api-tokens": Row(RUNNERS, turned_away=NOT_FOUND),
+    "api-token-revoke": Row(frozenset(), ("token",), "post", turned_away=NOT_FOUND),
+    "api:studies": Row(SIGNED_IN),
+    "api:study": Row(RUNNERS, SLUG),
+    "api:learners": Row(SIGNED_IN),
+    "api:aggregators": Row(SIGNED_IN),
+    "api:runs": Row(SIGNED_IN),
+    "api:run-plan": Row(SIGNED_IN, method="post", answer=415),
+    "api:run": Row(RUNNERS, ("run",)),
+    "api:run-labels": Row(USERS, ("run",)),
+    "api:run-private-costs": Row(STAFF, ("run",)),
+    "api:models": Row(SIGNED_IN),
+    "api:model": Row(USERS, ("run",), turned_away=NOT_FOUND),
+    "api:model-file": Row(USERS, ("run",), turned_away=NOT_FOUND),
+    "api:model-predict": Row(USERS, ("run",), "post", turned_away=NOT_FOUND, answer=415),
+    "api:run-approve": Row(OPERATORS, ("draft",), "post"),
+    "api:run-cancel": Row(OPERATORS, ("draft",), "post"),
+}
+
+
+@pytest.fixture
+def study() -> Study:
+    study = study_with_table()
+    for role in MEMBERS:
+        membership_add(study=study, user=factories.user_create(role), role=role)
+    holder = factories.holder_create(study, "hanna", user=factories.user_create("holder"))
+    form = study.consent_forms.latest("version")
+    consent_give(holder=holder, level="HIGH", form=form, acting_user=holder.user)
+    factories.user_create("outsider")
+    factories.user_create("root", is_superuser=True, is_staff=True)
+    return study
+
+
+@pytest.fixture
+def parts(study: Study) -> dict[str, Any]:
+    """What addresses are made of."""
+    return {
+        "slug": study.slug,
+        "version": 1,
+        "membership": study.memberships.get(user__username="auditor").pk,
+        "dataset": study.datasets.get(kind="private").pk,
+        "run": run_finish(run_start(study, **TABLE_RUN)).pk,
+        "draft": run_draft(study, **TABLE_RUN).pk,
+        "token": "unknown",
+    }
+
+
+def client_of(person: str) -> Client:
+    client = Client()
+    if person != "anonymous":
+        client.force_login(factories.user_create(person))
+    return client
+
+
+def expected(name: str, row: Row, person: str) -> int:
+    if person in row.let_in:
+        return row.answer
+    if person in STRANGERS:
+        return 401 if name.startswith("api:") else 302
+    return row.turned_away.get(person, 404 if person in OUTSIDERS else 403)
+
+
+@pytest.mark.parametrize("person", sorted(EVERYBODY))
+def test_the_table_tells_who_is_let_in(parts: dict[str, Any], person: str) -> None:
+    wrong = {}
+    for name, row in TABLE.items():
+        url = reverse(name, args=[parts[part] for part in row.of])
+        code = expected(name, row, person)
+        answer = getattr(client_of(person), row.method)(url)
+        if answer.status_code != code:
+            wrong[name] = f"{answer.status_code}, not {code}"
+        if person not in row.let_in:  # turned away whatever they send
+            sent = client_of(person).post(url).status_code
+            if sent not in (code, 405):
+                wrong[f"post {name}"] = f"{sent}, not {code}"
+            if code == 302 and row.let_in.isdisjoint(STRANGERS):
+                assert answer.headers["Location"].startswith(reverse("login")), name
+    assert wrong == {}
+
+
+def test_simulations_are_for_staff(study: Study) -> None:
+    run = run_finish(run_start(study, simulation=True, **TABLE_RUN))
+    assert run.status == Run.Status.FINISHED, run.message
+    for name in ("run", "run_live", "run_labels", "run_model"):
+        assert client_of("researcher").get(reverse(f"training:{name}", args=[study.slug, run.pk])).status_code == 404
+        assert client_of("operator").get(reverse(f"training:{name}", args=[study.slug, run.pk])).status_code == 200
+    assert run.title not in client_of("researcher").get(reverse("training:runs", args=[study.slug])).text
+
+
+def test_a_run_is_found_in_its_own_study_alone(study: Study, parts: dict[str, Any]) -> None:
+    other = factories.study_create("other")
+    membership_add(study=other, user=factories.user_create("operator"), role=Role.OPERATOR)
+    for name in ("run", "run_live", "run_labels", "run_model", "run_approve", "run_cancel"):
+        url = reverse(f"training:{name}", args=["other", parts["draft"]])
+        assert client_of("operator").get(url).status_code == 404, name
+
+
+def names(patterns: list[Any], namespace: str = "") -> Iterator[str]:
+    """Every address of the site by name; the admin, which asks for ``is_staff`` itself, left out."""
+    for pattern in patterns:
+        if isinstance(pattern, URLResolver):
+            if pattern.app_name != "admin":
+                inner = f"{namespace}{pattern.namespace}:" if pattern.namespace else namespace
+                yield from names(pattern.url_patterns, inner)
+        elif isinstance(pattern, URLPattern) and pattern.name:
+            yield f"{namespace}{pattern.name}"
+
+
+def test_every_address_has_a_row() -> None:
+    assert sorted(set(names(get_resolver().url_patterns))) == sorted(TABLE)
+
+
+@pytest.mark.parametrize("person", sorted(EVERYBODY))
+def test_the_admin_is_for_administrators(person: str, study: Study) -> None:
+    assert client_of(person).get(reverse("admin:index")).status_code == (200 if person == "root" else 302)
