@@ -71,18 +71,20 @@ class Command(BaseCommand):
             f"{demonstration.aggregator['name']} ({vote}), δ = {demonstration.delta:g}, "
             f"ε = {' / '.join(f'{value:g}' for value in EPSILONS.values())}, costs: {runs[0].method}\n\n"
         )
+        titles = [run.title + (" (simulation)" if run.simulation else "") for run in runs]
+        width = max(map(len, titles))
         self.stdout.write(
-            f"{'run':38} {'labels':>6} {'rejected':>8} {'label acc.':>10} {'student acc.':>12}   ε spent / budget\n"
+            f"{'run':{width}} {'labels':>6} {'rejected':>8} {'label acc.':>10} {'student acc.':>12}  "
+            " ε spent / budget\n"
         )
-        for run in runs:
+        for run, title in zip(runs, titles, strict=True):
             report = _report(run)
             spent = ", ".join(
                 f"{group['level'].lower()} {group['epsilon_spent']:.2f} / {group['epsilon_budget']:g}"
                 for group in report["groups"]
             )
-            title = run.title + (" (simulation)" if run.simulation else "")
             self.stdout.write(
-                f"{title[:38]:38} {run.labels:6d} {run.rejected:8d} {_percent(report['label_accuracy']):>10} "
+                f"{title:{width}} {run.labels:6d} {run.rejected:8d} {_percent(report['label_accuracy']):>10} "
                 f"{_percent(report['student_accuracy']):>12}   {spent}\n"
             )
         self.stdout.write("\n")
@@ -141,7 +143,11 @@ def _bar_progress(bar: tqdm):
 def _wait_for(runs: list[Run], worker: Any) -> None:
     """Bars, one for each run: teachers and queries; until all have ended."""
     with ExitStack() as stack:
-        bars = {run.pk: stack.enter_context(tqdm(desc=run.title, position=place)) for place, run in enumerate(runs)}
+        shape = "{desc} {percentage:3.0f}% |{bar}| {n_fmt} of {total_fmt}"
+        bars = {
+            run.pk: stack.enter_context(tqdm(desc=run.title, position=place, bar_format=shape, total=1))
+            for place, run in enumerate(runs)
+        }
         while True:
             current = Run.objects.filter(pk__in=bars).select_related("public_dataset")
             for run in current:
