@@ -74,3 +74,31 @@ class DecisionForm(forms.Form):
     def chosen(self) -> Option:
         """The answer; the form is valid."""
         return next(option for option in self.options if option.value == self.cleaned_data["choice"])
+
+
+class CodeForm(forms.Form):
+    """The code of an invitation, as it stands on paper."""
+
+    code = forms.CharField(
+        label=_("Code of your invitation"),
+        max_length=100,
+        help_text=_("Capital or small letters, with or without spaces."),
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
+    )
+
+
+class AccountForm(forms.Form):
+    """An account that takes the place of an invitation's link."""
+
+    email = forms.EmailField(
+        label=_("E-mail address"),
+        max_length=150,
+        help_text=_("It will be your user name. Only the people who run this site can see it."),
+        widget=forms.EmailInput(attrs={"autocomplete": "username"}),
+    )
+    password = forms.CharField(
+        label=_("Password"),
+        strip=False,
+        help_text=_("At least eight characters, not only digits. If you already have an account here: its password."),
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+    )

@@ -280,3 +280,44 @@ class ConsentEvent(Chained):
     def grants(self) -> bool:
         """Does the holder take part after this event?"""
         return self.kind in (self.Kind.GIVEN, self.Kind.CHANGED)
+
+
+class Invitation(models.Model):
+    """A code that lets its bearer decide as one holder, until it is revoked or an account takes its place.
+
+    Only the code's hash is kept. Without ``holder`` it is open: the first who uses it becomes a new holder.
+    """
+
+    study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="invitations")
+    holder = models.ForeignKey(DataHolder, on_delete=models.CASCADE, null=True, related_name="invitations")
+    code_hash = models.CharField(max_length=64, unique=True, help_text="SHA-256 of the code, in hexadecimal.")
+    created_by = _actor(null=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    last_used_at = models.DateTimeField(null=True)
+    revoked_by = _actor(null=True)
+    revoked_at = models.DateTimeField(null=True)
+
+    class Meta:
+        verbose_name = _("invitation")
+        ordering = ["-created_at", "-pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["holder"], condition=Q(revoked_at__isnull=True), name="a_holder_has_one_valid_invitation"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"invitation of {self.holder}" if self.holder else "open invitation"
+
+
+class WrongCode(models.Model):
+    """A code that opened nothing, and a keyed hash of where it came from: whoever guesses is made to wait."""
+
+    source = models.CharField(max_length=64)
+    at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        indexes = [models.Index(fields=["source", "at"], name="wrong_code_by_source")]
+
+    def __str__(self) -> str:
+        return f"a wrong code at {self.at:%H:%M}"

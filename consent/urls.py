@@ -2,13 +2,13 @@
 
 from django.urls import path
 
-from consent import views
+from consent.views import decision
 
 app_name = "consent"
 urlpatterns = [
-    path("", views.my_studies, name="my_studies"),
-    path("<slug:slug>/", views.study, name="study"),
-    path("<slug:slug>/decide/", views.decide, name="decide"),
-    path("<slug:slug>/choice/", views.choice, name="choice"),
-    path("<slug:slug>/withdraw/", views.withdraw, name="withdraw"),
+    path("", decision.my_studies, name="my_studies"),
+    path("<slug:slug>/", decision.study, name="study"),
+    path("<slug:slug>/decide/", decision.decide, name="decide"),
+    path("<slug:slug>/choice/", decision.choice, name="choice"),
+    path("<slug:slug>/withdraw/", decision.withdraw, name="withdraw"),
 ]

@@ -14,6 +14,7 @@ urlpatterns = [
     path("language/", include("django.conf.urls.i18n")),
     # What holders see
     path("my/", include("consent.urls")),
+    path("join/", include("consent.joining_urls")),
     # What staff see
     path("studies/", include("training.urls")),
     # What programs see

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from training.views import consent_forms, datasets, ledger, members, policies, proposals, runs, studies
+from training.views import consent_forms, datasets, invitations, ledger, members, policies, proposals, runs, studies
 
 app_name = "training"
 urlpatterns = [
@@ -11,6 +11,8 @@ urlpatterns = [
     path("<slug:slug>/edit/", studies.study_edit, name="study_edit"),
     path("<slug:slug>/people/", members.members, name="members"),
     path("<slug:slug>/people/<int:pk>/remove/", members.member_remove, name="member_remove"),
+    path("<slug:slug>/invitations/", invitations.invitations, name="invitations"),
+    path("<slug:slug>/invitations/<int:pk>/revoke/", invitations.invitation_revoked, name="invitation_revoke"),
     path("<slug:slug>/consent-form/", consent_forms.consent_forms, name="consent_forms"),
     path("<slug:slug>/consent-form/new/", consent_forms.consent_form_new, name="consent_form_new"),
     path("<slug:slug>/consent-form/<int:version>/", consent_forms.consent_form, name="consent_form"),

@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from consent.models import DataHolder
 from consent.permissions import studies_with_permission
+from consent.views.page import INVITATION
 
 register = template.Library()
 
@@ -21,7 +22,9 @@ class Link:
     text: str | Promise
 
 
-def _links(user: Any) -> list[tuple[str, str | Promise]]:
+def _links(user: Any, by_invitation: bool) -> list[tuple[str, str | Promise]]:
+    if by_invitation:
+        return [("consent:my_studies", _("My studies"))]
     if user is None or not user.is_authenticated:
         return [("login", _("Sign in"))]
     names: list[tuple[str, str | Promise]] = []
@@ -38,9 +41,10 @@ def _links(user: Any) -> list[tuple[str, str | Promise]]:
 def navigation(context: Context) -> dict[str, Any]:
     """The links for the user of this request. What an app has not brought an address for is left out."""
     links = []
-    for name, text in _links(context.get("user")):
+    by_invitation = INVITATION in getattr(context.get("request"), "session", {})
+    for name, text in _links(context.get("user"), by_invitation):
         try:
             links.append(Link(reverse(name), text))
         except NoReverseMatch:
             continue
-    return {"links": links, **{key: context.get(key) for key in ("user", "request")}}
+    return {"links": links, "by_invitation": by_invitation, **{key: context.get(key) for key in ("user", "request")}}

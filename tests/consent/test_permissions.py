@@ -15,6 +15,7 @@ TABLE = {
     "consent.view_group_sizes": STAFF,
     "consent.change_study": {"operator"},
     "consent.manage_members": {"operator"},
+    "consent.invite_holders": {"operator"},
     "consent.publish_consentform": {"operator", "committee"},
     "consent.propose_epsilonpolicy": {"committee"},
     "consent.approve_epsilonpolicy": {"committee"},

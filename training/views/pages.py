@@ -29,6 +29,7 @@ _SECTIONS = (
     ("training:datasets", _("Datasets"), "consent.view_dashboard"),
     ("training:policies", _("ε policy"), "consent.view_dashboard"),
     ("training:consent_forms", _("Consent form"), "consent.view_dashboard"),
+    ("training:invitations", _("Invitations"), "consent.invite_holders"),
     ("training:ledger", _("Ledger"), "accounting.view_ledger"),
     ("training:members", _("People"), "consent.view_dashboard"),
 )

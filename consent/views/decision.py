@@ -1,39 +1,23 @@
-"""What a data holder sees. All of it works without JavaScript; a decision never appears in an address."""
+"""Reading, choosing, looking up, withdrawing."""
 
-from collections.abc import Callable
 from contextlib import suppress
-from functools import wraps
 from typing import Any
 
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
 from django.core.exceptions import ValidationError
-from django.http import HttpResponse
-from django.shortcuts import get_object_or_404, redirect, render
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from consent import selectors, services
 from consent.forms import NOT_TAKING_PART, DecisionForm, Option
 from consent.models import ConsentEvent, DataHolder
 from consent.rendering import consent_text
-from ipate_web.requests import SignedInRequest
-
-
-def holder_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """A page about one's own part in a study, found by the study's slug; for everyone else it does not exist."""
-
-    @never_cache
-    @login_required
-    @wraps(view)
-    def wrapped(request: SignedInRequest, slug: str) -> HttpResponse:
-        holders = DataHolder.objects.select_related("study")
-        return view(request, get_object_or_404(holders, study__slug=slug, user_id=request.user.pk))
-
-    return wrapped
+from consent.views.page import acting_user, holder_page, own_page
 
 
 def _decision_form(holder: DataHolder, data: Any = None) -> DecisionForm | None:
@@ -45,7 +29,7 @@ def _decision_form(holder: DataHolder, data: Any = None) -> DecisionForm | None:
     return DecisionForm(data, consent_form=consent_form, policy=policy)
 
 
-def _read(request: SignedInRequest, holder: DataHolder, form: DecisionForm) -> HttpResponse:
+def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm) -> HttpResponse:
     context = {
         "study": holder.study,
         "form": form,
@@ -56,19 +40,17 @@ def _read(request: SignedInRequest, holder: DataHolder, form: DecisionForm) -> H
     return render(request, "consent/study.html", context, status=422 if form.errors else 200)
 
 
-@never_cache
-@login_required
 @require_safe
-def my_studies(request: SignedInRequest) -> HttpResponse:
+@own_page
+def my_studies(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse:
     """The studies that ask for one's data, and what one decided."""
-    holders = DataHolder.objects.filter(user_id=request.user.pk).select_related("study").order_by("study__title")
     holdings = [(holder.study, selectors.consent_current(holder)) for holder in holders]
     return render(request, "consent/my_studies.html", {"holdings": holdings})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
-def study(request: SignedInRequest, holder: DataHolder) -> HttpResponse:
+def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     """Read and choose; a choice leads to the page that asks to check it, and takes no effect yet."""
     form = _decision_form(holder, request.POST or None)
     if form is None:
@@ -84,7 +66,7 @@ def study(request: SignedInRequest, holder: DataHolder) -> HttpResponse:
 
 @require_POST
 @holder_page
-def decide(request: SignedInRequest, holder: DataHolder) -> HttpResponse:
+def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     """The choice takes effect."""
     form = _decision_form(holder, request.POST)
     if form is None:
@@ -94,10 +76,10 @@ def decide(request: SignedInRequest, holder: DataHolder) -> HttpResponse:
     level = form.cleaned_data["choice"]
     try:
         if level == NOT_TAKING_PART:
-            services.consent_refuse(holder=holder, acting_user=request.user, form=form.consent_form)
+            services.consent_refuse(holder=holder, acting_user=acting_user(request), form=form.consent_form)
         else:
             services.consent_give(
-                holder=holder, level=level, form=form.consent_form, policy=form.policy, acting_user=request.user
+                holder=holder, level=level, form=form.consent_form, policy=form.policy, acting_user=acting_user(request)
             )
     except ValidationError as error:
         messages.warning(request, " ".join(error.messages))
@@ -108,7 +90,7 @@ def decide(request: SignedInRequest, holder: DataHolder) -> HttpResponse:
 
 @require_safe
 @holder_page
-def choice(request: SignedInRequest, holder: DataHolder) -> HttpResponse:
+def choice(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     """What stands, since when, and what came before."""
     events = list(ConsentEvent.objects.filter(holder=holder).order_by("-sequence").select_related("form"))
     current = events[0] if events else None
@@ -131,13 +113,13 @@ def _option_in_force(event: ConsentEvent) -> Option:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
-def withdraw(request: SignedInRequest, holder: DataHolder) -> HttpResponse:
+def withdraw(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     """One page that says what it means, one button."""
     current = selectors.consent_current(holder)
     if current is not None and current.grants:
         if request.method != "POST":
             return render(request, "consent/withdraw.html", {"study": holder.study})
         with suppress(ValidationError):  # A second click came at the same moment and found it withdrawn.
-            services.consent_withdraw(holder=holder, acting_user=request.user)
+            services.consent_withdraw(holder=holder, acting_user=acting_user(request))
         messages.success(request, _("Your consent is withdrawn. It counts from now on."))
     return redirect("consent:choice", holder.study.slug)

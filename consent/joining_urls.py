@@ -1,0 +1,12 @@
+"""How a data holder comes in without an account, under ``/join/``."""
+
+from django.urls import path
+
+from consent.views import joining
+
+urlpatterns = [
+    path("", joining.join, name="join"),
+    path("leave/", joining.leave, name="leave"),
+    path("account/", joining.account, name="account"),
+    path("<str:code>/", joining.open_link, name="open_link"),
+]

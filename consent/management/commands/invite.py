@@ -1,0 +1,56 @@
+"""Make invitations for the holders of a study, as CSV."""
+
+import csv
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError
+
+from consent.invitations import invitations_create
+from consent.models import Study
+
+
+class Command(BaseCommand):
+    help = (
+        "Invite data holders and write pseudonym, code and link as CSV: the only time that the codes can be seen. Who "
+        "has an account or a valid invitation is left out."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("study", help="the study's short name")
+        parser.add_argument("--pseudonyms", type=Path, metavar="FILE", help="one pseudonym a line; - is standard input")
+        parser.add_argument("--open", type=int, default=0, metavar="N", help="and so many for people not known yet")
+        parser.add_argument(
+            "--replace", action="store_true", help="give a new code to those invited before; the old one is revoked"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        study = Study.objects.filter(slug=options["study"]).first()
+        if study is None:
+            raise CommandError(f"There is no study “{options['study']}”. Give its short name, as in its address.")
+        path: Path | None = options["pseudonyms"]
+        if path is None and options["open"] < 1:
+            raise CommandError("Nobody to invite: give --pseudonyms FILE, or --open N for people not known yet.")
+        try:
+            text = (
+                "" if path is None else sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8-sig")
+            )
+            issued = invitations_create(
+                study=study,
+                acting_user=None,
+                pseudonyms=text.splitlines(),
+                open_places=max(options["open"], 0),
+                replace=options["replace"],
+            )
+        except OSError as error:
+            raise CommandError(
+                f"{path} cannot be read: {error.strerror}. Give a file with one pseudonym a line."
+            ) from None
+        except ValidationError as error:
+            raise CommandError(" ".join(error.messages)) from None
+        writer = csv.writer(self.stdout, lineterminator="\n")
+        writer.writerow(["pseudonym", "code", "link"])
+        writer.writerows((new.pseudonym, new.code, new.link) for new in issued)

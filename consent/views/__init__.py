@@ -1,0 +1,1 @@
+"""What a data holder sees. All of it works without JavaScript; a decision never appears in an address."""

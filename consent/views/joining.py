@@ -1,0 +1,111 @@
+"""Opening an invitation, putting it away again, and taking an account instead."""
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth import login, logout
+from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from consent import invitations
+from consent.forms import AccountForm, CodeForm
+from consent.models import DataHolder
+from consent.views.page import INVITATION, own_page
+
+#: After so many seconds the link has to be opened again.
+SESSION_SECONDS = 2 * 3600
+
+
+def _address(request: HttpRequest) -> str:
+    """The network address that a request came from; behind a proxy, what the proxy says."""
+    if settings.SECURE_PROXY_SSL_HEADER:
+        forwarded = request.META.get("HTTP_X_FORWARDED_FOR", "").rpartition(",")[2].strip()
+        if forwarded:
+            return forwarded
+    return request.META["REMOTE_ADDR"]
+
+
+@sensitive_variables("code")
+def _open(request: HttpRequest, code: str) -> HttpResponse:
+    """The same answer to every code that opens nothing: the page that asks for one."""
+    try:
+        invitation = invitations.invitation_open(code=code, address=_address(request))
+    except invitations.TooManyTriesError:
+        messages.error(request, _("There were too many tries from here. Wait ten minutes, then try again."))
+        return redirect("join")
+    if invitation is None:
+        messages.error(
+            request,
+            _(
+                "This invitation opens nothing: perhaps it is mistyped, was replaced by a newer one, or you have an "
+                "account by now. Check it, sign in, or ask whoever invited you for a new one."
+            ),
+        )
+        return redirect("join")
+    # A session of its own: what the browser was signed in to before has nothing to do with this person.
+    logout(request)
+    request.session[INVITATION] = invitation.pk
+    request.session.set_expiry(SESSION_SECONDS)
+    return redirect("consent:study", invitation.study.slug)
+
+
+@never_cache
+@require_safe
+@sensitive_variables("code")
+def open_link(request: HttpRequest, code: str) -> HttpResponse:
+    """The link of an invitation. The answer is always another address, so that the code leaves the address bar."""
+    return _open(request, code)
+
+
+@never_cache
+@sensitive_post_parameters("code")
+@require_http_methods(["GET", "HEAD", "POST"])
+def join(request: HttpRequest) -> HttpResponse:
+    """The code of an invitation, typed from paper."""
+    form = CodeForm(request.POST or None)
+    if form.is_valid():
+        return _open(request, form.cleaned_data["code"])
+    return render(request, "consent/join.html", {"form": form}, status=422 if form.errors else 200)
+
+
+@require_POST
+def leave(request: HttpRequest) -> HttpResponse:
+    """This browser forgets the invitation; on a shared computer the next person finds nothing."""
+    logout(request)
+    messages.success(request, _("This device has forgotten your invitation. Its link opens it again."))
+    return redirect("join")
+
+
+@sensitive_post_parameters("password")
+@require_http_methods(["GET", "HEAD", "POST"])
+@own_page
+def account(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse:
+    """Take an account in place of the link."""
+    if request.user.is_authenticated:
+        return redirect("consent:my_studies")
+    holder = get_object_or_404(holders)
+    form = AccountForm(request.POST or None)
+    if form.is_valid():
+        address = _address(request)
+        if not invitations.tries_left(address):
+            form.add_error(None, _("There were too many tries from here. Wait ten minutes, then try again."))
+        else:
+            try:
+                user = invitations.account_take(holder=holder, **form.cleaned_data)
+            except ValidationError as error:
+                invitations.wrong_code_note(address=address)
+                form.add_error(None, error)
+            else:
+                login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+                request.session.set_expiry(None)
+                messages.success(
+                    request, _("Your account is set up. From now on, sign in; the link opens nothing any more.")
+                )
+                return redirect("consent:choice", holder.study.slug)
+    context = {"form": form, "study": holder.study}
+    return render(request, "consent/account.html", context, status=422 if form.errors else 200)

@@ -1,0 +1,332 @@
+"""The link alone lets a holder in; guessing lets nobody in and tells nothing."""
+
+import csv
+import io
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.core.management import CommandError, call_command
+from django.test import Client
+from django.urls import reverse
+
+from consent import invitations, services
+from consent.invitations import Issued, TooManyTriesError
+from consent.models import ConsentEvent, DataHolder, Invitation, Study, WrongCode
+from tests import factories
+from tests.consent.conftest import Clock, Decide
+
+HERE = "203.0.113.7"
+
+
+def invite(study: Study, *pseudonyms: str, **options: object) -> list[Issued]:
+    return invitations.invitations_create(
+        study=study, acting_user=factories.user_create("olga"), pseudonyms=pseudonyms, **options
+    )
+
+
+@pytest.fixture
+def invited(study: Study) -> Issued:
+    """P-1, who has a link and no account."""
+    return invite(study, "P-1")[0]
+
+
+def link(code: str) -> str:
+    return reverse("open_link", args=[code])
+
+
+def page(client: Client, name: str, study: Study) -> str:
+    return client.get(reverse(f"consent:{name}", args=[study.slug])).content.decode()
+
+
+# --- Making them ----------------------------------------------------------------------------------------------------
+
+
+def test_a_code_is_unguessable_and_only_its_hash_is_kept(study: Study) -> None:
+    issued = invite(study, *(f"P-{n}" for n in range(50)))
+    assert len({new.code for new in issued}) == 50
+    assert all(len(new.code) * 5 == 160 for new in issued)  # base 32: five bits a letter
+    for row in Invitation.objects.values():
+        assert not any(new.code in str(row) for new in issued)
+
+
+def test_who_has_an_account_is_left_out(study: Study, holder: DataHolder) -> None:
+    assert holder.user is not None
+    assert [new.pseudonym for new in invite(study, holder.pseudonym, "P-2")] == ["P-2"]
+
+
+def test_a_replaced_code_opens_nothing(study: Study, invited: Issued) -> None:
+    assert invite(study, "P-1") == []
+    (second,) = invite(study, "P-1", replace=True)
+    assert invitations.invitation_open(code=invited.code, address=HERE) is None
+    assert invitations.invitation_open(code=second.code, address=HERE) == second.invitation
+
+
+def test_a_code_may_be_typed_as_it_stands_on_paper(invited: Issued) -> None:
+    typed = invited.spelled.upper()
+    assert invitations.invitation_open(code=typed, address=HERE) == invited.invitation
+
+
+def test_an_open_place_becomes_one_new_holder(study: Study) -> None:
+    (place,) = invite(study, open_places=1)
+    assert not DataHolder.objects.exists()
+    first = invitations.invitation_open(code=place.code, address=HERE)
+    again = invitations.invitation_open(code=place.code, address=HERE)
+    assert first.holder == again.holder == DataHolder.objects.get()
+
+
+def test_a_pseudonym_that_does_not_fit_is_refused(study: Study) -> None:
+    with pytest.raises(ValidationError, match="200 characters"):
+        invite(study, "P" * 201)
+
+
+def test_the_command_writes_what_can_be_printed(study: Study, tmp_path) -> None:
+    names = tmp_path / "names.txt"
+    names.write_text("P-1\n\nP-2\n")
+    out = io.StringIO()
+    call_command("invite", study.slug, "--pseudonyms", str(names), "--open", "1", stdout=out)
+    rows = list(csv.DictReader(io.StringIO(out.getvalue())))
+    assert [row["pseudonym"] for row in rows] == ["P-1", "P-2", ""]
+    assert all(row["link"].endswith(link(row["code"])) for row in rows)
+    assert invitations.invitation_open(code=rows[1]["code"], address=HERE).holder.pseudonym == "P-2"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nowhere", "--open", "1"], "no study"),
+        (["digits"], "Nobody to invite"),
+        (["digits", "--pseudonyms", "x"], "x"),
+    ],
+)
+def test_the_command_says_what_is_wrong(study: Study, arguments: list[str], says: str) -> None:
+    with pytest.raises(CommandError, match=says):
+        call_command("invite", *arguments)
+
+
+# --- Using them -----------------------------------------------------------------------------------------------------
+
+
+def test_the_link_alone_suffices_to_decide_look_up_change_and_withdraw(
+    client: Client, study: Study, invited: Issued
+) -> None:
+    opened = client.get(link(invited.code))
+    assert opened.url == reverse("consent:study", args=[study.slug])  # the code is gone from the address
+    answer = {"form_version": 1, "policy_version": 1}
+    for choice in ("HIGH", "LOW"):
+        client.post(reverse("consent:decide", args=[study.slug]), {**answer, "choice": choice})
+    assert "You take part: low protection." in page(client, "choice", study)
+    client.post(reverse("consent:withdraw", args=[study.slug]))
+    assert list(ConsentEvent.objects.order_by("sequence").values_list("kind", "level", "recorded_by", "holder")) == [
+        ("given", "HIGH", None, invited.invitation.holder_id),
+        ("changed", "LOW", None, invited.invitation.holder_id),
+        ("withdrawn", "", None, invited.invitation.holder_id),
+    ]
+    assert Client().get(link(invited.code)).url == opened.url  # it opens again, in a year and elsewhere
+
+
+def test_opening_a_link_begins_a_new_session(client: Client, study: Study, invited: Issued, hanna: User) -> None:
+    client.force_login(hanna)
+    before = client.session.session_key
+    client.get(link(invited.code))
+    assert client.session.session_key != before
+    assert "_auth_user_id" not in client.session
+
+
+def test_a_link_reaches_one_holding_and_no_other(client: Client, study: Study, invited: Issued, give: Decide) -> None:
+    other = factories.holder_create(factories.study_open("other"), "P-9")
+    give(other, "LOW")
+    give(factories.holder_create(study, "P-2"), "LOW")
+    client.get(link(invited.code))
+    assert client.get(reverse("consent:study", args=["other"])).status_code == 404
+    assert "You have not decided yet" in page(client, "choice", study)
+    assert "other" not in client.get(reverse("consent:my_studies")).content.decode()
+
+
+def test_after_leaving_the_browser_knows_nothing(client: Client, study: Study, invited: Issued) -> None:
+    client.get(link(invited.code))
+    client.post(reverse("leave"))
+    assert client.get(reverse("consent:choice", args=[study.slug])).url.startswith(reverse("login"))
+
+
+def test_a_revoked_link_ends_the_visit_too(client: Client, study: Study, invited: Issued) -> None:
+    client.get(link(invited.code))
+    invitations.invitation_revoke(invitation=invited.invitation, acting_user=factories.user_create("olga"))
+    assert client.get(reverse("consent:choice", args=[study.slug])).status_code == 302
+
+
+# --- An account instead ---------------------------------------------------------------------------------------------
+
+
+def take_account(client: Client, email: str = "Hanna@example.org", password: str = factories.PASSWORD):
+    return client.post(reverse("account"), {"email": email, "password": password})
+
+
+def test_an_account_takes_the_links_place(client: Client, study: Study, invited: Issued) -> None:
+    client.get(link(invited.code))
+    assert take_account(client).url == reverse("consent:choice", args=[study.slug])
+    assert client.get(reverse("consent:choice", args=[study.slug])).status_code == 200
+    assert Client().get(link(invited.code)).url == reverse("join")
+    again = Client()
+    assert again.login(username="hanna@example.org", password=factories.PASSWORD)
+    assert again.get(reverse("consent:choice", args=[study.slug])).status_code == 200
+
+
+def test_a_weak_password_is_refused(client: Client, invited: Issued) -> None:
+    client.get(link(invited.code))
+    response = take_account(client, password="12345")
+    assert response.status_code == 422
+    assert "too short" in response.content.decode()
+    assert not User.objects.filter(username="hanna@example.org").exists()
+
+
+def test_an_account_that_is_there_needs_its_password(client: Client, study: Study, invited: Issued) -> None:
+    theirs = factories.user_create("hanna@example.org")
+    client.get(link(invited.code))
+    assert take_account(client, password="something else 9").status_code == 422
+    assert DataHolder.objects.get().user is None
+    assert take_account(client).status_code == 302
+    assert DataHolder.objects.get().user == theirs
+
+
+def test_an_account_decides_for_one_holder_of_a_study(client: Client, study: Study, invited: Issued) -> None:
+    factories.holder_create(study, "P-2", user=factories.user_create("hanna@example.org"))
+    client.get(link(invited.code))
+    assert "already decides" in take_account(client).content.decode()
+
+
+def test_an_account_page_needs_a_link(client: Client) -> None:
+    assert client.get(reverse("account")).url.startswith(reverse("login"))
+
+
+# --- Guessing -------------------------------------------------------------------------------------------------------
+
+
+def used_up(study: Study) -> str:
+    (new,) = invite(study, "used up")
+    invitations.account_take(holder=new.invitation.holder, email="u@example.org", password=factories.PASSWORD)
+    return new.code
+
+
+def revoked(study: Study) -> str:
+    (new,) = invite(study, "revoked")
+    invitations.invitation_revoke(invitation=new.invitation, acting_user=factories.user_create("olga"))
+    return new.code
+
+
+def wrong(study: Study) -> str:
+    return "a" * 32
+
+
+@pytest.mark.parametrize("kind", [used_up, revoked, wrong])
+@pytest.mark.parametrize("way", ["link", "form"])
+def test_whatever_is_wrong_with_a_code_the_answer_is_the_same(
+    study: Study, kind, way: str, django_assert_num_queries
+) -> None:
+    code = kind(study)
+    client = Client()
+    with django_assert_num_queries(6):  # the same work, so the same time
+        answer = client.get(link(code)) if way == "link" else client.post(reverse("join"), {"code": code})
+    assert (answer.status_code, answer.url, answer.content) == (302, reverse("join"), b"")
+    says = client.get(answer.url).content.decode()
+    assert "This invitation opens nothing" in says
+    assert study.title not in says
+    assert client.get(reverse("consent:my_studies")).status_code == 302
+
+
+def test_who_guesses_has_to_wait_and_waiting_tells_nothing(client: Client, invited: Issued, clock: Clock) -> None:
+    for _ in range(invitations.TRIES):
+        client.get(link("a" * 32))
+    for code in ("a" * 32, invited.code):
+        answer = client.get(link(code))
+        assert answer.url == reverse("join")
+        assert "too many tries" in client.get(answer.url).content.decode()
+    elsewhere = Client(REMOTE_ADDR="198.51.100.1")
+    assert elsewhere.get(link(invited.code)).url != reverse("join")
+    clock.days_pass(invitations.WINDOW / timedelta(days=1))
+    assert client.get(link(invited.code)).url != reverse("join")
+
+
+def test_guessing_passwords_of_accounts_has_to_wait(client: Client, invited: Issued) -> None:
+    factories.user_create("hanna@example.org")
+    client.get(link(invited.code))
+    for _ in range(invitations.TRIES):
+        take_account(client, password="something else 9")
+    assert "too many tries" in take_account(client).content.decode()
+
+
+def test_addresses_are_not_kept_and_old_tries_are_forgotten(invited: Issued, clock: Clock) -> None:
+    invitations.invitation_open(code="wrong", address=HERE)
+    assert HERE not in str(list(WrongCode.objects.values()))
+    clock.days_pass(1)
+    invitations.invitation_open(code="wrong", address=HERE)
+    assert WrongCode.objects.count() == 1
+
+
+def test_the_limit_is_kept_in_the_database_for_all_processes(study: Study, invited: Issued) -> None:
+    for _ in range(invitations.TRIES):
+        assert invitations.invitation_open(code="wrong", address=HERE) is None
+    with pytest.raises(TooManyTriesError):
+        invitations.invitation_open(code=invited.code, address=HERE)
+
+
+def test_behind_a_proxy_the_proxys_word_counts(client: Client, invited: Issued, settings) -> None:
+    settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    for n in range(invitations.TRIES):
+        client.get(link("wrong"), HTTP_X_FORWARDED_FOR=f"10.0.0.{n}, {HERE}")  # what a guesser adds stands to the left
+    assert client.get(link(invited.code), HTTP_X_FORWARDED_FOR=HERE).url == reverse("join")
+    assert client.get(link(invited.code), HTTP_X_FORWARDED_FOR="198.51.100.1").url != reverse("join")
+
+
+# --- The operator's pages -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def operator(study: Study) -> Client:
+    client = Client()
+    client.force_login(factories.user_create("olga"))
+    return client
+
+
+def test_new_invitations_are_shown_once_with_letters_and_list(operator: Client, study: Study) -> None:
+    path = reverse("training:invitations", args=[study.slug])
+    html = operator.post(path, {"pseudonyms": "P-1\nP-2", "open_places": 1}).content.decode()
+    assert html.count('<li class="card letter">') == html.count('<svg aria-hidden="true" viewBox="0 0 ') == 3
+    assert "data:text/csv;charset=utf-8,pseudonym%2Ccode%2Clink%0D%0AP-1%2C" in html
+    assert "asks whether it may learn" in html
+    assert "möchte wissen, ob" in html or 'lang="de"' in html
+    assert "/join/" not in operator.get(path).content.decode()
+
+
+def test_inviting_twice_says_who_is_left_out(operator: Client, study: Study, invited: Issued) -> None:
+    path = reverse("training:invitations", args=[study.slug])
+    assert "1 person is left out" in operator.post(path, {"pseudonyms": "P-1"}).content.decode()
+
+
+def test_inviting_nobody_is_an_error(operator: Client, study: Study) -> None:
+    response = operator.post(reverse("training:invitations", args=[study.slug]), {"pseudonyms": " "})
+    assert response.status_code == 422
+    assert "Give a pseudonym or an open place" in response.content.decode()
+
+
+def test_the_operator_revokes_and_sees_no_level(operator: Client, study: Study, invited: Issued, give: Decide) -> None:
+    give(invited.invitation.holder, "AVERAGE")
+    path = reverse("training:invitations", args=[study.slug])
+    assert "average" not in operator.get(path).content.decode()
+    revoke = reverse("training:invitation_revoke", args=[study.slug, invited.invitation.pk])
+    assert "Revoke the invitation of P-1?" in operator.get(revoke).content.decode()
+    assert operator.post(revoke).url == path
+    assert invitations.invitation_open(code=invited.code, address=HERE) is None
+    assert operator.get(revoke).status_code == 404
+
+
+@pytest.mark.parametrize(("role", "status"), [("committee", 403), ("auditor", 403), ("researcher", 403), ("", 404)])
+def test_only_operators_invite(client: Client, study: Study, invited: Issued, role: str, status: int) -> None:
+    user = factories.user_create("somebody")
+    if role:
+        services.membership_add(study=study, user=user, role=role)
+    client.force_login(user)
+    assert client.get(reverse("training:invitations", args=[study.slug])).status_code == status
+    revoke = reverse("training:invitation_revoke", args=[study.slug, invited.invitation.pk])
+    assert client.post(revoke).status_code == status
