@@ -1,0 +1,106 @@
+"""A data holder who has nothing but a link: the whole path, in a real browser."""
+
+import pytest
+from django.urls import reverse
+
+from consent import invitations
+from consent.models import ConsentEvent
+from tests import factories
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture
+def study():
+    return factories.study_open(title="Reading digits")
+
+
+@pytest.fixture
+def path(study) -> str:
+    """The path of P-1's link."""
+    (issued,) = invitations.invitations_create(study=study, acting_user=None, pseudonyms=["P-1"])
+    return reverse("open_link", args=[issued.code])
+
+
+def events() -> list[tuple[str, str]]:
+    return list(ConsentEvent.objects.order_by("sequence").values_list("kind", "level"))
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["with JavaScript", "without JavaScript"])
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+def test_the_link_alone_suffices(visit, path: str, size: str, javascript: bool) -> None:
+    site = visit(size, javascript=javascript)
+    site.open(path)
+    assert site.page.url == f"{site.address}/my/digits/"
+    site.page.get_by_label("High protection").check()
+    site.press("Continue")
+    site.press("Yes, this is my decision")
+    site.says("You take part: high protection.")
+    site.page.get_by_role("button", name="Leave").click()
+    site.says("This device has forgotten your invitation.")
+
+    later = visit(size, javascript=javascript)
+    later.open("/join/")
+    later.page.get_by_label("Code of your invitation").fill(path.split("/")[2].upper())
+    later.press("Open my invitation")
+    later.press("See my choice")
+    later.press("Withdraw")
+    later.press("Yes, withdraw my consent")
+    later.says("You withdrew.")
+    assert events() == [("given", "HIGH"), ("withdrawn", "")]
+
+    later.press("Use an account instead")
+    later.page.get_by_label("E-mail address").fill("hanna@example.org")
+    later.page.get_by_label("Password").fill(factories.PASSWORD)
+    later.press("Use this account from now on")
+    later.says("Your account is set up.")
+    later.page.get_by_role("button", name="Sign out").click()
+    later.open(path)
+    later.says("This invitation opens nothing")
+    assert site.complaints + later.complaints == []
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+@pytest.mark.parametrize(("size", "scheme"), [("desktop", "light"), ("phone", "dark")])
+def test_every_page_of_joining_is_accessible_and_fits(visit, path: str, size: str, scheme: str, language: str) -> None:
+    site = visit(size, scheme=scheme, language=language)
+    submit = site.page.locator("main form .button-primary")
+    site.open("/join/")
+    site.is_in_order()
+    submit.click()
+    site.is_in_order()  # with an error
+    site.open("/join/wrong/")
+    site.is_in_order()
+    site.open(path)
+    site.is_in_order()
+    site.open("/my/digits/choice/")
+    site.is_in_order()
+    site.open("/join/account/")
+    site.is_in_order()
+    submit.click()
+    site.is_in_order()
+    assert site.page.locator("html").get_attribute("lang") == language
+
+
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+def test_an_operator_invites_prints_saves_and_revokes(visit, path: str, size: str) -> None:
+    site = visit(size)
+    site.sign_in("olga")
+    site.open("/studies/digits/invitations/")
+    site.is_in_order()
+    site.page.get_by_label("Pseudonyms").fill("P-1\nP-2\nP-3")
+    site.page.get_by_label("Open places").fill("1")
+    site.press("Make invitations")
+    site.says("3 invitations are made.")
+    site.says("1 person is left out")
+    site.is_in_order()
+    with site.page.expect_download() as download:
+        site.press("Save as CSV")
+    assert download.value.suggested_filename == "invitations-digits.csv"
+    assert download.value.path().read_text().startswith("pseudonym,code,link\nP-2,")
+    site.press("To all invitations")
+    site.page.get_by_role("link", name="invitation of P-2").click()
+    site.is_in_order()
+    site.press("Revoke it")
+    site.says("The invitation is revoked.")
+    site.is_in_order()
