@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('consent', '0002_chain_heads'),
+        ('consent', '0003_form_renewal_and_draft'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
