@@ -1,0 +1,368 @@
+"""The pages of a study: overview, basics, people, what holders read, what levels mean, data, ledger; and the admin."""
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission
+from django.db import connection
+from django.test import Client
+from django.urls import reverse
+
+from accounting.models import LedgerEntry
+from accounting.selectors import account_consumption, standings
+from consent import services
+from consent.models import ConsentForm, EpsilonPolicy, Membership, Role, Study
+from consent.selectors import consent_snapshot, policy_in_force
+from ipate_web.append_only import triggers_install, triggers_remove
+from tests import factories
+from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
+
+pytestmark = pytest.mark.django_db
+
+
+def with_people(study: Study) -> Study:
+    for role in Role.values:
+        services.membership_add(study=study, user=factories.user_create(role), role=role)
+    return study
+
+
+@pytest.fixture
+def study() -> Study:
+    return with_people(study_with_table())
+
+
+@pytest.fixture
+def empty() -> Study:
+    return with_people(factories.study_create("empty"))
+
+
+def as_(role: str) -> Client:
+    client = Client()
+    client.force_login(factories.user_create(role))
+    return client
+
+
+def url(page: str, study: Study, *args: object) -> str:
+    return reverse(f"training:{page}", args=[study.slug, *args])
+
+
+# --- A new study ----------------------------------------------------------------------------------------------------
+
+BASICS = {
+    "title": "Sleep",
+    "slug": "sleep",
+    "purpose": "Find out which nights are followed by good days.",
+    "controller": "University Hospital",
+    "contact": "sleep@example.org",
+    "delta": "1e-5",
+}
+
+
+@pytest.fixture
+def root() -> Client:
+    factories.user_create("root", is_superuser=True, is_staff=True)
+    return as_("root")
+
+
+def test_who_sets_up_a_study_becomes_its_operator(root: Client) -> None:
+    answer = root.post(reverse("training:study_new"), BASICS)
+    study = Study.objects.get()
+    assert answer.headers["Location"] == url("study", study)
+    assert study.delta == 1e-5
+    assert [(m.user.username, m.role) for m in study.memberships.all()] == [("root", "operator")]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("slug", "new", "taken by the site"),
+        ("slug", "two words", "valid"),
+        ("delta", "0.5", "less than or equal"),
+        ("title", "", "required"),
+        ("contact", "nobody", "valid email"),
+    ],
+)
+def test_a_study_that_cannot_be_is_refused_beside_the_field(root: Client, field: str, value: str, told: str) -> None:
+    page = root.post(reverse("training:study_new"), {**BASICS, field: value})
+    assert page.status_code == 422
+    assert told in str(page.context["form"].errors[field])
+    assert not Study.objects.exists()
+
+
+def test_an_empty_study_says_what_comes_next(empty: Study) -> None:
+    def left() -> list[bool]:
+        return [step.done for step in as_("operator").get(url("study", empty)).context["steps"]]
+
+    assert left() == [False] * 6
+    factories.form_publish(empty)
+    assert left() == [True, *[False] * 5]
+    factories.policy_approve(empty)
+    assert left() == [True, True, True, False, False, False]
+    page = as_("operator").get(url("study", empty)).text
+    assert url("datasets", empty) in page
+    assert "No runs yet" in page
+
+
+def test_the_list_of_steps_offers_only_what_one_may_do(empty: Study) -> None:
+    assert url("policy_new", empty) not in as_("operator").get(url("study", empty)).text
+    assert url("policy_new", empty) in as_("committee").get(url("study", empty)).text
+
+
+# --- Overview and basics --------------------------------------------------------------------------------------------
+
+
+def test_the_overview_counts_holders_and_budgets(study: Study) -> None:
+    run_finish(run_start(study, **TABLE_RUN))
+    factories.holder_create(study, "undecided")
+    page = as_("auditor").get(url("study", study))
+    assert page.context["levels"] == [("high protection", 10), ("average protection", 10), ("low protection", 10)]
+    assert page.context["taking_part"] == 30
+    assert "1 have not decided" in page.text
+    for group in standings(study, consent_snapshot(study)):
+        assert group.spent > 0
+        assert f"{group.spent:.3f}" in page.text
+        assert f"{group.remaining:.3f}" in page.text
+    assert page.context["steps"] == []
+    for odds in (73, 88, 95):
+        assert f'<td class="number">{odds}</td>' in page.text
+
+
+@pytest.mark.parametrize(("delta", "warned"), [(0.01, True), (1e-5, False)])
+def test_a_delta_too_large_for_the_study_is_pointed_out(delta: float, warned: bool) -> None:
+    study = with_people(study_with_table("delta", delta=delta))
+    assert ("is not well below 1 / number of holders" in as_("auditor").get(url("study", study)).text) is warned
+
+
+def test_what_holders_relied_on_cannot_be_edited(study: Study, empty: Study) -> None:
+    client = as_("operator")
+    client.post(url("study_edit", empty), {**BASICS, "title": "Naps"})
+    empty.refresh_from_db()
+    assert (empty.title, empty.slug, empty.controller) == ("Naps", "empty", "University Hospital")
+    purpose = study.purpose
+    page = client.get(url("study_edit", study))
+    assert not {"purpose", "controller", "delta", "slug"} & set(page.context["form"].fields)
+    client.post(url("study_edit", study), {**BASICS, "title": "Renamed"})
+    study.refresh_from_db()
+    assert (study.title, study.purpose) == ("Renamed", purpose)
+
+
+# --- People ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_operator_gives_and_takes_roles(empty: Study) -> None:
+    factories.user_create("nadia")
+    client = as_("operator")
+    client.post(url("members", empty), {"username": "nadia", "role": "auditor"})
+    membership = Membership.objects.get(study=empty, user__username="nadia")
+    page = client.get(url("member_remove", empty, membership.pk))
+    assert "Is nadia no longer auditor?" in page.text
+    client.post(url("member_remove", empty, membership.pk))
+    assert not Membership.objects.filter(pk=membership.pk).exists()
+
+
+def test_a_name_that_nobody_has_is_pointed_out(empty: Study) -> None:
+    page = as_("operator").post(url("members", empty), {"username": "nobody", "role": "auditor"})
+    assert page.status_code == 422
+    assert "Nobody with this user name" in page.text
+
+
+def test_the_last_operator_stays(empty: Study) -> None:
+    client = as_("operator")
+    Membership.objects.get(study=empty, user__username="olga").delete()
+    membership = Membership.objects.get(study=empty, role="operator")
+    page = client.post(url("member_remove", empty, membership.pk), follow=True)
+    assert "A study needs an operator." in page.text
+    assert Membership.objects.filter(pk=membership.pk).exists()
+
+
+def test_others_see_the_people_and_change_nothing(empty: Study) -> None:
+    page = as_("auditor").get(url("members", empty)).text
+    assert "Give a role" not in page
+    assert as_("auditor").post(url("members", empty), {"username": "auditor", "role": "operator"}).status_code == 403
+    assert not Membership.objects.filter(user__username="auditor", role="operator").exists()
+
+
+# --- What holders read ----------------------------------------------------------------------------------------------
+
+
+def test_a_form_is_looked_at_before_it_is_published(empty: Study) -> None:
+    client = as_("committee")
+    text = {"en": "# Why\n<script>alert(1)</script> We *ask*.", "de": ""}
+    page = client.post(url("consent_form_new", empty), text)
+    assert "<em>ask</em>" in page.text
+    assert "<script>alert" not in page.text
+    assert not ConsentForm.objects.exists()
+    assert "We *ask*." in client.post(url("consent_form_new", empty), {**text, "change": "1"}).text
+    client.post(url("consent_form_new", empty), {**text, "confirmed": "1"})
+    form = ConsentForm.objects.get()
+    assert (form.version, set(form.texts), form.published_by.username) == (1, {"en"}, "committee")
+    assert "Holders read it now." in client.get(url("consent_form", empty, 1)).text
+
+
+def test_a_form_needs_an_english_text(empty: Study) -> None:
+    page = as_("operator").post(url("consent_form_new", empty), {"en": "", "de": "Worum es geht"})
+    assert page.status_code == 422
+    assert not ConsentForm.objects.exists()
+
+
+# --- What the levels mean -------------------------------------------------------------------------------------------
+
+EPSILONS = {"high": "0.5", "average": "2", "low": "5", "reason": "High should mean more."}
+
+
+def test_a_policy_is_proposed_with_its_odds_in_view(study: Study) -> None:
+    client = as_("committee")
+    page = client.post(url("policy_new", study), EPSILONS)
+    rows = page.context["comparison"]
+    assert [(row["before"].right_guesses, row["after"].right_guesses) for row in rows] == [(73, 62), (88, 88), (95, 99)]
+    for consequence in ("applies at once", "no change", "only after they consent anew"):
+        assert consequence in page.text
+    assert EpsilonPolicy.objects.filter(study=study).count() == 1
+    client.post(url("policy_new", study), {**EPSILONS, "confirmed": "1"})
+    assert EpsilonPolicy.objects.filter(study=study).count() == 2
+    assert policy_in_force(study).version == 1, "it counts only once a second person approves it"
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"high": "3"}, "must rise from high to low protection"),
+        ({"high": "0"}, "must rise from high to low protection"),
+        ({"high": "-1"}, "greater than or equal to 0"),
+        ({"low": "11"}, "above this installation&#x27;s cap of 10"),
+        ({"average": "nan"}, "Enter a number"),
+        ({"reason": " "}, "required"),
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused(study: Study, changes: dict[str, str], told: str) -> None:
+    page = as_("committee").post(url("policy_new", study), {**EPSILONS, **changes, "confirmed": "1"})
+    assert page.status_code == 422
+    assert told in page.text
+    assert EpsilonPolicy.objects.filter(study=study).count() == 1
+
+
+def test_a_second_person_puts_it_in_force(study: Study) -> None:
+    as_("committee").post(url("policy_new", study), {**EPSILONS, "confirmed": "1"})
+    page = as_("committee").get(url("policy_approve", study, 2))
+    assert "You proposed this policy yourself." in page.text
+    assert "Yes, put it in force" not in page.text
+    page = as_("committee").post(url("policy_approve", study, 2), follow=True)
+    assert "approved by a second person" in page.text
+    assert policy_in_force(study).version == 1
+    services.membership_add(study=study, user=factories.user_create("conrad"), role=Role.COMMITTEE)
+    assert "Version 2 waits for a second person" in as_("conrad").get(url("policies", study)).text
+    as_("conrad").post(url("policy_approve", study, 2))
+    assert policy_in_force(study).version == 2
+    assert "waits for a second person" not in as_("conrad").get(url("policies", study)).text
+
+
+# --- Data -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_dataset_is_described_without_its_rows(study: Study) -> None:
+    dataset = study.datasets.get(kind="private")
+    run_draft(study, **TABLE_RUN)
+    page = as_("auditor").get(url("dataset", study, dataset.pk)).text
+    for words in ("length", "numeric", "a, b, c", dataset.digest, "A small run"):
+        assert words in page
+    assert "p-001" not in page
+    listed = as_("auditor").get(url("datasets", study)).text
+    assert "import_dataset" in listed
+    assert f'<td class="number">{dataset.holders}</td>' in listed
+
+
+# --- Ledger ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_ledger_lists_what_was_charged(study: Study) -> None:
+    run = run_finish(run_start(study, **TABLE_RUN))
+    other = run_finish(run_start(study, **TABLE_RUN, title="Second"))
+    client = as_("auditor")
+    page = client.get(url("ledger", study))
+    assert len(page.context["rows"]) == LedgerEntry.objects.count() == 18
+    assert [row["entry"].sequence for row in page.context["rows"]] == list(range(18, 0, -1))
+    only = client.get(url("ledger", study), {"run": str(other.pk), "level": "HIGH"})
+    assert {row["title"] for row in only.context["rows"]} == {"Second"}
+    assert {row["entry"].group.level for row in only.context["rows"]} == {"HIGH"}
+    for item in account_consumption(other.account):
+        assert f"{item.past:.3f}" in only.text
+        assert f"{item.spent:.3f}" in only.text
+    assert client.get(url("ledger", study), {"run": "nonsense", "level": "x"}).status_code == 200
+    assert run.title in page.text
+
+
+def test_the_ledger_of_a_study_without_votes_says_so(empty: Study) -> None:
+    assert "The ledger is empty" in as_("auditor").get(url("ledger", empty)).text
+
+
+def test_a_chain_is_found_whole_or_broken(study: Study) -> None:
+    run_finish(run_start(study, **TABLE_RUN))
+    address = url("ledger_check", study)
+    whole = as_("auditor").get(address, headers={"HX-Request": "true"}).text
+    assert "The chain of ledger entries: 9 rows, recomputed just now." in whole
+    assert "<html" not in whole
+    assert "<html" in as_("auditor").get(address).text
+    triggers_remove(connection)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE accounting_ledgerentry SET labels = 0 WHERE sequence = 4")
+    triggers_install(connection)
+    broken = as_("auditor").get(address).text
+    assert "The chain of ledger entries is broken." in broken
+    assert "ledger entry 4" in broken
+
+
+# --- The admin ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["runaccount", "privacygroup", "spendinghistory", "holderspending", "ledgerentry"])
+def test_accounts_can_only_be_looked_at(root: Client, study: Study, model: str) -> None:
+    run_finish(run_start(study, **TABLE_RUN))
+    base = f"admin:accounting_{model}"
+    row = LedgerEntry._meta.apps.get_model("accounting", model).objects.first()
+    assert root.get(reverse(f"{base}_changelist")).status_code == 200
+    assert root.get(reverse(f"{base}_change", args=[row.pk])).status_code == 200
+    assert root.post(reverse(f"{base}_change", args=[row.pk]), {}).status_code == 403
+    assert root.post(reverse(f"{base}_delete", args=[row.pk]), {"post": "yes"}).status_code == 403
+    assert root.get(reverse(f"{base}_add")).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("model", "repairable"),
+    [
+        ("dataset", {"name"}),
+        ("run", {"title", "purpose", "claimed_by", "message"}),
+        ("teacherchunk", {"claimed_by"}),
+        ("votebatch", set()),
+        ("query", set()),
+        ("studentmodel", set()),
+    ],
+)
+def test_of_runs_and_data_only_names_and_claims_are_repaired(
+    root: Client, study: Study, model: str, repairable: set[str]
+) -> None:
+    run_finish(run_start(study, **TABLE_RUN))
+    base = f"admin:training_{model}"
+    row = LedgerEntry._meta.apps.get_model("training", model).objects.first()
+    assert root.get(reverse(f"{base}_changelist")).status_code == 200
+    page = root.get(reverse(f"{base}_change", args=[row.pk]))
+    form: Any = page.context["adminform"].form
+    assert set(form.fields) == repairable
+    assert root.post(reverse(f"{base}_delete", args=[row.pk]), {"post": "yes"}).status_code == 403
+
+
+def test_the_admin_hides_secrets_from_those_who_may_not_see_costs(study: Study) -> None:
+    run = run_finish(run_start(study, **TABLE_RUN))
+    clerk = factories.user_create("clerk", is_staff=True)
+    clerk.user_permissions.set(
+        Permission.objects.filter(codename__startswith="view_").exclude(codename__contains="private")
+    )
+    group = run.account.groups.first()
+    pages = [
+        reverse("admin:accounting_privacygroup_change", args=[group.pk]),
+        reverse("admin:training_run_change", args=[run.pk]),
+    ]
+    for page, secret in zip(pages, ("Spent rdp", "Teacher accuracy"), strict=True):
+        assert secret not in as_("clerk").get(page).text
+        clerk.user_permissions.add(Permission.objects.get(codename="view_private_costs"))
+        assert secret in as_("clerk").get(page).text
+        clerk.user_permissions.remove(Permission.objects.get(codename="view_private_costs"))
