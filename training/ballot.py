@@ -24,8 +24,8 @@ def run_folder(run: Run) -> str:
 
 
 def assignment_name(run: Run) -> str:
-    """Pairs ``holder``, ``teacher``, ``group`` (index in the plan) as of the consents counted; and ``seeds``."""
-    return f"{run_folder(run)}/assignment-{run.consent_sequence}.npz"
+    """A new name for pairs ``holder``, ``teacher``, ``group`` (index in the plan), and ``seeds`` (teachers,)."""
+    return f"{run_folder(run)}/assignment-{uuid4().hex[:12]}.npz"
 
 
 def promises_name(run: Run) -> str:
@@ -105,7 +105,7 @@ class Ballot:
 def ballot_load(run_id: UUID) -> Ballot:
     """The ballot of a run whose vote has begun, while its arrays are kept."""
     run = Run.objects.select_related("public_dataset").get(pk=run_id)
-    assignment = arrays_load(assignment_name(run))
+    assignment = arrays_load(run.assignment)
     return Ballot(
         plan=plan_from_json(run.plan),
         group_of=run.plan["group_of"],

@@ -149,6 +149,9 @@ class Run(models.Model):
     consent_sequence = models.PositiveBigIntegerField(
         null=True, blank=True, help_text="The last consent event counted."
     )
+    assignment = models.CharField(
+        max_length=200, blank=True, editable=False, help_text="Who is in which teacher: a file in private storage."
+    )
     account = models.OneToOneField(RunAccount, on_delete=models.PROTECT, null=True, blank=True, related_name="+")
     position = models.PositiveIntegerField(default=0, help_text="Public points put to the vote so far.")
     labels = models.PositiveIntegerField(default=0, help_text="How many of them were answered.")

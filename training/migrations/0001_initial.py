@@ -73,6 +73,7 @@ class Migration(migrations.Migration):
                 ('plan', models.JSONField(blank=True, default=dict, help_text='The plan that the snapshot led to.')),
                 ('snapshot_at', models.DateTimeField(blank=True, help_text='The moment whose consents count.', null=True)),
                 ('consent_sequence', models.PositiveBigIntegerField(blank=True, help_text='The last consent event counted.', null=True)),
+                ('assignment', models.CharField(blank=True, editable=False, help_text='Who is in which teacher: a file in private storage.', max_length=200)),
                 ('position', models.PositiveIntegerField(default=0, help_text='Public points put to the vote so far.')),
                 ('labels', models.PositiveIntegerField(default=0, help_text='How many of them were answered.')),
                 ('stop_reason', models.CharField(blank=True, choices=[('used_up', 'every public point was put to the vote'), ('enough', 'the wanted number of labels was reached'), ('budget', 'the next query could have exceeded a budget'), ('retired', 'no teacher was left to vote')], max_length=10)),

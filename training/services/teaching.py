@@ -8,6 +8,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from consent.models import ConsentEvent
+from consent.selectors import holders_suspended_since
 from consent.services import study_lock
 from training.artifacts import arrays_load, arrays_save
 from training.ballot import assignment_name, predictions_name
@@ -37,8 +38,9 @@ def run_prepare(run: Run) -> bool:
         group = np.repeat(planned.group_of, [len(standing.holders) for standing in planned.standings])
         position, teacher = assign(planned.plan, group, rng)
         run.consent_sequence = planned.snapshot.sequence
+        run.assignment = assignment_name(run)
         arrays_save(
-            assignment_name(run),
+            run.assignment,
             holder=holders[position],
             teacher=teacher,
             group=group[position],
@@ -49,7 +51,7 @@ def run_prepare(run: Run) -> bool:
         run.status = Run.Status.TRAINING
         run.started_at = timezone.now()
         run.message = ""
-        run.save(update_fields=["plan", "consent_sequence", "snapshot_at", "status", "started_at", "message"])
+        run.save()
         size = math.ceil(planned.plan.teachers / CHUNKS)
         TeacherChunk.objects.bulk_create(
             TeacherChunk(run=run, start=start, stop=min(start + size, planned.plan.teachers))
@@ -88,17 +90,20 @@ def chunk_train(chunk: TeacherChunk) -> None:
         Run.objects.filter(pk=run.pk).update(heartbeat=timezone.now())
 
 
-def withdrawn_since_snapshot(run: Run) -> np.ndarray:
-    """The holders who withdrew after the last consent event that the run counted, even if they have come back since."""
+def left_since_snapshot(run: Run) -> np.ndarray:
+    """The holders who withdrew after the last consent event that the run counted, even if they have come back since,
+    and those who have not answered a form published since the snapshot without which their consent does not count."""
     events = ConsentEvent.objects.filter(
         study_id=run.study_id, sequence__gt=run.consent_sequence, kind=ConsentEvent.Kind.WITHDRAWN
     )
-    return np.array(list(events.order_by().values_list("holder_id", flat=True).distinct()), dtype=np.int64)
+    withdrawn = np.array(list(events.order_by().values_list("holder_id", flat=True).distinct()), dtype=np.int64)
+    assert run.snapshot_at is not None, "a run that has holders has a snapshot"
+    return np.union1d(withdrawn, holders_suspended_since(run.study, run.snapshot_at))
 
 
 def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
     """(teachers of the chunk, public points); a teacher all of whose holders withdrew says ``NO_VOTE``."""
-    assignment, withdrawn = arrays_load(assignment_name(run)), withdrawn_since_snapshot(run)
+    assignment, withdrawn = arrays_load(run.assignment), left_since_snapshot(run)
     private = arrays_load(run.private_dataset.artifact)
     public = arrays_load(run.public_dataset.artifact)["x"]
     learner = learner_create(run.learner, run.learner_parameters)

@@ -1,7 +1,6 @@
 """The noisy vote: batches of queries whose labels and costs are committed together, or not at all."""
 
 import logging
-from datetime import datetime
 from typing import cast
 
 import numpy as np
@@ -13,7 +12,7 @@ from accounting.privacy import DEFAULT_ORDERS, Conversion, Method, affordable_pr
 from accounting.selectors import standings
 from accounting.services import Charge, GroupOpening, account_open, batch_charge, groups_retire
 from consent.models import ConsentEvent
-from consent.selectors import consent_snapshot, epsilon_since
+from consent.selectors import Snapshot, consent_snapshot, epsilon_since
 from consent.services import study_lock
 from training.artifacts import arrays_load, arrays_save
 from training.ballot import Ballot, assignment_name, ballot_load, predictions_load, promises_name
@@ -21,7 +20,7 @@ from training.dispatch import send
 from training.errors import RunError
 from training.models import Query, Run, TeacherChunk, VoteBatch
 from training.pate import Noise, SimulationNoise, SystemNoise
-from training.services.teaching import chunks_send, withdrawn_since_snapshot
+from training.services.teaching import chunks_send, left_since_snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -48,20 +47,21 @@ def vote_open(run: Run) -> bool:
             run.message = "Waits for the vote of another run of this study to end."
             run.save(update_fields=["message"])
             return False
-        assignment = arrays_load(assignment_name(run))
-        withdrawn = withdrawn_since_snapshot(run)
-        if np.isin(assignment["holder"], withdrawn).any():
-            _teach_without(run, assignment, withdrawn)
+        assignment = arrays_load(run.assignment)
+        snapshot = consent_snapshot(run.study)
+        # Whoever has no budget at the moment that the account is opened on is gone, whatever the reason.
+        gone = np.union1d(left_since_snapshot(run), np.setdiff1d(assignment["holder"], snapshot.holders))
+        if np.isin(assignment["holder"], gone).any():
+            _teach_without(run, assignment, gone)
             return True
         if not len(assignment["holder"]):
             raise RunError("Every holder withdrew before the vote. Wait for new consents, then propose the run anew.")
-        now = timezone.now()
-        openings, run.plan["group_of"] = _openings(run, assignment, now)
+        openings, run.plan["group_of"] = _openings(run, assignment, snapshot)
         arrays_save(promises_name(run), epsilon=_epsilon_of_pairs(assignment, openings))
         run.account = account_open(
             study=run.study,
             run=run.pk,
-            at=now,
+            at=snapshot.at,
             simulation=run.simulation,
             orders=DEFAULT_ORDERS,
             method=run.method,
@@ -69,36 +69,35 @@ def vote_open(run: Run) -> bool:
             groups=openings,
         )
         run.status = Run.Status.VOTING
-        run.voting_at = now
+        run.voting_at = snapshot.at
         run.message = ""
         run.teacher_accuracy = _teacher_accuracy(run)
         run.save(update_fields=["plan", "account", "status", "voting_at", "message", "teacher_accuracy"])
     return True
 
 
-def _teach_without(run: Run, assignment: dict[str, np.ndarray], withdrawn: np.ndarray) -> None:
+def _teach_without(run: Run, assignment: dict[str, np.ndarray], gone: np.ndarray) -> None:
     """Take holders out of a run that has not voted yet, and train anew the teachers that learned from them."""
-    gone = np.isin(assignment["holder"], withdrawn)
-    affected = np.unique(assignment["teacher"][gone])
-    pairs = {name: assignment[name][~gone] for name in ("holder", "teacher", "group")}
-    # Under the lock, so that this is the last event; it gives the file a name that no earlier assignment has.
+    of_gone = np.isin(assignment["holder"], gone)
+    affected = np.unique(assignment["teacher"][of_gone])
+    pairs = {name: assignment[name][~of_gone] for name in ("holder", "teacher", "group")}
     run.consent_sequence = ConsentEvent.objects.filter(study_id=run.study_id).latest("sequence").sequence
-    arrays_save(assignment_name(run), **pairs, seeds=assignment["seeds"])
+    run.assignment = assignment_name(run)
+    arrays_save(run.assignment, **pairs, seeds=assignment["seeds"])
     run.message = ""
-    run.save(update_fields=["consent_sequence", "message"])
+    run.save(update_fields=["consent_sequence", "assignment", "message"])
     for chunk in run.chunks.all():
         if ((affected >= chunk.start) & (affected < chunk.stop)).any():
             TeacherChunk.objects.filter(pk=chunk.pk).update(state=TeacherChunk.State.PENDING)
-    logger.info("%d holders left the run before its vote; %d teachers learn anew.", len(withdrawn), len(affected))
+    logger.info("Holders left the run before its vote; %d teachers learn anew.", len(affected))
 
 
-def _openings(run: Run, assignment: dict[str, np.ndarray], at: datetime) -> tuple[list[GroupOpening], list[int]]:
-    """The privacy groups as they stand at this moment, ``at``, and the group of the plan that each belongs to.
+def _openings(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot) -> tuple[list[GroupOpening], list[int]]:
+    """The privacy groups as they stand in this new snapshot, and the group of the plan that each belongs to.
 
-    Other runs of the study may have voted since the snapshot, and policies may have changed: past spending and ε are
-    looked up anew, within each group of the plan.
+    Other runs of the study may have voted since the run's own snapshot, and policies may have changed: past spending
+    and ε are looked up anew, within each group of the plan.
     """
-    snapshot = consent_snapshot(run.study, at)
     openings: list[GroupOpening] = []
     group_of: list[int] = []
     for index in range(len(run.plan["groups"])):
@@ -191,16 +190,16 @@ def _silent_teachers(run: Run, ballot: Ballot, groups: list[PrivacyGroup]) -> np
     for group in groups:
         if group.retired_at:
             silent |= ballot.plan.members(ballot.group_of[group.index])
+    left = left_since_snapshot(run)
+    silent[ballot.teacher[np.isin(ballot.holder, left)]] = True
     decided = ConsentEvent.objects.filter(study_id=run.study_id, sequence__gt=run.consent_sequence)
     holders = np.array(list(decided.order_by().values_list("holder_id", flat=True).distinct()), dtype=np.int64)
-    pairs = np.flatnonzero(np.isin(ballot.holder, holders))
+    pairs = np.flatnonzero(np.isin(ballot.holder, np.setdiff1d(holders, left)))
     if len(pairs):
         now = consent_snapshot(run.study).of(holders)
         epsilon_now = dict(zip(now.holders.tolist(), now.epsilons.tolist(), strict=True))
-        withdrawn = set(withdrawn_since_snapshot(run).tolist())
         for pair in pairs:
-            holder = int(ballot.holder[pair])
-            if holder in withdrawn or epsilon_now[holder] < ballot.epsilon[pair]:
+            if epsilon_now.get(int(ballot.holder[pair]), 0.0) < ballot.epsilon[pair]:
                 silent[ballot.teacher[pair]] = True
     return silent
 
