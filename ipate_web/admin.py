@@ -30,5 +30,12 @@ class SecretsAdmin(ReadOnlyAdmin):
 
     secrets: tuple[str, ...] = ()
 
-    def get_exclude(self, request: HttpRequest, obj: Model | None = None) -> Any:
+    def _hidden(self, request: HttpRequest) -> tuple[str, ...]:
         return () if request.user.has_perm("accounting.view_private_costs") else self.secrets
+
+    def get_exclude(self, request: HttpRequest, obj: Model | None = None) -> Any:
+        return self._hidden(request)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> list[str]:
+        # What is read-only is shown even where it is excluded.
+        return [name for name in super().get_readonly_fields(request, obj) if name not in self._hidden(request)]
