@@ -103,7 +103,7 @@ def test_batches_are_of_the_size_asked_for_and_the_labels_do_not_depend_on_it() 
 counter = itertools.count()
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     levels=st.text("HAL", min_size=1, max_size=4),
     epsilons=st.lists(st.floats(0.05, 8.0), min_size=3, max_size=3, unique=True).map(sorted),

@@ -40,7 +40,7 @@ def worker(log: Path) -> Iterator[subprocess.Popen]:
         yield process
 
 
-def wait_until(condition: Callable[[], bool], log: Path, seconds: float = 60) -> None:
+def wait_until(condition: Callable[[], bool], log: Path, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

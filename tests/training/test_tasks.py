@@ -1,0 +1,78 @@
+"""What goes to the workers: ids alone, once the transaction has committed, whatever the broker does."""
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from celery import current_app
+from django.db import transaction
+from kombu.exceptions import OperationalError
+
+from tests.training.runs import TABLE_RUN, run_start, study_with_table
+from training import tasks
+from training.dispatch import send
+from training.models import Run
+from training.services import lifecycle
+
+pytestmark = pytest.mark.django_db
+
+Commits = Any  # the fixture django_capture_on_commit_callbacks
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
+    """What the broker would have been given."""
+    given: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr(
+        current_app._get_current_object(), "send_task", lambda name, ids: given.append((name, list(ids)))
+    )
+    return given
+
+
+def test_a_task_is_sent_with_ids_alone_and_exists(
+    sent: list[tuple[str, list[str]]], django_capture_on_commit_callbacks: Commits
+) -> None:
+    with django_capture_on_commit_callbacks(execute=True):
+        run = run_start(study_with_table(), **TABLE_RUN)
+        assert sent == [], "nothing is sent before the approval is committed"
+    assert sent == [("training.tasks.run_advance", [str(run.pk)])]
+    with django_capture_on_commit_callbacks(execute=True):
+        lifecycle.run_advance(run.pk)
+    chunks = [("training.tasks.chunk_train", [str(chunk.pk)]) for chunk in run.chunks.all()]
+    assert sent[1:] == chunks
+    assert {name for name, _ in sent} <= set(current_app.tasks)
+
+
+def test_what_is_rolled_back_is_not_sent(
+    sent: list[tuple[str, list[str]]], django_capture_on_commit_callbacks: Commits
+) -> None:
+    with (
+        django_capture_on_commit_callbacks(execute=True),
+        pytest.raises(ZeroDivisionError),
+        transaction.atomic(),
+    ):
+        send("run_advance", 1)
+        raise ZeroDivisionError
+    assert sent == []
+
+
+@pytest.mark.parametrize("trouble", [OperationalError("away"), OSError("disk full")])
+def test_a_broker_that_is_away_undoes_nothing_and_the_sweep_sends_again(
+    trouble: Exception, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Commits
+) -> None:
+    def refuse(*_: object) -> None:
+        raise trouble
+
+    with monkeypatch.context() as patch, django_capture_on_commit_callbacks(execute=True):
+        patch.setattr(current_app._get_current_object(), "send_task", refuse)
+        run = run_start(study_with_table(), **TABLE_RUN)
+    run.refresh_from_db()
+    assert run.status == Run.Status.APPROVED
+    Run.objects.update(heartbeat=None)
+    assert lifecycle.runs_sweep() == [str(run.pk)]
+
+
+def test_tasks_ignore_arguments_that_they_do_not_know_and_rows_that_are_gone() -> None:
+    tasks.run_advance(str(uuid4()), "from a newer version", priority=3)
+    tasks.chunk_train("987654321", "from a newer version", priority=3)
+    tasks.runs_sweep("from a newer version", priority=3)
