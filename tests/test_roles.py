@@ -72,6 +72,9 @@ TABLE: dict[str, Row] = {
     "training:member_remove": Row(OPERATORS, ("slug", "membership")),
     "training:consent_forms": Row(STAFF, SLUG),
     "training:consent_form_new": Row(PUBLISHERS, SLUG),
+    "training:consent_form_preview": Row(PUBLISHERS, SLUG, "post"),
+    # Without a draft there is nothing to publish: on to writing it.
+    "training:consent_form_publish": Row(PUBLISHERS, SLUG, answer=302),
     "training:consent_form": Row(STAFF, ("slug", "version")),
     "training:policies": Row(STAFF, SLUG),
     "training:policy_new": Row(COMMITTEE, SLUG),

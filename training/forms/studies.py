@@ -8,10 +8,12 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
+from django.utils.text import capfirst
 from django.utils.translation import get_language_info
 from django.utils.translation import gettext_lazy as _
 
-from consent.models import Role, Study
+from consent.models import ConsentForm, ConsentFormDraft, Renewal, Role, Study
+from consent.services import texts_digest
 
 #: Short names that would hide a page of the site.
 RESERVED = {"new"}
@@ -58,7 +60,7 @@ class MemberForm(forms.Form):
 
 
 class ConsentFormForm(forms.Form):
-    """The text of a consent form, one field for each language of the site."""
+    """The text of a consent form, one field for each language of the site. A draft may be unfinished."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -66,10 +68,40 @@ class ConsentFormForm(forms.Form):
             self.fields[code] = forms.CharField(
                 label=get_language_info(code)["name_translated"],
                 widget=forms.Textarea(attrs={"rows": 16, "lang": code}),
-                required=code == settings.LANGUAGE_CODE,
+                required=False,
             )
 
     @property
     def texts(self) -> dict[str, str]:
-        """Text by language code; the form is valid."""
-        return {code: text for code, text in self.cleaned_data.items() if text}
+        """Text by language code, as far as there is any."""
+        return {code: str(text) for code in self.fields if (text := self[code].value())}
+
+
+class PublicationForm(forms.Form):
+    """Publish ``draft`` after ``latest``: what it means for earlier consents must be said where there may be some."""
+
+    seen = forms.CharField(widget=forms.HiddenInput)
+    renewal = forms.ChoiceField(
+        label=_("What about those who consented to an earlier version?"),
+        choices=[(choice.value, capfirst(choice.label)) for choice in Renewal],
+        widget=forms.RadioSelect,
+        help_text=_("The decision is published with the version and cannot be changed."),
+    )
+
+    def __init__(self, data: Any, *, draft: ConsentFormDraft, latest: ConsentForm | None) -> None:
+        self.digest = texts_digest(draft.texts)
+        super().__init__(data, initial={"seen": self.digest})
+        if latest is None:
+            del self.fields["renewal"]
+
+    def clean(self) -> dict[str, Any]:
+        if self.cleaned_data.get("seen") != self.digest:
+            # The page shows the new text, and the hidden field has to go with it.
+            self.data = {**self.data.dict(), "seen": self.digest}  # type: ignore[attr-defined]
+            raise ValidationError(_("Somebody has changed the draft since you opened this page. Read it again below."))
+        return self.cleaned_data
+
+    @property
+    def decision(self) -> dict[str, str]:
+        """The decision, for :func:`consent.services.consent_form_publish`; the form is valid."""
+        return {name: self.cleaned_data[name] for name in ("renewal",) if name in self.fields}

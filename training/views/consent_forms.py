@@ -1,26 +1,39 @@
-"""What holders are told: the versions, and a new one."""
+"""What holders are told: the versions, what changed between them, the draft of the next, and its publication."""
+
+from typing import Any
 
 from django.conf import settings
 from django.contrib import messages
+from django.core.exceptions import ValidationError
 from django.http import HttpResponse
-from django.shortcuts import get_object_or_404, redirect
+from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.safestring import SafeString
 from django.utils.translation import get_language_info
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from consent import selectors, services
-from consent.models import ConsentForm, Study
+from consent.differences import Line, line_differences
+from consent.models import ConsentForm, ConsentFormDraft, Study
 from consent.rendering import markdown_html
 from ipate_web.requests import SignedInRequest
-from training.forms.studies import ConsentFormForm
+from training.forms.studies import ConsentFormForm, PublicationForm
 from training.views.pages import render_page, study_page
+
+
+def _language_name(code: str) -> str:
+    return get_language_info(code)["name_translated"] if code in dict(settings.LANGUAGES) else code
 
 
 def _rendered(texts: dict[str, str]) -> list[tuple[str, str, SafeString]]:
     """(code, name, HTML) of each language that has a text."""
-    names = {code: get_language_info(code)["name_translated"] for code, _name in settings.LANGUAGES}
-    return [(code, names.get(code, code), markdown_html(text)) for code, text in texts.items()]
+    return [(code, _language_name(code), markdown_html(text)) for code, text in texts.items()]
+
+
+def _differences(older: dict[str, str], newer: dict[str, str]) -> list[tuple[str, str, list[Line]]]:
+    """(code, name, lines) of each language that has a text in one of the versions, the unchanged left out."""
+    codes = [code for code in {**newer, **older} if newer.get(code) != older.get(code)]
+    return [(code, _language_name(code), line_differences(older.get(code, ""), newer.get(code, ""))) for code in codes]
 
 
 @require_safe
@@ -29,9 +42,10 @@ def consent_forms(request: SignedInRequest, study: Study) -> HttpResponse:
     """The version in force, and all before it."""
     form = selectors.consent_form_in_force(study)
     context = {
-        "versions": ConsentForm.objects.filter(study=study),
+        "versions": ConsentForm.objects.filter(study=study).select_related("published_by"),
         "consent_form": form,
         "texts": _rendered(form.texts) if form else [],
+        "draft": ConsentFormDraft.objects.filter(study=study).select_related("saved_by").first(),
     }
     return render_page(request, study, "training/consent_forms.html", context)
 
@@ -39,12 +53,15 @@ def consent_forms(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_safe
 @study_page("consent.view_dashboard")
 def consent_form(request: SignedInRequest, study: Study, version: int) -> HttpResponse:
-    """One version, as it was published."""
+    """One version as it was published, and what it changed."""
     form = get_object_or_404(ConsentForm, study=study, version=version)
+    before = ConsentForm.objects.filter(study=study, version=version - 1).first()
     context = {
         "consent_form": form,
+        "before": before,
         "in_force": form == selectors.consent_form_in_force(study),
         "texts": _rendered(form.texts),
+        "differences": _differences(before.texts, form.texts) if before else [],
     }
     return render_page(request, study, "training/consent_form.html", context)
 
@@ -52,17 +69,56 @@ def consent_form(request: SignedInRequest, study: Study, version: int) -> HttpRe
 @require_http_methods(["GET", "HEAD", "POST"])
 @study_page("consent.publish_consentform")
 def consent_form_new(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Write, look at it as holders will see it, publish."""
+    """Write the draft, with a preview; keep it, or go on to publish it."""
+    draft = ConsentFormDraft.objects.filter(study=study).first()
     latest = selectors.consent_form_in_force(study)
-    form = ConsentFormForm(request.POST or None, initial=latest.texts if latest else None)
-    if form.is_valid() and "change" not in request.POST:
-        if "confirmed" in request.POST:
-            published = services.consent_form_publish(study=study, acting_user=request.user, texts=form.texts)
+    written = draft.texts if draft else latest.texts if latest else {}
+    form = ConsentFormForm(request.POST or None, initial=written)
+    if form.is_valid():
+        services.consent_form_draft_save(study=study, acting_user=request.user, texts=form.texts)
+        if "publish" in request.POST:
+            return redirect("training:consent_form_publish", study.slug)
+        messages.success(request, _("The draft is saved. Holders do not see it."))
+        return redirect("training:consent_form_new", study.slug)
+    context = {"form": form, "latest": latest, "draft": draft, "texts": _rendered(form.texts)}
+    return render_page(request, study, "training/consent_form_new.html", context)
+
+
+@require_POST
+@study_page("consent.publish_consentform")
+def consent_form_preview(request: SignedInRequest, study: Study) -> HttpResponse:
+    """The draft as holders would see it: the part of the page that htmx replaces while somebody writes."""
+    texts = _rendered(ConsentFormForm(request.POST).texts)
+    return render(request, "training/consent_texts.html", {"texts": texts})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("consent.publish_consentform")
+def consent_form_publish(request: SignedInRequest, study: Study) -> HttpResponse:
+    """What would be published, what it changes, what it means for earlier consents; then it is out."""
+    draft = ConsentFormDraft.objects.filter(study=study).first()
+    if draft is None:
+        return redirect("training:consent_form_new", study.slug)
+    latest = selectors.consent_form_in_force(study)
+    form = PublicationForm(request.POST or None, draft=draft, latest=latest)
+    if form.is_valid():
+        try:
+            published = services.consent_form_publish(
+                study=study, acting_user=request.user, texts=draft.texts, **form.decision
+            )
+        except ValidationError as error:
+            form.add_error(None, ValidationError(error.messages))
+        else:
             messages.success(
                 request, _("Version %(version)d is published; holders read it now.") % {"version": published.version}
             )
             return redirect("training:consent_forms", study.slug)
-        context = {"form": form, "latest": latest, "texts": _rendered(form.texts)}
-        return render_page(request, study, "training/consent_form_check.html", context)
-    context = {"form": form, "latest": latest}
-    return render_page(request, study, "training/consent_form_new.html", context, status=422 if form.errors else 200)
+    context: dict[str, Any] = {
+        "form": form,
+        "latest": latest,
+        "texts": _rendered(draft.texts),
+        "differences": _differences(latest.texts, draft.texts) if latest else [],
+    }
+    return render_page(
+        request, study, "training/consent_form_publish.html", context, status=422 if form.errors else 200
+    )

@@ -1,0 +1,50 @@
+"""The committee's path in a real browser: a new form, a policy, and who sees how many."""
+
+import pytest
+
+from consent.models import ConsentForm, Role
+from consent.services import membership_add
+from tests import factories
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+WORDS = "# What we ask\nWe would like to learn from your records **much more**."
+
+
+@pytest.fixture
+def study():
+    study = factories.study_open(title="Reading digits")
+    for name in ("carla", "conrad"):
+        membership_add(study=study, user=factories.user_create(name), role=Role.COMMITTEE)
+    return study
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["with JavaScript", "without JavaScript"])
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+def test_a_form_is_written_compared_and_published(visit, study, size: str, javascript: bool) -> None:
+    site = visit(size, javascript=javascript)
+    site.sign_in("carla")
+    site.open("/studies/digits/consent-form/")
+    site.says("Write a new version")
+    site.open("/studies/digits/consent-form/new/")
+    site.page.get_by_role("textbox", name="English").fill(
+        "# What we ask\nWe would like to learn from your records **much more**."
+    )
+    if javascript:
+        site.page.locator("#preview strong").get_by_text("much more").wait_for()
+        assert ConsentForm.objects.count() == 1
+    site.press("Save and look at it")
+    site.page.locator("#preview strong").get_by_text("much more").wait_for()
+    site.is_in_order() if javascript else site.fits()
+    site.press("Save and go on to publish")
+    site.says("What changes since version 1")
+    site.press("Yes, publish it")
+    site.says("There is a problem")
+    site.is_in_order() if javascript else site.fits()
+    site.page.get_by_label("They are asked again; their consent stands until they answer").check()
+    site.press("Yes, publish it")
+    site.says("Version 2 is published")
+    site.is_in_order() if javascript else site.fits()
+    site.open("/studies/digits/consent-form/2/")
+    site.says("What changed since version 1")
+    site.is_in_order() if javascript else site.fits()
