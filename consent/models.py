@@ -37,6 +37,14 @@ def _actor(**kwargs: Any) -> models.ForeignKey:
     )
 
 
+class LawfulBasis(models.TextChoices):
+    """Why the controller may process the records at all."""
+
+    CONSENT = "consent", _("consent (GDPR Article 6(1)(a))")
+    EXPLICIT_CONSENT = "explicit_consent", _("explicit consent to sensitive data (GDPR Article 9(2)(a))")
+    OTHER = "other", _("consent under another law")
+
+
 class Study(models.Model):
     """One purpose, one controller, one δ, its holders, data and runs."""
 
@@ -45,6 +53,21 @@ class Study(models.Model):
     purpose = models.TextField(_("purpose"), help_text=_("What will be learned, and for whom, in plain words."))
     controller = models.CharField(_("controller"), max_length=200, help_text=_("The organisation that answers for it."))
     contact = models.EmailField(_("contact"), help_text=_("Where holders can ask questions."))
+    data_categories = models.TextField(
+        _("which data"), blank=True, help_text=_("Which records of a person, in plain words: what, and from when.")
+    )
+    recipients = models.TextField(
+        _("who else sees raw records"),
+        blank=True,
+        help_text=_("People or bodies beside the controller. Empty: nobody."),
+    )
+    retention = models.TextField(
+        _("how long"), blank=True, help_text=_("How long the records are kept for this, and what happens then.")
+    )
+    lawful_basis = models.CharField(_("lawful basis"), max_length=20, choices=LawfulBasis, default=LawfulBasis.CONSENT)
+    jurisdiction = models.CharField(
+        _("jurisdiction"), max_length=100, blank=True, help_text=_("Whose law holds, for example “Germany (EU)”.")
+    )
     delta = models.FloatField(
         "δ",
         default=1e-5,

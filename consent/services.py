@@ -49,7 +49,16 @@ def study_create(*, acting_user: AbstractBaseUser, **fields: Any) -> Study:
 
 
 #: What holders were told when they decided, and what their budgets rest on: fixed from the first decision on.
-FIXED_BY_CONSENT = ("purpose", "controller", "delta")
+FIXED_BY_CONSENT = (
+    "purpose",
+    "controller",
+    "data_categories",
+    "recipients",
+    "retention",
+    "lawful_basis",
+    "jurisdiction",
+    "delta",
+)
 
 
 @transaction.atomic

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from consent.views import decision
+from consent.views import decision, records
 
 app_name = "consent"
 urlpatterns = [
@@ -11,4 +11,9 @@ urlpatterns = [
     path("<slug:slug>/decide/", decision.decide, name="decide"),
     path("<slug:slug>/choice/", decision.choice, name="choice"),
     path("<slug:slug>/withdraw/", decision.withdraw, name="withdraw"),
+    path("<slug:slug>/receipts/<int:n>/", records.receipt, name="receipt"),
+    path("<slug:slug>/receipts/<int:n>/receipt.pdf", records.receipt_as_pdf, name="receipt_pdf"),
+    path("<slug:slug>/receipts/<int:n>/receipt.json", records.receipt_as_json, name="receipt_json"),
+    path("<slug:slug>/uses/", records.uses, name="uses"),
+    path("<slug:slug>/export/", records.export, name="export"),
 ]

@@ -3,3 +3,9 @@ from django.apps import AppConfig
 
 class TrainingConfig(AppConfig):
     name = "training"
+
+    def ready(self) -> None:
+        from consent.uses import provider_register
+        from training.uses import usage
+
+        provider_register(usage)

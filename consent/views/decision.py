@@ -92,19 +92,27 @@ def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 @holder_page
 def choice(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     """What stands, since when, and what came before."""
-    events = list(ConsentEvent.objects.filter(holder=holder).order_by("-sequence").select_related("form"))
+    events = events_of(holder)
     current = events[0] if events else None
     context = {
         "study": holder.study,
         "events": events,
         "current": current,
         "consent_form": selectors.consent_form_in_force(holder.study),
-        "option": _option_in_force(current) if current and current.grants else None,
+        "renewal": selectors.renewal_asked(holder),
+        "option": option_in_force(current) if current and current.grants else None,
     }
     return render(request, "consent/choice.html", context)
 
 
-def _option_in_force(event: ConsentEvent) -> Option:
+def events_of(holder: DataHolder) -> list[ConsentEvent]:
+    """The holder's decisions, newest first."""
+    related = ("form", "policy", "holder", "study")
+    return list(ConsentEvent.objects.filter(holder=holder).order_by("-sequence").select_related(*related))
+
+
+def option_in_force(event: ConsentEvent) -> Option:
+    """What the level that ``event`` granted means today."""
     assert event.policy_id is not None  # The database sees to it: the event grants a level.
     rule = selectors.EpsilonRule(event.study, timezone.now())
     epsilon = rule.epsilon(event.policy_id, event.level, event.recorded_at)

@@ -50,6 +50,14 @@ def test_a_holder_consents_changes_and_withdraws(visit, study, size: str, javasc
     site.press("Yes, withdraw my consent")
     site.says("You withdrew.")
     assert events() == [("given", "LOW"), ("changed", "AVERAGE"), ("withdrawn", "")]
+
+    site.press("Receipt")
+    for kind in ("PDF", "JSON"):
+        with site.page.expect_download() as download:
+            site.press(f"Save as {kind}")
+        assert download.value.suggested_filename == f"receipt-3.{kind.lower()}"
+    site.open("/my/digits/uses/")
+    site.says("Nothing so far")
     assert site.complaints == []
 
 
@@ -94,6 +102,10 @@ def test_every_page_is_accessible_and_fits(visit, study, size: str, scheme: str,
     site.is_in_order()  # check your answer
     submit.click()
     site.page.wait_for_url("**/choice/")
+    site.is_in_order()
+    site.open("/my/digits/receipts/1/")
+    site.is_in_order()
+    site.open("/my/digits/uses/")
     site.is_in_order()
     site.open("/my/digits/withdraw/")
     site.is_in_order()

@@ -24,8 +24,24 @@ class StudyForm(forms.ModelForm):
 
     class Meta:
         model = Study
-        fields = ["title", "slug", "purpose", "controller", "contact", "delta", "retain_votes"]
-        widgets = {"purpose": forms.Textarea(attrs={"rows": 4})}
+        fields = [
+            "title",
+            "slug",
+            "purpose",
+            "controller",
+            "contact",
+            "data_categories",
+            "recipients",
+            "retention",
+            "lawful_basis",
+            "jurisdiction",
+            "delta",
+            "retain_votes",
+        ]
+        widgets = {
+            "purpose": forms.Textarea(attrs={"rows": 4}),
+            **dict.fromkeys(("data_categories", "recipients", "retention"), forms.Textarea(attrs={"rows": 2})),
+        }
 
     def __init__(self, *args: Any, fixed: Iterable[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,0 +1,120 @@
+"""What a holder takes away: receipts, what their data was used for, everything the system holds on them."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from consent.forms import CHANCE
+from consent.models import ConsentEvent, DataHolder, Invitation
+from consent.receipts import receipt_facts, receipt_json, receipt_pdf
+from consent.uses import usage_of
+from consent.views.decision import events_of, option_in_force
+from consent.views.page import holder_page
+
+
+def _receipt_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """A page about the holder's decision number ``n``, counted from 1 among their own: others' stay uncounted."""
+
+    @require_safe
+    @holder_page
+    def wrapped(request: HttpRequest, holder: DataHolder, n: int) -> HttpResponse:
+        events = list(reversed(events_of(holder)))[:n]
+        if not 0 < n == len(events):
+            raise Http404
+        return view(request, events)
+
+    return wrapped
+
+
+@_receipt_page
+def receipt(request: HttpRequest, events: list[ConsentEvent]) -> HttpResponse:
+    """The receipt of one decision, to read."""
+    event = events[-1]
+    context = {"study": event.study, "n": len(events), "facts": receipt_facts(event)}
+    return render(request, "consent/receipt.html", context)
+
+
+@_receipt_page
+def receipt_as_pdf(request: HttpRequest, events: list[ConsentEvent]) -> HttpResponse:
+    """The receipt of one decision, to print and keep."""
+    return _download(
+        HttpResponse(receipt_pdf(events[-1]), content_type="application/pdf"), f"receipt-{len(events)}.pdf"
+    )
+
+
+@_receipt_page
+def receipt_as_json(request: HttpRequest, events: list[ConsentEvent]) -> HttpResponse:
+    """The receipt of one decision, for programs."""
+    return _download(_json(receipt_json(events)), f"receipt-{len(events)}.json")
+
+
+@require_safe
+@holder_page
+def uses(request: HttpRequest, holder: DataHolder) -> HttpResponse:
+    """What my data has been used for so far, and what is left of my protection."""
+    usage = usage_of(holder)
+    events = events_of(holder)
+    current = events[0] if events and events[0].grants else None
+    option = option_in_force(current) if current else None
+    so_far = _right_at_most(usage.epsilon)
+    context = {
+        "study": holder.study,
+        "uses": usage.uses,
+        "so_far": so_far,
+        # Who chose a stronger level since is used no more where more was released before.
+        "limit": max(option.right_guesses, so_far) if option else None,
+    }
+    return render(request, "consent/uses.html", context)
+
+
+@require_safe
+@holder_page
+def export(request: HttpRequest, holder: DataHolder) -> HttpResponse:
+    """Everything that the system holds on the person in this study, as JSON."""
+    usage = usage_of(holder)
+    invitations = Invitation.objects.filter(holder=holder).order_by("created_at")
+    events = list(reversed(events_of(holder)))
+    data: dict[str, Any] = {
+        "exported_at": timezone.now().isoformat(),
+        "study": {"title": holder.study.title, "controller": holder.study.controller, "contact": holder.study.contact},
+        "holder": {
+            "pseudonym": holder.pseudonym,
+            "id": str(holder.public_id),
+            "since": holder.created_at.isoformat(),
+            "account": {"user_name": holder.user.get_username(), "email": holder.user.email} if holder.user else None,
+        },
+        "invitations": [
+            {
+                "made": invitation.created_at.isoformat(),
+                "last_opened": invitation.last_used_at and invitation.last_used_at.isoformat(),
+                "revoked": invitation.revoked_at and invitation.revoked_at.isoformat(),
+            }
+            for invitation in invitations
+        ],
+        "decisions": receipt_json(events)["consent_record"]["events"] if events else [],
+        "uses": [
+            {"title": use.title, "purpose": use.purpose, "state": use.state, "since": use.since.isoformat()}
+            for use in usage.uses
+        ],
+        "records": usage.records(),
+    }
+    return _download(_json(data), f"my-data-{holder.study.slug}.json")
+
+
+def _right_at_most(epsilon: float) -> int:
+    """Right guesses in 100 at ``epsilon``, rounded up, so that the number stays a bound; 50 at ε = 0."""
+    return CHANCE if epsilon == 0 else math.ceil(100 / (1 + math.exp(-epsilon)))
+
+
+def _json(data: dict[str, Any]) -> JsonResponse:
+    return JsonResponse(data, json_dumps_params={"ensure_ascii": False, "indent": 2})
+
+
+def _download(response: HttpResponse, name: str) -> HttpResponse:
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response

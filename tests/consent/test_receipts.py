@@ -1,0 +1,152 @@
+"""Receipts: a copy of one's own decisions, and of nothing else."""
+
+import logging
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from consent import services
+from consent.models import ConsentEvent, DataHolder, Study
+from tests import factories
+from tests.consent.conftest import Decide
+
+FIELDS = {
+    "data_categories": "Handwritten digits from 2020.",
+    "retention": "Until 2030.",
+    "jurisdiction": "Germany (EU)",
+    "recipients": "An archive in Łódź.",
+}
+
+
+@pytest.fixture
+def study(db: None) -> Study:
+    return factories.study_open(**FIELDS)
+
+
+@pytest.fixture
+def browser(hanna: User) -> Client:
+    client = Client()
+    client.force_login(hanna)
+    return client
+
+
+def url(name: str, study: Study, *args: object) -> str:
+    return reverse(f"consent:{name}", args=[study.slug, *args])
+
+
+def test_a_receipt_says_what_was_decided_and_on_which_words(
+    browser: Client, study: Study, holder: DataHolder, give: Decide
+) -> None:
+    event = give(holder, "HIGH")
+    page = browser.get(url("receipt", study, 1)).content.decode()
+    for part in (*FIELDS.values(), "Consent given: high protection", "at most 73 times in 100", event.hash, "UTC"):
+        assert part in page
+    assert event.form.digest in page
+
+
+def test_every_decision_has_its_receipt_counted_among_ones_own(
+    browser: Client, study: Study, holder: DataHolder, give: Decide
+) -> None:
+    for n in range(3):
+        give(factories.holder_create(study, f"other-{n}"), "LOW")
+    give(holder, "HIGH")
+    services.consent_withdraw(holder=holder, acting_user=None)
+    page = browser.get(url("choice", study)).content.decode()
+    assert url("receipt", study, 1) in page
+    assert url("receipt", study, 2) in page
+    assert "Consent withdrawn" in browser.get(url("receipt", study, 2)).content.decode()
+    assert [browser.get(url("receipt", study, n)).status_code for n in (0, 3)] == [404, 404]
+
+
+def test_the_json_follows_the_standards_parts(browser: Client, study: Study, holder: DataHolder, give: Decide) -> None:
+    give(holder, "HIGH")
+    give(holder, "LOW")
+    last = services.consent_withdraw(holder=holder, acting_user=None)
+    record = browser.get(url("receipt_json", study, 3)).json()["consent_record"]
+    assert record["schema_version"] == "ISO/IEC TS 27560:2023"
+    assert record["record_id"] == last.hash
+    assert record["pii_principal_id"] == str(holder.public_id)
+    (purpose,) = record["pii_processing"]["purposes"]
+    assert purpose["purpose"] == study.purpose
+    assert purpose["lawful_basis"] == "consent"
+    assert purpose["pii_information"] == [{"pii_type": FIELDS["data_categories"]}]
+    assert purpose["retention_period"] == FIELDS["retention"]
+    assert record["party_identification"][0]["party_name"] == study.controller
+    assert record["pii_processing"]["privacy_notice"]["version"] == 1
+    assert [event["event_state"] for event in record["events"]] == ["given", "re-confirmed", "withdrawn"]
+    assert record["events"][0]["extension"]["epsilon"] == 1.0
+    assert record["events"][1]["extension"]["right_guesses_in_100"] == 95
+    # The receipt of the first decision knows nothing of the later ones.
+    first = browser.get(url("receipt_json", study, 1)).json()["consent_record"]
+    assert first["events"] == record["events"][:1]
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_the_pdf_is_whole_in_every_alphabet_it_promises(
+    browser: Client, study: Study, holder: DataHolder, give: Decide, language: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    services.study_update(study=study, title="Zażółć – ε, Ж, “x” ≤ ß")
+    give(holder, "HIGH")
+    browser.cookies["django_language"] = language
+    with caplog.at_level(logging.WARNING):
+        response = browser.get(url("receipt_pdf", study, 1))
+    assert response["Content-Type"] == "application/pdf"
+    assert response.content.startswith(b"%PDF-")
+    assert f"/Lang ({language})".encode() in response.content
+    assert caplog.records == []  # fpdf warns of letters that its font lacks
+
+
+def test_the_export_holds_all_decisions(browser: Client, study: Study, holder: DataHolder, give: Decide) -> None:
+    assert browser.get(url("export", study)).json()["decisions"] == []
+    give(holder, "HIGH")
+    give(factories.holder_create(study, "P-2"), "LOW")
+    data = browser.get(url("export", study)).json()
+    assert [event["event_state"] for event in data["decisions"]] == ["given"]
+    assert data["holder"]["account"]["user_name"] == "hanna"
+    assert "P-2" not in str(data)
+
+
+@pytest.mark.parametrize("name", ["receipt", "receipt_pdf", "receipt_json", "uses", "export"])
+@pytest.mark.parametrize("who", ["another", "olga", "root"])
+def test_nobody_else_reaches_them(
+    client: Client, study: Study, holder: DataHolder, give: Decide, name: str, who: str
+) -> None:
+    give(holder, "HIGH")
+    path = url(name, study, *([1] if name.startswith("receipt") else []))
+    assert client.get(path).url == f"{reverse('login')}?next={path}"
+    client.force_login(factories.user_create(who, is_superuser=who == "root"))
+    assert client.get(path).status_code == 404
+
+
+@pytest.mark.parametrize("field", ["data_categories", "recipients", "retention", "jurisdiction"])
+def test_what_a_receipt_says_cannot_change_afterwards(
+    study: Study, holder: DataHolder, give: Decide, field: str
+) -> None:
+    services.study_update(study=study, **{field: "before"})
+    give(holder, "HIGH")
+    with pytest.raises(Exception, match="cannot change"):
+        services.study_update(study=study, **{field: "after"})
+
+
+def test_an_unsaid_retention_is_said_to_be_unsaid(browser: Client, hanna: User) -> None:
+    study = factories.study_open("silent")
+    factories.holder_create(study, user=hanna)
+    page = browser.get(url("study", study)).content.decode()
+    assert "has not said how long it keeps them" in page
+
+
+@pytest.mark.parametrize(
+    ("renewal", "says"), [("asked", "your earlier consent stands"), ("required", "your records are not used")]
+)
+def test_who_is_asked_again_is_told_what_counts_meanwhile(
+    browser: Client, study: Study, holder: DataHolder, give: Decide, renewal: str, says: str
+) -> None:
+    give(holder, "HIGH")
+    olga = factories.user_create("olga")
+    services.consent_form_publish(study=study, acting_user=olga, texts={"en": "More."}, renewal=renewal)
+    page = browser.get(url("choice", study)).content.decode()
+    assert "asks you again" in page
+    assert says in page
+    assert ConsentEvent.objects.count() == 1
