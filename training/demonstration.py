@@ -138,9 +138,12 @@ class Login:
 
 
 def people() -> tuple[dict[str, User], list[Login]]:
-    """One account per role, and a second committee member; fresh passwords at each call."""
+    """One account per role, and a second committee member, by role; fresh passwords at each call.
+
+    Their names begin with ``demo-``: nobody else's password is ever changed.
+    """
     users, logins = {}, []
-    for username, role in (
+    for name, role in (
         ("operator", Role.OPERATOR.label),
         ("committee", Role.COMMITTEE.label),
         ("committee2", f"{Role.COMMITTEE.label}, second person"),
@@ -148,12 +151,12 @@ def people() -> tuple[dict[str, User], list[Login]]:
         ("researcher", Role.RESEARCHER.label),
         ("holder", "data holder"),
     ):
-        user, _ = User.objects.get_or_create(username=username)
+        user, _ = User.objects.get_or_create(username=f"demo-{name}")
         password = secrets.token_urlsafe(9)
         user.set_password(password)
         user.save()
-        users[username] = user
-        logins.append(Login(str(role), username, password))
+        users[name] = user
+        logins.append(Login(str(role), user.username, password))
     return users, logins
 
 

@@ -95,7 +95,7 @@ class Command(BaseCommand):
         with running(site_command(port), LOGS / "site.log") as site:
             self.stdout.write(f"The site runs at http://127.0.0.1:{port} until Ctrl-C (logs in {LOGS}). Sign in as\n")
             for login in logins:
-                self.stdout.write(f"  {login.role:32} {login.username:12} {login.password}\n")
+                self.stdout.write(f"  {login.role:32} {login.username:16} {login.password}\n")
             while site.poll() is None and worker.poll() is None:
                 time.sleep(0.3)
             raise CommandError(f"A process has stopped; see {LOGS}.")
