@@ -18,6 +18,13 @@ from training.models import Run, StudentModel
 logger = logging.getLogger(__name__)
 
 
+#: Why a card may show a published ε above the promised one.
+ABOUT_THE_BOUND = (
+    "The promise is kept by accounting, in the way named here, for what the votes actually tell; the result is a secret "
+    "like the votes. The published ε is the bound that holds whatever the votes are. It needs no secret, and is larger."
+)
+
+
 def student_train(run: Run) -> bool:
     """Train and evaluate the student, store it with its card, and finish the run."""
     answered = dict(run.queries.filter(label__isnull=False).values_list("row", "label"))
@@ -111,7 +118,9 @@ def _card(run: Run, label_accuracy: float | None, evaluation: dict | None) -> di
             "mechanism": run.aggregator,
             "variant": run.variant,
             "delta": run.study.delta,
+            "accounting": run.method,
             "bound": "data-independent",
+            "note": ABOUT_THE_BOUND,
             "groups": [
                 {"level": item.group.level, "epsilon_promised": item.budget, "epsilon_published": item.announced}
                 for item in account_consumption(run.account)
