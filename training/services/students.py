@@ -21,7 +21,8 @@ logger = logging.getLogger(__name__)
 #: Why a card may show a published ε above the promised one.
 ABOUT_THE_BOUND = (
     "The promise is kept by accounting, in the way named here, for what the votes actually tell; the result is a "
-    "secret like the votes. The published ε is the bound that holds whatever the votes are. It needs no secret, and is larger."
+    "secret like the votes. The published ε is the bound that holds whatever the votes are. It needs no secret, and is "
+    "larger."
 )
 
 
