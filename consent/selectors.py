@@ -153,6 +153,27 @@ def consent_snapshot(study: Study, at: datetime | None = None) -> Snapshot:
     return Snapshot(study.pk, at, sequence, rows["holder"], rows["level"], rows["epsilon"])
 
 
+@dataclass(frozen=True)
+class Consequence:
+    """What a policy would do to those who take part at one level: how many would get its smaller ``at_once``, how many
+    would stay ``protected`` by the smaller ε that they have until they consent anew, and how many see no change."""
+
+    at_once: int
+    protected: int
+    unchanged: int
+
+
+def policy_consequences(study: Study, policy: EpsilonPolicy) -> dict[str, Consequence]:
+    """By level, what putting ``policy`` in force now would mean for those who take part (rule 5)."""
+    snapshot = consent_snapshot(study)
+    result = {}
+    for position, level in enumerate(LEVELS):
+        epsilons, proposed = snapshot.epsilons[snapshot.levels == position], policy.epsilon(level)
+        counts = (epsilons > proposed, epsilons < proposed, epsilons == proposed)
+        result[level] = Consequence(*(int(np.count_nonzero(each)) for each in counts))
+    return result
+
+
 def holders_suspended_since(study: Study, since: datetime) -> np.ndarray:
     """(S,) int64: the holders whose consent a form published after ``since`` has set aside until they answer it."""
     now = timezone.now()

@@ -78,6 +78,7 @@ TABLE: dict[str, Row] = {
     "training:consent_form": Row(STAFF, ("slug", "version")),
     "training:policies": Row(STAFF, SLUG),
     "training:policy_new": Row(COMMITTEE, SLUG),
+    "training:policy_odds": Row(COMMITTEE, SLUG, "post"),
     "training:policy_approve": Row(COMMITTEE, ("slug", "version")),
     "training:datasets": Row(STAFF, SLUG),
     "training:dataset": Row(STAFF, ("slug", "dataset")),

@@ -48,3 +48,29 @@ def test_a_form_is_written_compared_and_published(visit, study, size: str, javas
     site.open("/studies/digits/consent-form/2/")
     site.says("What changed since version 1")
     site.is_in_order() if javascript else site.fits()
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["with JavaScript", "without JavaScript"])
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+def test_a_policy_is_proposed_and_approved_by_another(visit, study, size: str, javascript: bool) -> None:
+    site = visit(size, javascript=javascript)
+    site.sign_in("carla")
+    site.open("/studies/digits/policies/new/")
+    site.page.get_by_label("ε at low protection").fill("5")
+    if javascript:
+        site.page.locator("#odds").get_by_text("99").wait_for()
+    site.is_in_order() if javascript else site.fits()
+    site.page.get_by_label("Reason").fill("As the literature does.")
+    site.press("See what it means")
+    site.is_in_order() if javascript else site.fits()
+    site.press("Yes, propose it")
+    site.says("Version 2 waits for a second person")
+
+    second = visit(size, javascript=javascript)
+    second.sign_in("conrad")
+    second.open("/studies/digits/policies/")
+    second.press("Look at it and approve")
+    second.is_in_order() if javascript else second.fits()
+    second.press("Yes, put it in force")
+    second.says("Version 2 is in force.")
+    second.is_in_order() if javascript else second.fits()

@@ -11,7 +11,7 @@ from django.urls import reverse
 from accounting.models import LedgerEntry, PrivacyGroup
 from accounting.selectors import account_consumption, standings
 from consent import services
-from consent.models import ConsentForm, EpsilonPolicy, Membership, Role, Study
+from consent.models import EpsilonPolicy, Membership, Role, Study
 from consent.selectors import consent_snapshot, policy_in_force
 from ipate_web.append_only import triggers_install, triggers_remove
 from tests import factories
@@ -180,29 +180,6 @@ def test_others_see_the_people_and_change_nothing(empty: Study) -> None:
     assert "Give a role" not in page
     assert as_("auditor").post(url("members", empty), {"username": "auditor", "role": "operator"}).status_code == 403
     assert not Membership.objects.filter(user__username="auditor", role="operator").exists()
-
-
-# --- What holders read ----------------------------------------------------------------------------------------------
-
-
-def test_a_form_is_looked_at_before_it_is_published(empty: Study) -> None:
-    client = as_("committee")
-    text = {"en": "# Why\n<script>alert(1)</script> We *ask*.", "de": ""}
-    page = client.post(url("consent_form_new", empty), text)
-    assert "<em>ask</em>" in page.text
-    assert "<script>alert" not in page.text
-    assert not ConsentForm.objects.exists()
-    assert "We *ask*." in client.post(url("consent_form_new", empty), {**text, "change": "1"}).text
-    client.post(url("consent_form_new", empty), {**text, "confirmed": "1"})
-    form = ConsentForm.objects.get()
-    assert (form.version, set(form.texts), form.published_by.username) == (1, {"en"}, "committee")
-    assert "Holders read it now." in client.get(url("consent_form", empty, 1)).text
-
-
-def test_a_form_needs_an_english_text(empty: Study) -> None:
-    page = as_("operator").post(url("consent_form_new", empty), {"en": "", "de": "Worum es geht"})
-    assert page.status_code == 422
-    assert not ConsentForm.objects.exists()
 
 
 # --- What the levels mean -------------------------------------------------------------------------------------------

@@ -1,29 +1,37 @@
 """What the levels mean: history, a proposal, a second person's yes."""
 
+from typing import Any
+
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpResponse
-from django.shortcuts import get_object_or_404, redirect
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from consent import selectors, services
 from consent.forms import options
 from consent.models import EpsilonPolicy, Level, Study
 from ipate_web.requests import SignedInRequest
-from training.forms.policies import PolicyForm
+from training.forms.policies import ApprovalForm, PolicyForm
 from training.views.pages import render_page, study_page
 
 
-def _comparison(study: Study, proposed: EpsilonPolicy) -> list[dict[str, object]]:
-    """Each level as it is and as it would be, with how many holders chose it."""
+def _comparison(study: Study, proposed: EpsilonPolicy) -> list[dict[str, Any]]:
+    """Each level as it is and as it would be."""
     current = selectors.policy_in_force(study)
-    counts = selectors.holders_per_level(study)
     before = options(current)[:3] if current else [None] * 3
     return [
-        {"level": new.label, "before": old, "after": new, "holders": counts[level]}
+        {"level": new.label, "value": level, "before": old, "after": new}
         for level, old, new in zip(Level.values, before, options(proposed)[:3], strict=True)
     ]
+
+
+def _comparison_with_consequences(study: Study, proposed: EpsilonPolicy) -> list[dict[str, Any]]:
+    """The comparison, with how many holders each level's change would reach."""
+    consequences = selectors.policy_consequences(study, proposed)
+    return [{**row, "consequence": consequences[row["value"]]} for row in _comparison(study, proposed)]
 
 
 @require_safe
@@ -39,6 +47,7 @@ def policies(request: SignedInRequest, study: Study) -> HttpResponse:
         "options": options(in_force)[:3] if in_force else [],
         "versions": versions,
         "waiting": waiting,
+        "now": timezone.now(),
     }
     return render_page(request, study, "training/policies.html", context)
 
@@ -60,11 +69,22 @@ def policy_new(request: SignedInRequest, study: Study) -> HttpResponse:
                 messages.success(request, _("The policy is proposed. It counts once a second person approves it."))
                 return redirect("training:policies", study.slug)
         else:
-            proposed = EpsilonPolicy(study=study, **form.cleaned_data)
-            context = {"form": form, "comparison": _comparison(study, proposed)}
+            proposed = form.policy(study)
+            context = {"form": form, "comparison": _comparison_with_consequences(study, proposed)}
             return render_page(request, study, "training/policy_check.html", context)
-    context = {"form": form}
+    proposed = form.policy(study)
+    context = {"form": form, "comparison": _comparison(study, proposed) if proposed else []}
     return render_page(request, study, "training/policy_new.html", context, status=422 if form.errors else 200)
+
+
+@require_POST
+@study_page("consent.propose_epsilonpolicy")
+def policy_odds(request: SignedInRequest, study: Study) -> HttpResponse:
+    """What the values mean while somebody types them: the part of the page that htmx replaces."""
+    form = PolicyForm(request.POST)
+    proposed = form.policy(study)
+    context = {"comparison": _comparison(study, proposed) if proposed else [], "problems": form.non_field_errors()}
+    return render(request, "training/policy_odds.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -72,18 +92,24 @@ def policy_new(request: SignedInRequest, study: Study) -> HttpResponse:
 def policy_approve(request: SignedInRequest, study: Study, version: int) -> HttpResponse:
     """What approving means, and the second person's yes."""
     policy = get_object_or_404(EpsilonPolicy, study=study, version=version)
-    if request.method == "POST":
+    form = ApprovalForm(request.POST if request.method == "POST" else None)
+    if request.method == "POST" and form.is_valid():
         try:
-            services.epsilon_policy_approve(policy=policy, acting_user=request.user)
+            approval = services.epsilon_policy_approve(policy=policy, acting_user=request.user, **form.cleaned_data)
         except ValidationError as error:
             messages.error(request, " ".join(error.messages))
         else:
-            messages.success(request, _("Version %(version)d is in force.") % {"version": policy.version})
+            if approval.effective_from > timezone.now():
+                told = _("Version %(version)d is approved and counts from the date that you gave.")
+            else:
+                told = _("Version %(version)d is in force.")
+            messages.success(request, told % {"version": policy.version})
         return redirect("training:policies", study.slug)
     context = {
+        "form": form,
         "policy": policy,
-        "comparison": _comparison(study, policy),
+        "comparison": _comparison_with_consequences(study, policy),
         "is_own": policy.proposed_by_id == request.user.pk,
         "is_approved": hasattr(policy, "approval"),
     }
-    return render_page(request, study, "training/policy_approve.html", context)
+    return render_page(request, study, "training/policy_approve.html", context, status=422 if form.errors else 200)

@@ -1,0 +1,55 @@
+"""A new form without whose answer a consent does not count: whoever has not answered is as one who withdrew."""
+
+import numpy as np
+import pytest
+
+from accounting.models import HolderSpending
+from consent.selectors import consent_current
+from consent.services import consent_give
+from tests.factories import form_publish
+from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
+from training.ballot import ballot_load
+from training.models import Run
+from training.services import voting
+
+pytestmark = pytest.mark.django_db
+
+
+def ask_again(study, renewal: str, silent: int) -> list:
+    """Publish a new form that all but the first ``silent`` holders answer as they did before. Returns those."""
+    form = form_publish(study, {"en": "We ask for more."}, renewal=renewal)
+    holders = list(study.holders.order_by("pk"))
+    for holder in holders[silent:]:
+        consent_give(holder=holder, level=consent_current(holder).level, form=form, acting_user=None)
+    return holders[:silent]
+
+
+def test_before_the_vote_they_are_taken_out_and_charged_nothing() -> None:
+    study = study_with_table()
+    run = run_teach(run_start(study, **TABLE_RUN))
+    silent = ask_again(study, "required", 20)
+    run = run_finish(run)
+    assert run.status == Run.Status.FINISHED, run.message
+    assert not np.isin([holder.pk for holder in silent], ballot_load(run.pk).holder).any()
+    assert not HolderSpending.objects.filter(holder__in=silent).exists()
+    assert HolderSpending.objects.count() == 10
+
+
+def test_where_the_old_consent_stands_nobody_is_taken_out() -> None:
+    study = study_with_table()
+    run = run_teach(run_start(study, **TABLE_RUN))
+    ask_again(study, "asked", 20)
+    run_finish(run)
+    assert HolderSpending.objects.count() == 30
+
+
+def test_during_the_vote_their_teachers_fall_silent() -> None:
+    study = study_with_table(points=40)
+    run = run_teach(run_start(study, **{**TABLE_RUN, "aggregator": {"name": "gnmax", "sigma": 100.0}}))
+    voting.vote_open(run)
+    voting.vote_batch(run)
+    (silent,) = ask_again(study, "required", 1)
+    voting.vote_batch(run)
+    ballot = ballot_load(run.pk)
+    teachers = np.unique(ballot.teacher[ballot.holder == silent.pk]).tolist()
+    assert [batch.silent_teachers for batch in run.batches.order_by("index")] == [[], teachers]
