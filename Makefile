@@ -7,7 +7,7 @@ MANAGE := $(BIN)/python manage.py
 PYTEST := $(BIN)/pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test lint benchmarks clean
+.PHONY: help demo up test lint clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,9 +39,6 @@ lint: .venv/installed-dev ## style, types, import contracts, migrations, product
 	@$(MANAGE) makemigrations --check --dry-run
 	@IPATE_SITE_URL=https://ipate.example IPATE_SECRET_KEY=$$($(PYTHON) -c 'import secrets; print(secrets.token_urlsafe(50))') \
 		$(MANAGE) check --deploy --fail-level WARNING
-
-benchmarks: .venv/installed-dev ## measure; see benchmarks/README.md
-	@cat benchmarks/README.md
 
 clean: ## forget the demo and everything under var/
 	rm -rf var
