@@ -1,49 +1,138 @@
-"""Is what the accounts say what the ledger says? For auditors, and after every doubt."""
+"""Do the accounts say what the ledger says and holders were promised? For auditors, and after every doubt."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
-from accounting.models import LedgerEntry, RunAccount
+from accounting.models import HolderSpending, LedgerEntry, PrivacyGroup, RunAccount, SpendingHistory
 from accounting.selectors import past_curves
-from consent.models import ConsentEvent, Study
+from consent.models import Study
+from consent.selectors import LEVELS, consent_snapshot
+from ipate_web.append_only import chained_models
 
 #: Relative difference between sums of the same floats in another order.
 ROUNDING = 1e-9
 
 
+@dataclass(frozen=True)
+class Check:
+    """One thing to verify: ``name`` says what is looked at, ``find()`` what is wrong with it, in words."""
+
+    name: str
+    find: Callable[[], Iterator[str]]
+
+    def faults(self) -> list[str]:
+        """What is wrong; content so distorted that it cannot be looked at is a fault, too."""
+        found = []
+        try:
+            for fault in self.find():
+                found.append(fault)
+        except Exception as error:
+            found.append(f"{self.name}: cannot be checked any more ({type(error).__name__}: {error}).")
+        return found
+
+
+def study_checks(study: Study) -> list[Check]:
+    """Every chain of a study, and every account: its totals, budgets and promises."""
+    chains = [
+        Check(_chain_name(model, study.pk), lambda model=model: model.chain_faults(study.pk))  # type: ignore[misc]
+        for model in chained_models()
+    ]
+    accounts = list(RunAccount.objects.filter(study=study))
+    return [
+        *chains,
+        *(Check(str(account), lambda account=account: _account_faults(account)) for account in accounts),  # type: ignore[misc]
+        Check("entries outside all accounts", lambda: _stray_faults(study)),
+        Check("spending of every holder over all runs", lambda: _spending_faults(study)),
+    ]
+
+
 def study_faults(study: Study) -> Iterator[str]:
-    """What is wrong with a study's consent events, ledger, totals and budgets, in words; nothing when all is well."""
-    yield from ConsentEvent.chain_faults(study.pk)
-    yield from LedgerEntry.chain_faults(study.pk)
-    for account in RunAccount.objects.filter(study=study):
-        yield from _account_faults(account)
-    yield from _budget_faults(study)
+    """What is wrong with a study's chains, totals, budgets and promises; nothing when all is well."""
+    for check in study_checks(study):
+        yield from check.faults()
+
+
+def _chain_name(model: type, study_id: int) -> str:
+    head = model.head(study_id)  # type: ignore[attr-defined]
+    rows = model.chain(study_id).count()  # type: ignore[attr-defined]
+    return f"{model._meta.verbose_name_plural}: {rows}, ending with {head.hash}"  # type: ignore[attr-defined]
 
 
 def _account_faults(account: RunAccount) -> Iterator[str]:
-    """Do the totals of an account equal the sums of its entries, and does a simulation have none?"""
+    """Do an account's entries carry its parameters, and its totals their sums? A simulation has no entries at all."""
+    if account.delta != account.study.delta:
+        yield f"run {account.run}: kept at δ = {account.delta:g}, but the study's is {account.study.delta:g}."
     for group in account.groups.all():
+        who = f"run {account.run}, group {group}"
         entries = list(LedgerEntry.objects.filter(group=group).order_by("batch"))
         if account.simulation:
             if entries:
-                yield f"run {account.run}, group {group}: a simulation has {len(entries)} entries in the ledger."
+                yield f"{who}: a simulation has {len(entries)} entries in the ledger."
+            if group.histories.exists():
+                yield f"{who}: a simulation counts as spending of its holders."
             continue
         if [entry.batch for entry in entries] != list(range(len(entries))):
-            yield f"run {account.run}, group {group}: its batches are not numbered without gaps."
-        for name in ("rdp", "published_rdp"):
-            total = np.asarray(group.spent_rdp if name == "rdp" else group.published_rdp)
-            charged = np.sum([getattr(entry, name) for entry in entries] or [np.zeros_like(total)], axis=0)
-            if not np.allclose(total, charged, rtol=ROUNDING, atol=0):
-                yield f"run {account.run}, group {group}: its total of {name} is not the sum of its entries."
+            yield f"{who}: its batches are not numbered without gaps."
+        for entry in entries:
+            if (entry.run, entry.study_id, entry.delta, entry.method, entry.orders) != (
+                account.run,
+                account.study_id,
+                account.delta,
+                account.method,
+                account.orders,
+            ):
+                yield f"{who}: ledger entry {entry.sequence} was not kept as the account is (run, δ, method, orders)."
+        for name, total in (("rdp", group.spent_rdp), ("published_rdp", group.published_rdp)):
+            charged = np.sum([getattr(entry, name) for entry in entries] or [np.zeros(len(total))], axis=0)
+            if not _equal(total, charged):
+                yield f"{who}: its total of {name} is not the sum of its entries."
 
 
-def _budget_faults(study: Study) -> Iterator[str]:
-    """Has anybody spent more than the budget that they voted under? Looks at every history, over all runs."""
+def _stray_faults(study: Study) -> Iterator[str]:
+    """Entries that are charged to a group of another study."""
+    for entry in LedgerEntry.objects.filter(study=study).exclude(group__account__study=study):
+        yield f"ledger entry {entry.sequence}: is charged to a group of another study."
+
+
+def _spending_faults(study: Study) -> Iterator[str]:
+    """Has anybody spent more than they were promised, by their own history of groups and their own consents?"""
     curves = past_curves(study)
-    groups = [group for account in study.accounts.filter(simulation=False) for group in account.groups.all()]
-    for group in groups:
-        for history in group.histories.all():
-            epsilon = group.account.epsilon(curves[history.parent_id or 0] + np.asarray(group.spent_rdp))
-            if np.any(group.spent_rdp) and epsilon > group.epsilon * (1 + ROUNDING):
-                yield f"run {group.account.run}, group {group}: a holder has spent more than ε = {group.epsilon:g}."
+    nodes = list(SpendingHistory.objects.filter(study=study).order_by("pk"))
+    spendings = np.fromiter(
+        HolderSpending.objects.filter(holder__study=study).values_list("holder_id", "history_id").iterator(10_000),
+        dtype=[("holder", np.int64), ("history", np.int64)],
+    )
+    for account in RunAccount.objects.filter(study=study, simulation=False):
+        snapshot = consent_snapshot(study, account.opened_at)
+        group_in: dict[int, int] = {}  # node → the account's group on the path to it, 0 where there is none
+        groups = {group.pk: group for group in account.groups.all()}
+        for node in nodes:  # a parent is older than its children
+            group_in[node.pk] = node.group_id if node.group_id in groups else group_in.get(node.parent_id or 0, 0)
+        was_in = np.array([group_in[history] for history in spendings["history"].tolist()], dtype=np.int64)
+        for group in groups.values():
+            who = f"run {account.run}, group {group}"
+            yield from _budget_faults(who, group, [curves[n.parent_id or 0] for n in nodes if n.group_id == group.pk])
+            holders = spendings["holder"][was_in == group.pk]
+            if len(holders) != group.holders:
+                yield f"{who}: {group.holders} holders are on record, but the histories have {len(holders)}."
+            promised = snapshot.of(holders)
+            kept = (promised.levels == LEVELS.index(group.level)) & (promised.epsilons == group.epsilon)
+            if broken := len(holders) - int(kept.sum()):
+                yield f"{who}: {broken} of its holders had consented to another level or ε, or not at all."
+
+
+def _budget_faults(who: str, group: PrivacyGroup, pasts: list[np.ndarray]) -> Iterator[str]:
+    """``pasts``: the curves of the histories with which holders came into the group."""
+    if any(not _equal(group.past_rdp, past) for past in pasts):
+        yield f"{who}: its past_rdp is not what its holders had spent before."
+    for past in pasts:
+        if np.any(group.spent_rdp) and group.account.epsilon(past + np.asarray(group.spent_rdp)) > group.epsilon * (
+            1 + ROUNDING
+        ):
+            yield f"{who}: a holder has spent more than ε = {group.epsilon:g}."
+
+
+def _equal(one: list[float] | np.ndarray, other: list[float] | np.ndarray) -> bool:
+    return np.shape(one) == np.shape(other) and np.allclose(one, other, rtol=ROUNDING, atol=0)

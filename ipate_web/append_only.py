@@ -137,7 +137,7 @@ class Chained(AppendOnly):
         return row_hash(self)
 
     @classmethod
-    def chain(cls, study_id: int) -> models.QuerySet[Self]:
+    def chain(cls, study_id: int) -> models.QuerySet[Any]:
         """A study's rows, the first one first."""
         return cls._default_manager.filter(**{cls.study_lookup: study_id}).order_by("sequence", "pk")
 

@@ -1,25 +1,23 @@
-"""``manage.py verify_ledger``: check consent events, ledger, totals and budgets; with ``--replay`` every charge."""
+"""``manage.py verify_ledger``: check chains, totals, budgets and promises; with ``--replay`` every charge."""
 
 from argparse import ArgumentParser
-from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 from django.core.management.base import BaseCommand, CommandError
 from tqdm import tqdm
 
-from accounting.models import LedgerEntry
-from accounting.verification import study_faults
-from consent.models import ConsentEvent, Study
-from training.ballot import batch_cost
-from training.models import Run, VoteBatch
-
-REPLAY_TOLERANCE = 1e-12
+from accounting.verification import Check, study_checks
+from consent.models import Study
+from ipate_web.append_only import chained_models
+from training.models import Run
+from training.verification import batches_kept, release_faults, replay_faults
 
 
 class Command(BaseCommand):
     help = (
-        "Verify the hash chains, totals and budgets of all studies, or of one. Exit status 1 where something is wrong."
+        "Verify the hash chains, totals, budgets and promises of all studies, or of one, and that what was released "
+        "is what was charged. Exit status 1 where something is wrong. Keep the printed hashes outside the database: "
+        "with --noted, a later call proves that the chain which ended there has only grown since."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -27,32 +25,46 @@ class Command(BaseCommand):
         parser.add_argument(
             "--replay", action="store_true", help="compute every charge anew where the teachers' predictions are kept"
         )
+        parser.add_argument(
+            "--noted", action="append", default=[], metavar="HASH", help="a hash that was noted at an earlier check"
+        )
 
-    def handle(self, *args: Any, study: str | None, replay: bool, **options: Any) -> None:
+    def handle(self, *args: Any, study: str | None, replay: bool, noted: list[str], **options: Any) -> None:
         studies = Study.objects.filter(slug=study) if study else Study.objects.all()
         if study and not studies:
             known = ", ".join(Study.objects.values_list("slug", flat=True)) or "none yet"
             raise CommandError(f"There is no study “{study}”. Studies: {known}.")
-        faults = 0
-        for each in studies:
-            found = [*study_faults(each), *(self._replay_faults(each) if replay else [])]
-            events = ConsentEvent.objects.filter(study=each).count()
-            entries = LedgerEntry.objects.filter(study=each).count()
-            verdict = "whole" if not found else f"{len(found)} faults"
-            self.stdout.write(f"{each.slug}: {events} consent events, {entries} ledger entries: {verdict}")
-            for fault in found:
-                self.stdout.write(f"  {fault}")
-            faults += len(found)
+        faults = sum(self._verify(each, replay) for each in studies)
+        for value in noted:
+            if not any(model._default_manager.filter(hash=value).exists() for model in chained_models()):
+                self.stdout.write(f"{value}: no chain has the noted row any more; one was shortened or written anew.")
+                faults += 1
         if faults:
             raise CommandError(f"{faults} faults. Keep the database as it is and compare it with a backup.")
 
-    def _replay_faults(self, study: Study) -> Iterator[str]:
-        """Charges that differ from what the votes cost."""
-        batches = VoteBatch.objects.filter(run__study=study, run__simulation=False).select_related("run__account")
-        kept = batches.filter(run__status=Run.Status.FINISHED) if study.retain_votes else batches.none()
-        self.stdout.write(f"{study.slug}: {kept.count()} of {batches.count()} batches can be replayed")
-        for batch in tqdm(kept.order_by("run", "index"), desc="replaying", leave=False, disable=not kept):
-            charged = LedgerEntry.objects.filter(run=batch.run_id, batch=batch.index).order_by("group__index")
-            for entry, cost in zip(charged, batch_cost(batch), strict=True):
-                if not np.allclose(entry.rdp, cost, rtol=REPLAY_TOLERANCE, atol=0):
-                    yield f"ledger entry {entry.sequence}: the votes of batch {batch.index} cost something else."
+    def _verify(self, study: Study, replay: bool) -> int:
+        """Report on one study; returns how many faults it has."""
+        self.stdout.write(f"{study.slug}:")
+        checks = [
+            *study_checks(study),
+            *(
+                Check(f"labels and charges of run {run.pk}", lambda run=run: release_faults(run))  # type: ignore[misc]
+                for run in Run.objects.filter(study=study, account__isnull=False).select_related("account")
+            ),
+        ]
+        if replay:
+            kept = batches_kept(study)
+            self.stdout.write(f"  {len(kept)} batches can be replayed: the predictions of their teachers are kept")
+            checks += [
+                Check(f"replay of run {batch.run_id}, batch {batch.index}", lambda batch=batch: replay_faults(batch))  # type: ignore[misc]
+                for batch in kept
+            ]
+        total = 0
+        for check in tqdm(checks, desc=study.slug, leave=False, disable=None):
+            found = check.faults()
+            if found or not check.name.startswith("replay"):
+                self.stdout.write(f"  {'FAULT' if found else 'whole'}  {check.name}")
+            for fault in found:
+                self.stdout.write(f"         {fault}")
+            total += len(found)
+        return total
