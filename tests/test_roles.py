@@ -92,6 +92,8 @@ TABLE: dict[str, Row] = {
     "training:run_cancel": Row(OPERATORS, DRAFT),
     "training:ledger": Row(STAFF, SLUG),
     "training:ledger_check": Row(STAFF, SLUG),
+    "training:ledger_export": Row(STAFF, ("slug", "format")),
+    "training:ledger_report": Row(STAFF, RUN),
     # What programs see. Lists hold what the caller may see; 415 is said behind the door, to those who send no JSON.
     "schema": Row(EVERYBODY),
     "api-docs": Row(EVERYBODY),
@@ -138,6 +140,7 @@ def parts(study: Study) -> dict[str, Any]:
         "dataset": study.datasets.get(kind="private").pk,
         "run": run_finish(run_start(study, **TABLE_RUN)).pk,
         "draft": run_draft(study, **TABLE_RUN).pk,
+        "format": "csv",
         "token": "unknown",
     }
 

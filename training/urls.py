@@ -34,4 +34,6 @@ urlpatterns = [
     path("<slug:slug>/runs/<uuid:pk>/cancel/", proposals.run_cancel, name="run_cancel"),
     path("<slug:slug>/ledger/", ledger.ledger, name="ledger"),
     path("<slug:slug>/ledger/check/", ledger.ledger_check, name="ledger_check"),
+    path("<slug:slug>/ledger/ledger.<slug:kind>", ledger.ledger_export, name="ledger_export"),
+    path("<slug:slug>/ledger/<uuid:pk>/report/", ledger.ledger_report, name="ledger_report"),
 ]

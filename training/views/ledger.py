@@ -5,15 +5,18 @@ from uuid import UUID
 
 import numpy as np
 from django.db.models import QuerySet
-from django.http import HttpResponse
-from django.shortcuts import render
+from django.http import Http404, HttpResponse, StreamingHttpResponse
+from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
+from accounting.exports import FORMATS, export_name
 from accounting.models import LedgerEntry, RunAccount
 from accounting.privacy import epsilon_from_rdp
+from accounting.reports import run_report
 from accounting.selectors import account_consumption
-from consent.models import ConsentEvent, Level, Study
+from consent.models import Level, Study
 from consent.permissions import study_permissions
+from ipate_web.append_only import chained_models
 from ipate_web.requests import SignedInRequest
 from training.models import Run
 from training.selectors import labels_released
@@ -74,12 +77,34 @@ def _epsilon(curve: list[float], entry: LedgerEntry, conversion: Any) -> float:
 @require_safe
 @study_page("accounting.view_ledger")
 def ledger_check(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Are both chains of the study whole? A part of the ledger's page, or a page of its own."""
+    """Are the chains of the study whole? A part of the ledger's page, or a page of its own."""
     chains = [
-        (model._meta.verbose_name_plural, model.objects.filter(study=study).count(), list(model.chain_faults(study.pk)))
-        for model in (LedgerEntry, ConsentEvent)
+        (model._meta.verbose_name_plural, model.chain(study.pk).count(), list(model.chain_faults(study.pk)))
+        for model in chained_models()
     ]
     context = {"study": study, "chains": chains}
     if request.headers.get("HX-Request"):
         return render(request, "accounting/chains.html", context)
     return render_page(request, study, "accounting/ledger_check.html", context)
+
+
+@require_safe
+@study_page("accounting.view_private_costs")
+def ledger_export(request: SignedInRequest, study: Study, kind: str) -> StreamingHttpResponse:
+    """The whole ledger as a file, with every cost as a curve."""
+    if kind not in FORMATS:
+        raise Http404
+    media_type, pieces = FORMATS[kind]
+    response = StreamingHttpResponse(pieces(study), content_type=media_type)
+    response["Content-Disposition"] = f'attachment; filename="{export_name(study, kind)}"'
+    return response
+
+
+@require_safe
+@study_page("accounting.view_private_costs")
+def ledger_report(request: SignedInRequest, study: Study, pk: UUID) -> HttpResponse:
+    """What one run has cost, to be printed; a simulation leaves nothing to report."""
+    run = get_object_or_404(Run.objects.select_related("account"), study=study, pk=pk, simulation=False)
+    if run.account is None:
+        raise Http404
+    return render_page(request, study, "accounting/report.html", {"run": run, "report": run_report(run.account)})

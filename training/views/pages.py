@@ -9,7 +9,7 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Page, Paginator
 from django.db.models import QuerySet
-from django.http import Http404, HttpResponse
+from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils.functional import Promise
@@ -44,17 +44,17 @@ class Section:
     current: bool
 
 
-def study_page(permission: str) -> Callable[[Callable[..., HttpResponse]], Callable[..., HttpResponse]]:
+def study_page(permission: str) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
     """A page of one study, for whoever has ``permission`` in it.
 
     To those who have no part in the study it does not exist; its members who lack the permission are told so.
     """
 
-    def decorate(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    def decorate(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
         @never_cache
         @login_required
         @wraps(view)
-        def wrapped(request: SignedInRequest, slug: str, **kwargs: Any) -> HttpResponse:
+        def wrapped(request: SignedInRequest, slug: str, **kwargs: Any) -> HttpResponseBase:
             study = get_object_or_404(Study, slug=slug)
             if not request.user.has_perm(permission, study):
                 if not Membership.objects.filter(study=study, user_id=request.user.pk).exists():

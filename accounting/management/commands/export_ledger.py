@@ -1,0 +1,34 @@
+"""``manage.py export_ledger``: the whole ledger of a study for auditors, with curves."""
+
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from accounting.exports import FORMATS
+from consent.models import Study
+
+
+class Command(BaseCommand):
+    help = "Write the ledger of a study as CSV or JSON, with every cost as a curve. Not for publication."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("study", help="short name of the study")
+        parser.add_argument("--format", choices=sorted(FORMATS), default="json")
+        parser.add_argument("--output", type=Path, help="the file to write (default: standard output)")
+
+    def handle(self, *args: Any, study: str, format: str, output: Path | None, **options: Any) -> None:
+        found = Study.objects.filter(slug=study).first()
+        if found is None:
+            known = ", ".join(Study.objects.values_list("slug", flat=True)) or "none yet"
+            raise CommandError(f"There is no study “{study}”. Studies: {known}.")
+        pieces = FORMATS[format][1](found)
+        if output is None:
+            for piece in pieces:
+                sys.stdout.write(piece)
+            return
+        with output.open("w", encoding="utf-8", newline="") as file:
+            file.writelines(pieces)
+        self.stderr.write(f"{output}: not for publication.")
