@@ -4,6 +4,7 @@ from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
 
+from consent.views.glossary import glossary
 from ipate_web.health import healthz
 from ipate_web.views import home
 
@@ -15,6 +16,7 @@ urlpatterns = [
     # What holders see
     path("my/", include("consent.urls")),
     path("join/", include("consent.joining_urls")),
+    path("glossary/", glossary, name="glossary"),
     # What staff see
     path("studies/", include("training.urls")),
     # What programs see

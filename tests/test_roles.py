@@ -13,6 +13,7 @@ import pytest
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
+from consent.invitations import invitations_create
 from consent.models import Role, Study
 from consent.services import consent_give, membership_add
 from tests import factories
@@ -64,12 +65,25 @@ TABLE: dict[str, Row] = {
     "consent:decide": Row(HOLDER, SLUG, "post", turned_away=NOT_FOUND, answer=422),
     "consent:choice": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
     "consent:withdraw": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
+    "consent:receipt": Row(HOLDER, ("slug", "version"), turned_away=NOT_FOUND),
+    "consent:receipt_pdf": Row(HOLDER, ("slug", "version"), turned_away=NOT_FOUND),
+    "consent:receipt_json": Row(HOLDER, ("slug", "version"), turned_away=NOT_FOUND),
+    "consent:uses": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
+    "consent:export": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
+    "glossary": Row(EVERYBODY),
+    # What bearers of an invitation see: a wrong one leads to the page that asks for it, no matter who holds it.
+    "join": Row(EVERYBODY),
+    "open_link": Row(EVERYBODY, ("token",), answer=302),
+    "leave": Row(EVERYBODY, method="post", answer=302),
+    "account": Row(EVERYBODY, answer=302),
     # What staff see
     "training:study_new": Row(ROOT, turned_away=FORBIDDEN),
     "training:study": Row(STAFF, SLUG),
     "training:study_edit": Row(OPERATORS, SLUG),
     "training:members": Row(STAFF, SLUG),
     "training:member_remove": Row(OPERATORS, ("slug", "membership")),
+    "training:invitations": Row(OPERATORS, SLUG),
+    "training:invitation_revoke": Row(OPERATORS, ("slug", "invitation")),
     "training:consent_forms": Row(STAFF, SLUG),
     "training:consent_form_new": Row(PUBLISHERS, SLUG),
     "training:consent_form_preview": Row(PUBLISHERS, SLUG, "post"),
@@ -142,6 +156,7 @@ def parts(study: Study) -> dict[str, Any]:
         "draft": run_draft(study, **TABLE_RUN).pk,
         "format": "csv",
         "token": "unknown",
+        "invitation": invitations_create(study=study, acting_user=None, open_places=1)[0].invitation.pk,
     }
 
 

@@ -88,11 +88,15 @@ def test_every_page_is_accessible_and_fits(visit, study, size: str, scheme: str,
     site.open("/sign-in/")
     site.is_in_order()
     site.sign_in("hanna")
+    site.open("/glossary/")
     if language == "de":
         site.page.get_by_role("button", name="Deutsch").click()
-    site.is_in_order()  # my studies
+    site.is_in_order()
+    site.open("/my/")
+    site.is_in_order()
     site.open("/my/digits/")
-    site.page.locator("summary").click()
+    for summary in site.page.locator("summary").all():
+        summary.click()
     site.is_in_order()
     submit = site.page.locator("main form .button-primary")
     submit.click()

@@ -106,6 +106,19 @@ def test_a_study_in_preparation_asks_nothing(browser: Client, hanna: User) -> No
     assert events(holder) == []
 
 
+def test_check_questions_explain_and_never_block(browser: Client, holder: DataHolder) -> None:
+    html = browser.get(url("study", holder.study)).content.decode()
+    questions = re.search(r'aria-labelledby="questions">.*?</section>', html, re.DOTALL).group()
+    answers = re.findall(r"<details><summary>.*?</summary><p>(Yes|No)", questions)
+    assert sorted(answers) == ["No"] * 4 + ["Yes"] * 4
+    assert "at most 73 times" in text(browser.get(url("study", holder.study)))
+    assert "<input" not in questions  # nothing is sent, nothing is in the way
+
+
+def test_the_glossary_is_open_to_everybody(client: Client) -> None:
+    assert "Times in 100" in text(client.get("/glossary/"))
+
+
 # --- Checking and deciding ------------------------------------------------------------------------------------------
 
 
