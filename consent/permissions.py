@@ -15,6 +15,7 @@ from consent.models import Membership, Role, Study
 
 _STAFF = {
     "consent.view_dashboard",  # the staff pages of a study
+    "consent.view_recruitment",  # how many were asked and decided; rounded without the next
     "consent.view_group_sizes",  # exact numbers of holders per level
     "training.view_run",  # runs and what they released
     "accounting.view_ledger",  # entries of the ledger
@@ -41,7 +42,7 @@ ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
         _STAFF | {"consent.publish_consentform", "consent.propose_epsilonpolicy", "consent.approve_epsilonpolicy"}
     ),
     Role.AUDITOR: frozenset(_STAFF),
-    Role.RESEARCHER: frozenset({"training.view_run", "training.propose_run", _USE_STUDENT}),
+    Role.RESEARCHER: frozenset({"consent.view_recruitment", "training.view_run", "training.propose_run", _USE_STUDENT}),
 }
 
 

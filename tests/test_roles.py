@@ -82,6 +82,7 @@ TABLE: dict[str, Row] = {
     "training:study_edit": Row(OPERATORS, SLUG),
     "training:members": Row(STAFF, SLUG),
     "training:member_remove": Row(OPERATORS, ("slug", "membership")),
+    "training:recruitment": Row(RUNNERS, SLUG),
     "training:invitations": Row(OPERATORS, SLUG),
     "training:invitation_revoke": Row(OPERATORS, ("slug", "invitation")),
     "training:consent_forms": Row(STAFF, SLUG),

@@ -2,7 +2,18 @@
 
 from django.urls import path
 
-from training.views import consent_forms, datasets, invitations, ledger, members, policies, proposals, runs, studies
+from training.views import (
+    consent_forms,
+    datasets,
+    invitations,
+    ledger,
+    members,
+    policies,
+    proposals,
+    recruitment,
+    runs,
+    studies,
+)
 
 app_name = "training"
 urlpatterns = [
@@ -13,6 +24,7 @@ urlpatterns = [
     path("<slug:slug>/people/<int:pk>/remove/", members.member_remove, name="member_remove"),
     path("<slug:slug>/invitations/", invitations.invitations, name="invitations"),
     path("<slug:slug>/invitations/<int:pk>/revoke/", invitations.invitation_revoked, name="invitation_revoke"),
+    path("<slug:slug>/recruitment/", recruitment.recruitment, name="recruitment"),
     path("<slug:slug>/consent-form/", consent_forms.consent_forms, name="consent_forms"),
     path("<slug:slug>/consent-form/new/", consent_forms.consent_form_new, name="consent_form_new"),
     path("<slug:slug>/consent-form/preview/", consent_forms.consent_form_preview, name="consent_form_preview"),

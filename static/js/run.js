@@ -1,4 +1,4 @@
-// A run's page: its charts, drawn from the JSON beside them, and what must survive when htmx replaces its live part.
+// Charts, drawn from the JSON beside them, and, on a run's page, what must survive when htmx replaces its live part.
 "use strict";
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -49,6 +49,22 @@ const charts = {
       options: { ...common, scales, plugins: { legend: legend() }, interaction: { mode: "nearest", axis: "x", intersect: false } },
     });
   },
+  levels(canvas) {
+    const levels = data("levels-data");
+    const datasets = levels.series.map((series, index) => ({
+      label: series.name,
+      data: series.values,
+      borderColor: colour(index),
+      backgroundColor: colour(index),
+      borderWidth: 2.5,
+      pointStyle: ["circle", "rect", "triangle"][index],
+    }));
+    return new Chart(canvas, {
+      type: "line",
+      data: { labels: levels.labels, datasets },
+      options: { ...common, scales: { x: axis(""), y: axis(levels.y) }, plugins: { legend: legend() } },
+    });
+  },
   classes(canvas) {
     const classes = data("classes-data");
     const datasets = classes.series.map((series, index) => ({
@@ -86,7 +102,7 @@ function redraw() {
 
 function announce() {
   const place = document.getElementById("run-announcement");
-  const state = document.querySelector("[data-announce]").dataset.announce;
+  const state = document.querySelector("[data-announce]")?.dataset.announce;
   if (place && place.textContent !== state) place.textContent = state;
 }
 

@@ -3,7 +3,7 @@
 import pytest
 
 from consent.models import ConsentForm, Role
-from consent.services import membership_add
+from consent.services import consent_give, membership_add
 from tests import factories
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -74,3 +74,19 @@ def test_a_policy_is_proposed_and_approved_by_another(visit, study, size: str, j
     second.press("Yes, put it in force")
     second.says("Version 2 is in force.")
     second.is_in_order() if javascript else second.fits()
+
+
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+def test_recruitment_is_drawn_and_told_in_numbers(visit, study, size: str) -> None:
+    form = study.consent_forms.get()
+    for number, level in enumerate(["HIGH", "HIGH", "LOW"]):
+        holder = factories.holder_create(study, f"P-{number}")
+        consent_give(holder=holder, level=level, form=form, acting_user=None)
+    site = visit(size)
+    site.sign_in("carla")
+    site.open("/studies/digits/recruitment/")
+    site.page.locator("canvas[data-chart=levels]").wait_for()
+    points = "Chart.getChart(document.querySelector('canvas')).data.datasets.map((set) => set.data.at(-1))"
+    assert site.page.evaluate(points) == [2, 0, 1]
+    site.page.get_by_text("The numbers").click()
+    site.is_in_order()

@@ -12,6 +12,7 @@ ALL = {"operator", "committee", "auditor", "researcher"}
 STAFF = ALL - {"researcher"}
 TABLE = {
     "consent.view_dashboard": STAFF,
+    "consent.view_recruitment": ALL,
     "consent.view_group_sizes": STAFF,
     "consent.change_study": {"operator"},
     "consent.manage_members": {"operator"},

@@ -25,6 +25,7 @@ PAGE_SIZE = 50
 #: The pages of a study: address, name, who sees the link.
 _SECTIONS = (
     ("training:study", _("Overview"), "consent.view_dashboard"),
+    ("training:recruitment", _("Recruitment"), "consent.view_recruitment"),
     ("training:runs", _("Runs"), "training.view_run"),
     ("training:datasets", _("Datasets"), "consent.view_dashboard"),
     ("training:policies", _("ε policy"), "consent.view_dashboard"),

@@ -59,7 +59,8 @@ def policy_new(request: SignedInRequest, study: Study) -> HttpResponse:
     current = selectors.policy_in_force(study)
     initial = {"high": current.high, "average": current.average, "low": current.low} if current else None
     form = PolicyForm(request.POST or None, initial=initial)
-    if form.is_valid() and "change" not in request.POST:
+    proposed = form.policy(study)
+    if form.is_valid() and proposed and "change" not in request.POST:
         if "confirmed" in request.POST:
             try:
                 services.epsilon_policy_propose(study=study, acting_user=request.user, **form.cleaned_data)
@@ -69,10 +70,8 @@ def policy_new(request: SignedInRequest, study: Study) -> HttpResponse:
                 messages.success(request, _("The policy is proposed. It counts once a second person approves it."))
                 return redirect("training:policies", study.slug)
         else:
-            proposed = form.policy(study)
             context = {"form": form, "comparison": _comparison_with_consequences(study, proposed)}
             return render_page(request, study, "training/policy_check.html", context)
-    proposed = form.policy(study)
     context = {"form": form, "comparison": _comparison(study, proposed) if proposed else []}
     return render_page(request, study, "training/policy_new.html", context, status=422 if form.errors else 200)
 

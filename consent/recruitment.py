@@ -1,0 +1,88 @@
+"""How many were asked, how many decided, and how the decisions have changed over time."""
+
+from dataclasses import dataclass
+from datetime import date
+
+import numpy as np
+from django.db.models import Q
+
+from consent.disclosure import rounded_size
+from consent.models import ConsentEvent, Study
+from consent.selectors import LEVELS, holders_per_level
+
+#: So many days are drawn at most; of a longer history, evenly spaced ones and the last.
+DAYS_SHOWN = 60
+#: After a decision a holder is in one of these.
+STATES = (*LEVELS, "WITHDRAWN", "REFUSED")
+
+
+@dataclass(frozen=True)
+class Overview:
+    """How many holders are asked, have an invitation that can be used, have decided, and stand where.
+
+    Where ``rounded``, None stands for a number too small to be told. ``counts`` has each of ``STATES`` and SUSPENDED:
+    consents that do not count until their holders answer a new form.
+    """
+
+    asked: int | None
+    invited: int | None
+    decided: int | None
+    counts: dict[str, int | None]
+    rounded: bool
+
+
+def recruitment_overview(study: Study, *, exact: bool) -> Overview:
+    """Where holders stand now; without ``exact`` in rounded numbers, none of them small (rule 7)."""
+    counts = holders_per_level(study)
+    decided = sum(count for state, count in counts.items() if state != "UNDECIDED")
+    asked = decided + counts.pop("UNDECIDED")
+    invited = study.invitations.filter(Q(holder__isnull=False), revoked_at__isnull=True).count()
+    told = (lambda number: number) if exact else rounded_size
+    return Overview(
+        asked=told(asked),
+        invited=told(invited),
+        decided=told(decided),
+        counts={state: told(count) for state, count in counts.items()},
+        rounded=not exact,
+    )
+
+
+@dataclass(frozen=True)
+class Course:
+    """``holders[d, s]``: how many holders were in ``STATES[s]`` at the end of ``days[d]`` (UTC), a day of a decision.
+
+    A consent counts at its level from the decision on, also while a new form waits to be answered.
+    """
+
+    days: list[date]
+    holders: np.ndarray
+
+    @property
+    def rows(self) -> list[tuple[date, list[int]]]:
+        return list(zip(self.days, self.holders.tolist(), strict=True))
+
+
+def recruitment_course(study: Study) -> Course:
+    """How many holders were in which state, day by day. Memory: 20 bytes for each consent event."""
+    position = {state: place for place, state in enumerate(STATES)}
+    events = (
+        ConsentEvent.objects.filter(study=study)
+        .order_by("holder_id", "sequence")
+        .values_list("holder_id", "recorded_at", "level", "kind")
+    )
+    rows = np.fromiter(
+        (
+            (holder, recorded_at.toordinal(), position[level or kind.upper()])
+            for holder, recorded_at, level, kind in events.iterator(chunk_size=10_000)
+        ),
+        dtype=[("holder", np.int64), ("day", np.int32), ("state", np.int8)],
+    )
+    days, day = np.unique(rows["day"], return_inverse=True)
+    change = np.zeros((len(days), len(STATES)), dtype=np.int64)
+    np.add.at(change, (day, rows["state"]), 1)
+    again = np.flatnonzero(rows["holder"][1:] == rows["holder"][:-1])
+    np.add.at(change, (day[again + 1], rows["state"][again]), -1)
+    holders = change.cumsum(axis=0)
+    drawn = np.linspace(0, max(len(days) - 1, 0), min(len(days), DAYS_SHOWN))
+    shown = np.unique(drawn.round().astype(int))
+    return Course([date.fromordinal(int(days[place])) for place in shown], holders[shown])
