@@ -271,6 +271,9 @@ class ConsentEvent(Chained):
     class Channel(models.TextChoices):
         FORM = "form", _("consent form")
         STAFF = "staff", _("recorded by staff")
+        PAPER = "paper", _("on paper")
+
+    added_columns = {"evidence": "", "signed_on": None}
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="consent_events")
     holder = models.ForeignKey(DataHolder, on_delete=models.PROTECT, related_name="consent_events")
@@ -279,6 +282,10 @@ class ConsentEvent(Chained):
     form = models.ForeignKey(ConsentForm, on_delete=models.PROTECT, related_name="+", null=True, blank=True)
     policy = models.ForeignKey(EpsilonPolicy, on_delete=models.PROTECT, related_name="+", null=True, blank=True)
     channel = models.CharField(max_length=10, choices=Channel, default=Channel.FORM)
+    evidence = models.CharField(
+        max_length=64, blank=True, default="", help_text="SHA-256 of the scan, for what was decided on paper."
+    )
+    signed_on = models.DateField(null=True, blank=True, help_text="When it was decided on paper.")
     recorded_by = _actor(null=True, blank=True)
     recorded_at = models.DateTimeField(default=timezone.now, editable=False)
 
@@ -293,6 +300,10 @@ class ConsentEvent(Chained):
                     | Q(kind__in=["withdrawn", "refused"], level="")
                 ),
                 name="consent_event_has_a_level_where_it_grants_one",
+            ),
+            models.CheckConstraint(
+                condition=~Q(channel="paper") | (~Q(evidence="") & Q(signed_on__isnull=False)),
+                name="consent_on_paper_has_evidence_and_a_date",
             ),
         ]
 

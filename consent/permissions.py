@@ -30,6 +30,7 @@ ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
             "consent.change_study",
             "consent.manage_members",
             "consent.invite_holders",
+            "consent.record_paper_consents",
             "consent.publish_consentform",
             "training.import_dataset",
             "training.propose_run",

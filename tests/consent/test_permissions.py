@@ -17,6 +17,7 @@ TABLE = {
     "consent.change_study": {"operator"},
     "consent.manage_members": {"operator"},
     "consent.invite_holders": {"operator"},
+    "consent.record_paper_consents": {"operator"},
     "consent.publish_consentform": {"operator", "committee"},
     "consent.propose_epsilonpolicy": {"committee"},
     "consent.approve_epsilonpolicy": {"committee"},

@@ -1,0 +1,48 @@
+"""``manage.py import_paper_consents``: record a list of decisions made on paper, all of them or none."""
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.core.management.base import BaseCommand, CommandError
+
+from consent.models import Study
+from consent.paper import COLUMNS, PaperError, paper_consents_record, paper_list_read
+
+
+class Command(BaseCommand):
+    help = f"Record decisions made on paper from a CSV file with the columns {', '.join(COLUMNS)}: all rows, or none."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("study", help="short name of the study")
+        parser.add_argument("list", type=Path, help="the CSV file; level is HIGH, AVERAGE, LOW or NONE")
+        parser.add_argument("--scans", type=Path, required=True, help="folder with the scans that the list names")
+        parser.add_argument("--by", required=True, metavar="USERNAME", help="the operator who records them")
+        parser.add_argument("--dry-run", action="store_true", help="only look for problems")
+
+    def handle(self, *args: Any, study: str, list: Path, scans: Path, by: str, dry_run: bool, **options: Any) -> None:
+        found = Study.objects.filter(slug=study).first()
+        if found is None:
+            known = ", ".join(Study.objects.values_list("slug", flat=True)) or "none yet"
+            raise CommandError(f"There is no study “{study}”. Studies: {known}.")
+        user = get_user_model().objects.filter(username=by, is_active=True).first()
+        if user is None or not user.has_perm("consent.record_paper_consents", found):
+            raise CommandError(f"“{by}” may not record consents in this study. Name one of its operators.")
+        try:
+            with open(list, newline="", encoding="utf-8-sig") as file:
+                consents = paper_list_read(file)
+            names = {consent.evidence for consent in consents}
+            contents = {
+                name: path.read_bytes() for name in names if name and (path := scans / Path(name).name).is_file()
+            }
+            number = paper_consents_record(
+                study=found, consents=consents, scans=contents, acting_user=user, dry_run=dry_run
+            )
+        except OSError as error:
+            raise CommandError(f"{error.filename}: {error.strerror}.") from error
+        except UnicodeDecodeError as error:
+            raise CommandError(f"{list} is not UTF-8. Save it as “CSV UTF-8”.") from error
+        except PaperError as error:
+            raise CommandError(f"Nothing is recorded.\n{error}") from error
+        self.stdout.write(f"{number} decisions {'can be recorded; this was a dry run' if dry_run else 'are recorded'}.")

@@ -1,0 +1,254 @@
+"""Decisions made on paper: who signed what, when, and the scan that proves it. A list is recorded whole or not at all.
+
+A decision on paper is held to what stood on the paper: the version that was signed, and no larger ε than any policy has
+given the level since the day of the signature (rule 5).
+"""
+
+import csv
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import IO
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.files.base import ContentFile
+from django.core.files.storage import storages
+from django.db import transaction
+from django.db.models import Max
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from consent.models import ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, Level, Study
+from consent.selectors import policies_in_force
+from consent.services import study_lock
+
+#: What a list says of somebody who does not take part.
+NOT_TAKING_PART = "NONE"
+COLUMNS = ("pseudonym", "level", "form_version", "signed_on", "evidence")
+#: What a scan may be, by the first bytes of the file.
+SCANS = {b"%PDF-": ".pdf", b"\x89PNG\r\n\x1a\n": ".png", b"\xff\xd8\xff": ".jpg"}
+LARGEST_SCAN = 20 * 2**20
+_CHUNK = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class PaperConsent:
+    """A row of a list: ``level`` as in :class:`consent.models.Level`, or NONE; ``evidence`` names the scan."""
+
+    row: int
+    pseudonym: str
+    level: str
+    form_version: int
+    signed_on: date
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong in a row of a list, and what to do; ``row`` counts as a spreadsheet does, 0 is the whole list."""
+
+    row: int
+    text: str
+
+    def __str__(self) -> str:
+        return _("Row %(row)d: %(text)s") % {"row": self.row, "text": self.text} if self.row else self.text
+
+
+class PaperError(Exception):
+    """Nothing was recorded; ``problems`` says why, row by row."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
+
+
+# --- Reading --------------------------------------------------------------------------------------------------------
+
+
+def paper_list_read(file: IO[str]) -> list[PaperConsent]:
+    """The rows of a CSV file with the columns ``COLUMNS``, in any order. Raises PaperError."""
+    reader = csv.DictReader(file)
+    missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+    if missing:
+        told = _("Columns are missing: %(missing)s. The first line must name %(columns)s, separated by commas.")
+        raise PaperError([Problem(0, told % {"missing": ", ".join(missing), "columns": ", ".join(COLUMNS)})])
+    rows, problems = [], []
+    for fields in reader:
+        row = reader.line_num
+        cells = {name: (fields[name] or "").strip() for name in COLUMNS}
+        try:
+            version, signed_on = int(cells["form_version"]), date.fromisoformat(cells["signed_on"])
+        except ValueError:
+            told = _("form_version must be a whole number and signed_on a date such as 2026-03-31.")
+            problems.append(Problem(row, told))
+            continue
+        rows.append(
+            PaperConsent(row, cells["pseudonym"], cells["level"].upper(), version, signed_on, cells["evidence"])
+        )
+    if problems:
+        raise PaperError(problems)
+    return rows
+
+
+def scan_problem(name: str, content: bytes) -> str:
+    """What is wrong with a scan, in words; empty where nothing is."""
+    if len(content) > LARGEST_SCAN:
+        return _("%(name)s is larger than 20 MB. Scan it at a lower resolution.") % {"name": name}
+    if not any(content.startswith(start) for start in SCANS):
+        return _("%(name)s is no PDF, PNG or JPEG file. Scan it as one of these.") % {"name": name}
+    return ""
+
+
+def scan_store(study: Study, content: bytes) -> str:
+    """Keep a scan in private storage, under its SHA-256, which is returned. The same scan is kept once."""
+    digest = hashlib.sha256(content).hexdigest()
+    suffix = next(suffix for start, suffix in SCANS.items() if content.startswith(start))
+    name = f"evidence/{study.pk}/{digest}{suffix}"
+    if not storages["private"].exists(name):
+        storages["private"].save(name, ContentFile(content))
+    return digest
+
+
+# --- Recording ------------------------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def paper_consents_record(
+    *,
+    study: Study,
+    consents: Sequence[PaperConsent],
+    scans: Mapping[str, bytes],
+    acting_user: AbstractBaseUser,
+    dry_run: bool = False,
+) -> int:
+    """Record the decisions of a list, ``scans`` by the names that it gives them. Returns how many there are.
+
+    All or nothing: raises PaperError with every problem of every row. A ``dry_run`` only looks for problems.
+    """
+    study = study_lock(study.pk)
+    now = timezone.now()
+    paper = _Paper(study, now)
+    problems = [Problem(0, told) for name, content in scans.items() if (told := scan_problem(name, content))]
+    problems += _repeated(consents)
+    for chunk in _chunks(consents):
+        problems += paper.problems(chunk, scans)
+    if problems:
+        raise PaperError(sorted(problems, key=lambda problem: problem.row))
+    if not dry_run:
+        digests = {name: scan_store(study, content) for name, content in scans.items()}
+        for chunk in _chunks(consents):
+            ConsentEvent.append(paper.events(chunk, digests, acting_user))
+    return len(consents)
+
+
+def _chunks(consents: Sequence[PaperConsent]) -> Iterator[Sequence[PaperConsent]]:
+    """Parts small enough to ask the database for all their holders at once."""
+    return (consents[start : start + _CHUNK] for start in range(0, len(consents), _CHUNK))
+
+
+def _repeated(consents: Iterable[PaperConsent]) -> Iterator[Problem]:
+    first: dict[str, int] = {}
+    for consent in consents:
+        if (row := first.setdefault(consent.pseudonym, consent.row)) != consent.row:
+            told = _("“%(pseudonym)s” stands in row %(row)d, too. Keep the one that was signed last.")
+            yield Problem(consent.row, told % {"pseudonym": consent.pseudonym, "row": row})
+
+
+class _Paper:
+    """A study at one moment: what is wrong with a row, and the event that a good one becomes."""
+
+    def __init__(self, study: Study, now: datetime) -> None:
+        self.study, self.now = study, now
+        self.forms = {form.version: form for form in ConsentForm.objects.filter(study=study)}
+        self.policies = list(policies_in_force(study, now).select_related("approval"))
+
+    def _standing(self, consents: Sequence[PaperConsent]) -> tuple[dict[str, int], dict[int, ConsentEvent]]:
+        """Pseudonym → holder id, and holder id → their last event, of the holders of some rows."""
+        pseudonyms = [consent.pseudonym for consent in consents]
+        holders = dict(
+            DataHolder.objects.filter(study=self.study, pseudonym__in=pseudonyms).values_list("pseudonym", "pk")
+        )
+        events = ConsentEvent.objects.filter(holder__in=holders.values()).order_by()
+        last = events.values("holder").annotate(last=Max("sequence")).values_list("last", flat=True)
+        standing = ConsentEvent.objects.filter(study=self.study, sequence__in=list(last))
+        return holders, {event.holder_id: event for event in standing}
+
+    def _policies_since(self, day: date) -> list[EpsilonPolicy]:
+        """The policy in force when ``day`` began (UTC) and all since; empty if none was in force on that day."""
+        begin = datetime.combine(day, time(), UTC)
+        dates = [policy.approval.effective_from for policy in self.policies]
+        if not dates or dates[0] >= begin + timedelta(days=1):
+            return []
+        before = sum(effective <= begin for effective in dates)
+        return self.policies[max(before - 1, 0) :]
+
+    def problems(self, consents: Sequence[PaperConsent], scans: Mapping[str, bytes]) -> Iterator[Problem]:
+        holders, standing = self._standing(consents)
+        for consent in consents:
+            if consent.pseudonym not in holders:
+                told = _("nobody in this study is called “%(name)s”. Check it, or import their records first.")
+                yield Problem(consent.row, told % {"name": consent.pseudonym})
+            elif (event := standing.get(holders[consent.pseudonym])) and consent.signed_on <= _decided_on(event):
+                told = _("“%(name)s” has decided on %(day)s; what is newer stands. Leave this row out.")
+                yield Problem(consent.row, told % {"name": consent.pseudonym, "day": _decided_on(event).isoformat()})
+            if consent.level not in (*Level.values, NOT_TAKING_PART):
+                told = _("the level is “%(level)s”. Write one of %(levels)s.")
+                levels = ", ".join((*Level.values, NOT_TAKING_PART))
+                yield Problem(consent.row, told % {"level": consent.level, "levels": levels})
+            form = self.forms.get(consent.form_version)
+            if form is None or form.published_at.date() > consent.signed_on:
+                told = _("version %(version)d of the form was not published on %(day)s. Check which one was signed.")
+                day = consent.signed_on.isoformat()
+                yield Problem(consent.row, told % {"version": consent.form_version, "day": day})
+            if consent.signed_on > self.now.date():
+                yield Problem(consent.row, _("the day of the signature has not come yet. Check the date."))
+            elif not self._policies_since(consent.signed_on):
+                yield Problem(consent.row, _("no ε policy was in force on that day. Check the date."))
+            if consent.evidence not in scans:
+                told = _("the scan “%(name)s” is missing. Hand it in with the list.")
+                yield Problem(consent.row, told % {"name": consent.evidence})
+
+    def events(
+        self, consents: Sequence[PaperConsent], digests: Mapping[str, str], acting_user: AbstractBaseUser
+    ) -> list[ConsentEvent]:
+        holders, standing = self._standing(consents)
+        return [
+            self._event(consent, holders[consent.pseudonym], standing, digests[consent.evidence], acting_user)
+            for consent in consents
+        ]
+
+    def _event(
+        self,
+        consent: PaperConsent,
+        holder_id: int,
+        standing: Mapping[int, ConsentEvent],
+        digest: str,
+        acting_user: AbstractBaseUser,
+    ) -> ConsentEvent:
+        takes_part, current = consent.level != NOT_TAKING_PART, standing.get(holder_id)
+        policy = None
+        if takes_part:
+            policy = min(self._policies_since(consent.signed_on), key=lambda each: each.epsilon(consent.level))
+        kinds = ConsentEvent.Kind
+        if current and current.grants:
+            kind = kinds.CHANGED if takes_part else kinds.WITHDRAWN
+        else:
+            kind = kinds.GIVEN if takes_part else kinds.REFUSED
+        return ConsentEvent(
+            study_id=self.study.pk,
+            holder_id=holder_id,
+            kind=kind,
+            level=consent.level if takes_part else "",
+            form=self.forms[consent.form_version],
+            policy=policy,
+            channel=ConsentEvent.Channel.PAPER,
+            evidence=digest,
+            signed_on=consent.signed_on,
+            recorded_by_id=acting_user.pk,
+            recorded_at=self.now,
+        )
+
+
+def _decided_on(event: ConsentEvent) -> date:
+    return event.signed_on or event.recorded_at.date()

@@ -1,0 +1,206 @@
+import io
+from datetime import date
+from pathlib import Path
+
+import pytest
+from django.core.files.storage import storages
+from django.core.management import call_command
+from django.core.management.base import CommandError
+
+from consent import selectors, services
+from consent.models import ConsentEvent, Study
+from consent.paper import PaperConsent, PaperError, paper_consents_record, paper_list_read
+from tests import factories
+from tests.consent.conftest import Clock, Decide
+
+PDF = b"%PDF-1.7 signed"
+HEAD = "pseudonym,level,form_version,signed_on,evidence\n"
+
+
+@pytest.fixture
+def study(clock: Clock, db: None) -> Study:
+    """Open since 1 January 2026 with ε 1, 2, 3; three holders; today is 11 January."""
+    study = factories.study_open()
+    services.holders_register(study=study, pseudonyms=["P-1", "P-2", "P-3"])
+    clock.days_pass(10)
+    return study
+
+
+def row(pseudonym: str = "P-1", level: str = "HIGH", *, day: int = 5, number: int = 2, **fields) -> PaperConsent:
+    defaults = {"form_version": 1, "signed_on": date(2026, 1, day), "evidence": "a.pdf"}
+    return PaperConsent(row=number, pseudonym=pseudonym, level=level, **{**defaults, **fields})
+
+
+def record(study: Study, *rows: PaperConsent, **options) -> int:
+    return paper_consents_record(
+        study=study, consents=rows, scans={"a.pdf": PDF}, acting_user=factories.user_create("olga"), **options
+    )
+
+
+def told(study: Study, *rows: PaperConsent) -> str:
+    with pytest.raises(PaperError) as error:
+        record(study, *rows)
+    assert not ConsentEvent.objects.filter(channel="paper").exists(), "all or nothing"
+    return str(error.value)
+
+
+def events(pseudonym: str) -> list[tuple[str, str]]:
+    return list(
+        ConsentEvent.objects.filter(holder__pseudonym=pseudonym).order_by("sequence").values_list("kind", "level")
+    )
+
+
+def test_a_decision_on_paper_names_who_recorded_it_and_its_scan(study: Study) -> None:
+    assert record(study, row("P-1", "LOW"), row("P-2", "NONE", number=3)) == 2
+    event = ConsentEvent.objects.get(holder__pseudonym="P-1")
+    assert (event.kind, event.level, event.channel, event.form.version) == ("given", "LOW", "paper", 1)
+    assert (event.recorded_by.username, event.signed_on) == ("olga", date(2026, 1, 5))
+    with storages["private"].open(f"evidence/{study.pk}/{event.evidence}.pdf") as scan:
+        assert scan.read() == PDF
+    assert events("P-2") == [("refused", "")]
+    assert selectors.consent_snapshot(study).epsilons.tolist() == [3]
+    assert list(ConsentEvent.chain_faults(study.pk)) == []
+
+
+def test_evidence_is_part_of_the_hash_and_older_hashes_still_hold(study: Study, give: Decide) -> None:
+    record(study, row())
+    event = ConsentEvent.objects.get()
+    event.evidence = "0" * 64
+    assert event.computed_hash() != event.hash
+    online = give(study.holders.get(pseudonym="P-2"), "HIGH")
+    assert {"evidence", "signed_on"} <= set(online.added_columns)
+
+
+def test_a_later_paper_changes_the_level_or_withdraws(study: Study) -> None:
+    record(study, row(level="HIGH", day=2))
+    record(study, row(level="LOW", day=3))
+    record(study, row(level="NONE", day=4))
+    assert events("P-1") == [("given", "HIGH"), ("changed", "LOW"), ("withdrawn", "")]
+
+
+def test_what_was_decided_since_stands(study: Study, give: Decide) -> None:
+    give(study.holders.get(pseudonym="P-1"), "HIGH")
+    with pytest.raises(PaperError, match="has decided on 2026-01-11; what is newer stands"):
+        record(study, row(level="LOW", day=5))
+    record(study, row("P-2", day=5))
+    with pytest.raises(PaperError, match="has decided on 2026-01-05"):
+        record(study, row("P-2", day=5))
+
+
+@pytest.mark.parametrize(
+    ("after", "promised"),
+    [((2, 3, 4), 1), ((0.5, 1, 1.5), 0.5), (None, 1)],
+    ids=["a larger ε since the signature does not count", "a smaller one does", "nothing has changed"],
+)
+def test_paper_is_held_to_the_odds_that_stood_on_it(study: Study, clock: Clock, after, promised: float) -> None:
+    if after:
+        factories.policy_approve(study, *after)  # on the 11th, after the signature
+    record(study, row(level="HIGH", day=5))
+    assert selectors.consent_snapshot(study).epsilons.tolist() == [promised]
+
+
+def test_an_earlier_version_that_was_signed_counts_as_that_version(study: Study) -> None:
+    factories.form_publish(study, {"en": "More."}, renewal="required")
+    record(study, row(day=5))
+    assert len(selectors.consent_snapshot(study)) == 0
+    assert selectors.renewal_asked(study.holders.get(pseudonym="P-1")).counts is False
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (row("P-9", number=7), "Row 7: nobody in this study is called “P-9”"),
+        (row(level="HIGHEST"), "Row 2: the level is “HIGHEST”. Write one of HIGH, AVERAGE, LOW, NONE"),
+        (row(form_version=2), "Row 2: version 2 of the form was not published on 2026-01-05"),
+        (row(day=20), "Row 2: the day of the signature has not come yet"),
+        (row(signed_on=date(2025, 12, 31)), "Row 2: no ε policy was in force on that day"),
+        (row(evidence="b.pdf"), "Row 2: the scan “b.pdf” is missing"),
+    ],
+)
+def test_what_is_wrong_is_told_by_row_and_nothing_is_recorded(study: Study, wrong: PaperConsent, message: str) -> None:
+    assert message in told(study, row("P-3", number=1), wrong)
+
+
+def test_nobody_stands_in_a_list_twice(study: Study) -> None:
+    assert "Row 3: “P-1” stands in row 2, too" in told(study, row(), row(number=3))
+
+
+def test_a_scan_must_be_one(study: Study) -> None:
+    with pytest.raises(PaperError, match=r"a\.pdf is no PDF, PNG or JPEG file"):
+        paper_consents_record(
+            study=study, consents=[row()], scans={"a.pdf": b"MZ"}, acting_user=factories.user_create("olga")
+        )
+    assert not ConsentEvent.objects.exists()
+
+
+def test_a_dry_run_records_nothing(study: Study) -> None:
+    assert record(study, row(), dry_run=True) == 1
+    assert not ConsentEvent.objects.exists()
+
+
+def test_long_lists_are_recorded_in_parts_and_whole(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consent.paper._CHUNK", 2)
+    record(study, *(row(f"P-{number}", number=number) for number in (1, 2, 3)))
+    assert ConsentEvent.objects.filter(channel="paper").count() == 3
+    assert list(ConsentEvent.chain_faults(study.pk)) == []
+
+
+# --- Lists ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_list_is_read_whatever_the_order_of_its_columns() -> None:
+    text = "level,pseudonym,evidence,signed_on,form_version,remark\nlow, P-1 ,a.pdf,2026-01-05,1,x\n"
+    assert paper_list_read(io.StringIO(text)) == [row(level="LOW")]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "Columns are missing: pseudonym, level"),
+        ("pseudonym,level\n", "Columns are missing: form_version, signed_on, evidence"),
+        (HEAD + "P-1,LOW,one,2026-01-05,a.pdf\n", "Row 2: form_version must be a whole number"),
+        (HEAD + "P-1,LOW,1,2026-01-05,a\nP-2,LOW,1,5.1.2026,a\n", "Row 3: form_version must be a whole number and"),
+    ],
+)
+def test_a_list_that_cannot_be_read_says_why(text: str, message: str) -> None:
+    with pytest.raises(PaperError) as error:
+        paper_list_read(io.StringIO(text))
+    assert message in str(error.value)
+
+
+# --- The command ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "a.pdf").write_bytes(PDF)
+    (tmp_path / "list.csv").write_text(HEAD + "P-1,LOW,1,2026-01-05,a.pdf\nP-2,NONE,1,2026-01-06,a.pdf\n")
+    return tmp_path
+
+
+def run(folder: Path, *options: str, by: str = "olga") -> str:
+    out = io.StringIO()
+    call_command(
+        "import_paper_consents", "digits", str(folder / "list.csv"), "--scans", str(folder), "--by", by, *options,
+        stdout=out,
+    )  # fmt: skip
+    return out.getvalue()
+
+
+def test_the_command_tries_first_and_then_records(study: Study, folder: Path) -> None:
+    assert run(folder, "--dry-run") == "2 decisions can be recorded; this was a dry run.\n"
+    assert not ConsentEvent.objects.exists()
+    assert run(folder) == "2 decisions are recorded.\n"
+    assert events("P-1") == [("given", "LOW")]
+
+
+def test_the_command_says_what_is_wrong(study: Study, folder: Path) -> None:
+    (folder / "a.pdf").unlink()
+    with pytest.raises(CommandError, match=r"Nothing is recorded\.\nRow 2: the scan “a.pdf” is missing"):
+        run(folder)
+    factories.user_create("carla")
+    with pytest.raises(CommandError, match="“carla” may not record consents"):
+        run(folder, by="carla")
+    (folder / "list.csv").unlink()
+    with pytest.raises(CommandError, match="No such file"):
+        run(folder)
