@@ -1,8 +1,9 @@
 """The committee's path in a real browser: a new form, a policy, and who sees how many."""
 
 import pytest
+from django.utils import timezone
 
-from consent.models import ConsentForm, Role
+from consent.models import ConsentEvent, ConsentForm, Role
 from consent.services import consent_give, membership_add
 from tests import factories
 
@@ -90,3 +91,40 @@ def test_recruitment_is_drawn_and_told_in_numbers(visit, study, size: str) -> No
     assert site.page.evaluate(points) == [2, 0, 1]
     site.page.get_by_text("The numbers").click()
     site.is_in_order()
+
+
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+def test_decisions_on_paper_are_recorded_with_their_scans(visit, study, size: str) -> None:
+    for pseudonym in ("P-1", "P-2"):
+        factories.holder_create(study, pseudonym)
+    scan = {"name": "a.pdf", "mimeType": "application/pdf", "buffer": b"%PDF-1.7"}
+    today = timezone.now().date().isoformat()
+    rows = f"pseudonym,level,form_version,signed_on,evidence\nP-2,LOW,1,{today},{{}}\n"
+    site = visit(size)
+    site.sign_in("olga")
+    site.open("/studies/digits/recruitment/")
+    site.press("Record a decision on paper")
+    site.page.get_by_label("Pseudonym").fill("P-1")
+    site.page.get_by_label("High protection").check()
+    site.page.get_by_label("Signed on").fill(today)
+    site.is_in_order()
+    site.press("Record it")
+    site.says("There is a problem")
+    site.is_in_order()
+    site.page.get_by_label("Scan").set_input_files(scan)
+    site.press("Record it")
+    site.says("1 decision is recorded.")
+    site.press("Record a list")
+    for name, button, told in (
+        ("b.pdf", "Try it", "Row 2: the scan “b.pdf” is missing"),
+        ("a.pdf", "Try it", "1 decision can be recorded."),
+        ("a.pdf", "Record them", "1 decision is recorded."),
+    ):
+        content = {"name": "list.csv", "mimeType": "text/csv", "buffer": rows.format(name).encode()}
+        site.page.locator("[name=list]").set_input_files(content)
+        site.page.locator("[name=scans]").set_input_files(scan)
+        site.press(button)
+        site.says(told)
+        site.is_in_order()
+    levels = ConsentEvent.objects.filter(channel="paper").order_by("sequence").values_list("level", flat=True)
+    assert list(levels) == ["HIGH", "LOW"]
