@@ -10,6 +10,7 @@ from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from consent.languages import first_language, languages_check
 from ipate_web.append_only import Chained, Head
 
 
@@ -67,6 +68,12 @@ class Study(models.Model):
     lawful_basis = models.CharField(_("lawful basis"), max_length=20, choices=LawfulBasis, default=LawfulBasis.CONSENT)
     jurisdiction = models.CharField(
         _("jurisdiction"), max_length=100, blank=True, help_text=_("Whose law holds, for example “Germany (EU)”.")
+    )
+    languages = models.JSONField(
+        _("languages"),
+        default=first_language,
+        validators=[languages_check],
+        help_text=_("In which the consent form must be complete before it is published: codes like en, de, fr."),
     )
     delta = models.FloatField(
         "δ",

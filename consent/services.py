@@ -14,6 +14,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from consent import selectors
+from consent.languages import own_name
 from consent.models import (
     ConsentEvent,
     ConsentForm,
@@ -136,12 +137,17 @@ def consent_form_publish(
     """Publish the next version of a study's consent form: Markdown by language code. It never changes afterwards.
 
     ``renewal`` is what it means for those who consented to an earlier version. Raises ValidationError without a text in
-    the site's first language, or where the version in force says the same.
+    the site's first language and each that the study promises, or where the version in force says the same.
     """
     texts = _texts_given(texts)
     if settings.LANGUAGE_CODE not in texts:
         raise ValidationError({"texts": _("The form needs a text in English.")})
-    study_lock(study.pk)
+    study = study_lock(study.pk)
+    missing = ", ".join(own_name(code) for code in study.languages if code not in texts)
+    if missing:
+        raise ValidationError(
+            {"texts": _("The study promises a text in %(languages)s, too. Write it first.") % {"languages": missing}}
+        )
     latest = selectors.consent_form_in_force(study)
     digest = texts_digest(texts)
     if latest and latest.digest == digest:

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from consent import selectors, services
 from consent.forms import NOT_TAKING_PART, DecisionForm, Option
+from consent.languages import own_name
 from consent.models import ConsentEvent, DataHolder
 from consent.rendering import consent_text
 from consent.views.page import acting_user, holder_page, own_page
@@ -30,10 +31,12 @@ def _decision_form(holder: DataHolder, data: Any = None) -> DecisionForm | None:
 
 
 def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm) -> HttpResponse:
+    text = consent_text(form.consent_form, request.GET.get("text") or get_language() or "")
     context = {
         "study": holder.study,
         "form": form,
-        "text": consent_text(form.consent_form, get_language() or ""),
+        "text": text,
+        "other_texts": [(code, own_name(code)) for code in form.consent_form.texts if code != text.language],
         "current": selectors.consent_current(holder),
         "chosen": None if form.is_bound and form.changed else form["choice"].value(),
     }

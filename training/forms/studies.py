@@ -22,6 +22,13 @@ RESERVED = {"new"}
 class StudyForm(forms.ModelForm):
     """The basics; the fields named in ``fixed`` are left out."""
 
+    languages = forms.CharField(
+        label=_("Languages"),
+        initial=settings.LANGUAGE_CODE,
+        required=False,
+        help_text=Study._meta.get_field("languages").help_text,
+    )
+
     class Meta:
         model = Study
         fields = [
@@ -35,6 +42,7 @@ class StudyForm(forms.ModelForm):
             "retention",
             "lawful_basis",
             "jurisdiction",
+            "languages",
             "delta",
             "retain_votes",
         ]
@@ -45,10 +53,20 @@ class StudyForm(forms.ModelForm):
 
     def __init__(self, *args: Any, fixed: Iterable[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.initial["languages"] = " ".join(self.instance.languages)
+        # Whoever says nothing leaves it as it is.
+        self.fields["lawful_basis"].required = False
         for name in fixed:
             del self.fields[name]
         if "delta" in self.fields:
             self.fields["delta"].widget.attrs |= {"step": "any", "inputmode": "decimal"}
+
+    def clean_languages(self) -> list[str]:
+        codes = self.cleaned_data["languages"].lower().replace(",", " ").split()
+        return list(dict.fromkeys(codes)) or self.instance.languages
+
+    def clean_lawful_basis(self) -> str:
+        return self.cleaned_data["lawful_basis"] or self.instance.lawful_basis
 
     def clean_slug(self) -> str:
         slug = self.cleaned_data["slug"]
@@ -76,11 +94,11 @@ class MemberForm(forms.Form):
 
 
 class ConsentFormForm(forms.Form):
-    """The text of a consent form, one field for each language of the site. A draft may be unfinished."""
+    """The text of a consent form, one field for each language of site and study. A draft may be unfinished."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, study: Study, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for code, _name in settings.LANGUAGES:
+        for code in dict.fromkeys([*dict(settings.LANGUAGES), *study.languages]):
             self.fields[code] = forms.CharField(
                 label=get_language_info(code)["name_translated"],
                 widget=forms.Textarea(attrs={"rows": 16, "lang": code}),

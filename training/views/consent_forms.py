@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from django.conf import settings
+from django.conf.locale import LANG_INFO
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpResponse
@@ -22,7 +22,7 @@ from training.views.pages import render_page, study_page
 
 
 def _language_name(code: str) -> str:
-    return get_language_info(code)["name_translated"] if code in dict(settings.LANGUAGES) else code
+    return get_language_info(code)["name_translated"] if code in LANG_INFO else code
 
 
 def _rendered(texts: dict[str, str]) -> list[tuple[str, str, SafeString]]:
@@ -73,7 +73,7 @@ def consent_form_new(request: SignedInRequest, study: Study) -> HttpResponse:
     draft = ConsentFormDraft.objects.filter(study=study).first()
     latest = selectors.consent_form_in_force(study)
     written = draft.texts if draft else latest.texts if latest else {}
-    form = ConsentFormForm(request.POST or None, initial=written)
+    form = ConsentFormForm(request.POST or None, study=study, initial=written)
     if form.is_valid():
         services.consent_form_draft_save(study=study, acting_user=request.user, texts=form.texts)
         if "publish" in request.POST:
@@ -88,7 +88,7 @@ def consent_form_new(request: SignedInRequest, study: Study) -> HttpResponse:
 @study_page("consent.publish_consentform")
 def consent_form_preview(request: SignedInRequest, study: Study) -> HttpResponse:
     """The draft as holders would see it: the part of the page that htmx replaces while somebody writes."""
-    texts = _rendered(ConsentFormForm(request.POST).texts)
+    texts = _rendered(ConsentFormForm(request.POST, study=study).texts)
     return render(request, "training/consent_texts.html", {"texts": texts})
 
 
