@@ -1,14 +1,18 @@
 """Every read of the accounting app that joins or aggregates."""
 
 import math
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from django.db.models import Count
+from django.utils import timezone
 
 from accounting.models import HolderSpending, LedgerEntry, PrivacyGroup, RunAccount, SpendingHistory
 from accounting.privacy import DEFAULT_ORDERS, Conversion, epsilon_from_rdp, remaining_epsilon
 from consent.models import Study
-from consent.selectors import LEVELS, Snapshot
+from consent.selectors import LEVELS, EpsilonRule, Snapshot, standing_events
 
 
 def histories_of(study: Study, holders: np.ndarray) -> np.ndarray:
@@ -28,15 +32,18 @@ def histories_of(study: Study, holders: np.ndarray) -> np.ndarray:
 
 def past_curves(study: Study, orders: np.ndarray = DEFAULT_ORDERS) -> dict[int, np.ndarray]:
     """History id → RDP curve (R,): the sum of what its groups have spent. History 0 is the empty one."""
-    nodes = SpendingHistory.objects.filter(study=study).select_related("group__account").order_by("pk")
-    curves = {0: np.zeros(len(orders))}
-    for node in nodes:  # a parent is older than its children, so its curve is there already
-        if not np.array_equal(node.group.account.orders, orders):
+    spent: dict[int, np.ndarray] = {}
+    for account in RunAccount.objects.filter(study=study, simulation=False).prefetch_related("groups"):
+        if not np.array_equal(account.orders, orders):
             raise ValueError(
-                f"The account of run {node.group.account.run} was kept at other Rényi orders; its curves cannot be "
+                f"The account of run {account.run} was kept at other Rényi orders; its curves cannot be "
                 "added to these. Use the orders that the study began with."
             )
-        curves[node.pk] = curves[node.parent_id or 0] + np.asarray(node.group.spent_rdp)
+        spent |= {group.pk: np.asarray(group.spent_rdp) for group in account.groups.all()}
+    curves = {0: np.zeros(len(orders))}
+    nodes = SpendingHistory.objects.filter(study=study).order_by("pk").values_list("pk", "parent_id", "group_id")
+    for node, parent, group in nodes:  # a parent is older than its children, so its curve is there already
+        curves[node] = curves[parent or 0] + spent[group]
     return curves
 
 
@@ -90,6 +97,55 @@ def standings(
             )
         )
     return result
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """A :class:`Standing` without who its ``holders`` are: how many."""
+
+    name: str
+    level: str
+    epsilon: float
+    holders: int
+    spent: float
+    remaining: float
+
+
+def remaining_by_group(study: Study, *, conversion: Conversion = "improved") -> list[Remainder]:
+    """What :func:`standings` says of all who take part now, counted in the database."""
+    curves = past_curves(study)
+    counts: dict[tuple[float, str, bytes], int] = defaultdict(int)
+    for level, epsilon, history, holders in sorted(holders_per_history(study), key=lambda row: row[2]):
+        counts[epsilon, level, curves[history].tobytes()] += holders
+    result: list[Remainder] = []
+    for epsilon, level, key in sorted(counts, key=lambda group: (group[0], LEVELS.index(group[1]))):
+        past = np.frombuffer(key)
+        alike = sum(other.level == level for other in result)
+        result.append(
+            Remainder(
+                name=f"{level} {alike + 1}" if alike else level,
+                level=level,
+                epsilon=epsilon,
+                holders=counts[epsilon, level, key],
+                spent=float(epsilon_from_rdp(past, study.delta, conversion=conversion)[0]),
+                remaining=remaining_epsilon(past, epsilon, study.delta, conversion=conversion),
+            )
+        )
+    return result
+
+
+def holders_per_history(study: Study) -> Iterator[tuple[str, float, int, int]]:
+    """(level, ε, history id or 0, number of holders) of all who take part now."""
+    now = timezone.now()
+    rule = EpsilonRule(study, now)
+    rows = (
+        standing_events(study, now)
+        .annotate(policies_before=rule.policies_before())
+        .values_list("level", "policy_id", "policies_before", "holder__spending__history")
+        .annotate(holders=Count("pk"))
+    )
+    for level, policy, position, history, holders in rows:
+        yield level, rule.epsilon_after(policy, level, position), history or 0, holders
 
 
 @dataclass(frozen=True)

@@ -128,16 +128,16 @@ def batch_charge(
     To be called in the transaction that releases the batch's labels. Raises BudgetExceeded before anything is written.
     """
     study_lock(account.study_id)
+    groups = PrivacyGroup.objects.select_for_update().in_bulk([charge.group.pk for charge in charges])
     entries = []
     for charge, budget in zip(charges, budgets, strict=True):
-        group = PrivacyGroup.objects.select_for_update().get(pk=charge.group.pk)
+        group = groups[charge.group.pk]
         spent = np.asarray(group.spent_rdp) + charge.rdp
         # What costs a group nothing, because its teachers are retired, cannot exceed anything.
         if charge.rdp.any() and account.epsilon(np.asarray(group.past_rdp) + spent) > budget:
             raise BudgetExceeded(f"Batch {batch} of run {account.run} would bring {group} above its budget.")
         group.spent_rdp = spent.tolist()
         group.published_rdp = (np.asarray(group.published_rdp) + charge.published_rdp).tolist()
-        group.save(update_fields=["spent_rdp", "published_rdp"])
         entries.append(
             LedgerEntry(
                 study_id=account.study_id,
@@ -156,5 +156,6 @@ def batch_charge(
                 recorded_by_id=acting_user_id,
             )
         )
+    PrivacyGroup.objects.bulk_update(groups.values(), ["spent_rdp", "published_rdp"])
     if not account.simulation:
         LedgerEntry.append(entries)

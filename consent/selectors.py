@@ -8,7 +8,8 @@ from datetime import datetime
 from functools import cache
 
 import numpy as np
-from django.db.models import Count, Max, Q, QuerySet
+from django.db.models import Case, Count, Max, Q, QuerySet, Value, When
+from django.db.models.expressions import Combinable
 from django.utils import timezone
 
 from consent.models import ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, Level, Renewal, Study
@@ -86,7 +87,16 @@ class EpsilonRule:
         return min([agreed, *(policy.epsilon(level) for policy in self._policies[position:])])
 
     def epsilon(self, policy_id: int, level: str, consented_at: datetime) -> float:
-        return self._smallest(policy_id, level, bisect_right(self._dates, consented_at))
+        return self.epsilon_after(policy_id, level, bisect_right(self._dates, consented_at))
+
+    def epsilon_after(self, policy_id: int, level: str, position: int) -> float:
+        """The ε of a consent before which ``position`` of the policies had taken effect."""
+        return self._smallest(policy_id, level, position)
+
+    def policies_before(self) -> Combinable:
+        """How many of the policies had taken effect before a consent event was recorded, for a query."""
+        effective = [Case(When(recorded_at__gte=date, then=1), default=0) for date in self._dates]
+        return sum(effective, start=Value(0))
 
 
 def epsilon_since(study: Study, level: str, since: datetime) -> float:
@@ -128,6 +138,12 @@ def _last_events(study: Study, at: datetime) -> QuerySet[ConsentEvent]:
     return ConsentEvent.objects.filter(study=study, sequence__in=last_of_each).order_by()
 
 
+def standing_events(study: Study, at: datetime | None = None) -> QuerySet[ConsentEvent]:
+    """The event by which each holder who takes part at ``at`` (now) does so."""
+    at = at or timezone.now()
+    return _last_events(study, at).filter(kind__in=GRANTING, form__version__gte=consent_form_required(study, at))
+
+
 def consent_snapshot(study: Study, at: datetime | None = None) -> Snapshot:
     """Who takes part at ``at`` (now), at which level and ε: the only way in which training learns it.
 
@@ -138,10 +154,7 @@ def consent_snapshot(study: Study, at: datetime | None = None) -> Snapshot:
     events = ConsentEvent.objects.filter(study=study, recorded_at__lte=at)
     sequence = events.aggregate(last=Max("sequence"))["last"] or 0
     standing = (
-        _last_events(study, at)
-        .filter(kind__in=GRANTING, form__version__gte=consent_form_required(study, at))
-        .order_by("holder_id")
-        .values_list("holder_id", "level", "policy_id", "recorded_at")
+        standing_events(study, at).order_by("holder_id").values_list("holder_id", "level", "policy_id", "recorded_at")
     )
     rows = np.fromiter(
         (

@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
-from accounting.selectors import standings
+from accounting.selectors import remaining_by_group
 from consent import selectors, services
 from consent.forms import options
 from consent.models import ConsentEvent, EpsilonPolicy, Level, Study
@@ -88,7 +88,7 @@ def study(request: SignedInRequest, study: Study) -> HttpResponse:
         "steps": next_steps(study, taking_part),
     }
     if "accounting.view_private_costs" in can:
-        context["standings"] = standings(study, selectors.consent_snapshot(study))
+        context["standings"] = remaining_by_group(study)
     return render_page(request, study, "training/study.html", context)
 
 
