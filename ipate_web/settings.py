@@ -38,6 +38,7 @@ _site = urlsplit(SITE_URL)
 HTTPS = _site.scheme == "https"
 DEBUG = env.bool("IPATE_DEBUG", default=False)
 SECRET_KEY = env.str("IPATE_SECRET_KEY", default="") or _generated_secret_key()
+SECRET_KEY_FALLBACKS = env.list("IPATE_SECRET_KEY_FALLBACKS", default=[])
 ALLOWED_HOSTS = env.list(
     "IPATE_ALLOWED_HOSTS", default=[_site.hostname or "127.0.0.1", "localhost", "127.0.0.1", "[::1]"]
 )
