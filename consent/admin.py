@@ -66,7 +66,9 @@ class EpsilonPolicyApprovalAdmin(ReadOnlyAdmin):
 
 @admin.register(ConsentEvent)
 class ConsentEventAdmin(ReadOnlyAdmin):
-    list_display = ("study", "sequence", "holder", "kind", "level", "recorded_at", "channel")
+    """Without the holder: who chose what is looked up where every look is on record."""
+
+    list_display = ("study", "sequence", "kind", "level", "recorded_at", "channel")
     list_filter = ("study", "kind")
-    raw_id_fields = ("holder",)
+    exclude = ("holder",)
     show_full_result_count = False

@@ -323,6 +323,24 @@ class ConsentEvent(Chained):
         return self.kind in (self.Kind.GIVEN, self.Kind.CHANGED)
 
 
+class LevelAccess(Chained):
+    """Somebody of the staff has looked at what one holder chose, and said why."""
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="level_accesses")
+    holder = models.ForeignKey(DataHolder, on_delete=models.PROTECT, related_name="+")
+    reason = models.CharField(max_length=500)
+    seen_by = _actor()
+    seen_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta(Chained.Meta):
+        verbose_name = _("look at a holder's choice")
+        verbose_name_plural = _("looks at holders' choices")
+        constraints = [models.UniqueConstraint(fields=["study", "sequence"], name="level_access_sequence_is_unique")]
+
+    def __str__(self) -> str:
+        return f"{self.seen_by_id} at {self.seen_at:%Y-%m-%d %H:%M}"
+
+
 class Invitation(models.Model):
     """A code that lets its bearer decide as one holder, until it is revoked or an account takes its place.
 

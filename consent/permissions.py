@@ -22,6 +22,7 @@ _STAFF = {
     "accounting.view_private_costs",  # data-dependent costs and what derives from private data
 }
 _USE_STUDENT = "training.use_student"  # released labels, student models, predictions
+_VIEW_ACCESSES = "consent.view_levelaccess"  # who looked at whose choice
 
 ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
     Role.OPERATOR: frozenset(
@@ -31,6 +32,7 @@ ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
             "consent.manage_members",
             "consent.invite_holders",
             "consent.record_paper_consents",
+            "consent.view_holder_level",  # one person's choice; every look is on record
             "consent.publish_consentform",
             "training.import_dataset",
             "training.propose_run",
@@ -40,9 +42,15 @@ ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
         }
     ),
     Role.COMMITTEE: frozenset(
-        _STAFF | {"consent.publish_consentform", "consent.propose_epsilonpolicy", "consent.approve_epsilonpolicy"}
+        _STAFF
+        | {
+            "consent.publish_consentform",
+            "consent.propose_epsilonpolicy",
+            "consent.approve_epsilonpolicy",
+            _VIEW_ACCESSES,
+        }
     ),
-    Role.AUDITOR: frozenset(_STAFF),
+    Role.AUDITOR: frozenset(_STAFF | {_VIEW_ACCESSES}),
     Role.RESEARCHER: frozenset({"consent.view_recruitment", "training.view_run", "training.propose_run", _USE_STUDENT}),
 }
 

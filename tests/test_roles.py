@@ -83,6 +83,8 @@ TABLE: dict[str, Row] = {
     "training:members": Row(STAFF, SLUG),
     "training:member_remove": Row(OPERATORS, ("slug", "membership")),
     "training:recruitment": Row(RUNNERS, SLUG),
+    "training:holder_look": Row(OPERATORS, SLUG),
+    "training:holder_looks": Row(COMMITTEE | {"auditor"}, SLUG),
     "training:paper_consent": Row(OPERATORS, SLUG),
     "training:paper_list": Row(OPERATORS, SLUG),
     "training:invitations": Row(OPERATORS, SLUG),

@@ -3,6 +3,7 @@
 from django.urls import path
 
 from training.views import (
+    access,
     consent_forms,
     datasets,
     invitations,
@@ -28,6 +29,8 @@ urlpatterns = [
     path("<slug:slug>/recruitment/", recruitment.recruitment, name="recruitment"),
     path("<slug:slug>/recruitment/paper/", paper.paper_consent, name="paper_consent"),
     path("<slug:slug>/recruitment/paper/list/", paper.paper_list, name="paper_list"),
+    path("<slug:slug>/recruitment/person/", access.holder_look, name="holder_look"),
+    path("<slug:slug>/recruitment/looks/", access.holder_looks, name="holder_looks"),
     path("<slug:slug>/consent-form/", consent_forms.consent_forms, name="consent_forms"),
     path("<slug:slug>/consent-form/new/", consent_forms.consent_form_new, name="consent_form_new"),
     path("<slug:slug>/consent-form/preview/", consent_forms.consent_form_preview, name="consent_form_preview"),

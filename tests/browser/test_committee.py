@@ -128,3 +128,22 @@ def test_decisions_on_paper_are_recorded_with_their_scans(visit, study, size: st
         site.is_in_order()
     levels = ConsentEvent.objects.filter(channel="paper").order_by("sequence").values_list("level", flat=True)
     assert list(levels) == ["HIGH", "LOW"]
+
+
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+def test_a_look_at_one_choice_is_on_record(visit, study, size: str) -> None:
+    factories.holder_create(study, "P-1")
+    site = visit(size)
+    site.sign_in("olga")
+    site.open("/studies/digits/recruitment/")
+    site.press("Look at one person's choice")
+    site.page.get_by_label("Pseudonym").fill("P-1")
+    site.page.get_by_label("Reason").fill("They called and asked.")
+    site.press("Look, and have it recorded")
+    site.says("has not decided")
+    site.is_in_order()
+    committee = visit(size)
+    committee.sign_in("carla")
+    committee.open("/studies/digits/recruitment/looks/")
+    committee.says("They called and asked.")
+    committee.is_in_order()

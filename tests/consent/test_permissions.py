@@ -18,6 +18,8 @@ TABLE = {
     "consent.manage_members": {"operator"},
     "consent.invite_holders": {"operator"},
     "consent.record_paper_consents": {"operator"},
+    "consent.view_holder_level": {"operator"},
+    "consent.view_levelaccess": {"committee", "auditor"},
     "consent.publish_consentform": {"operator", "committee"},
     "consent.propose_epsilonpolicy": {"committee"},
     "consent.approve_epsilonpolicy": {"committee"},

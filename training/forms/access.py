@@ -1,0 +1,15 @@
+"""The form in which staff ask for one person's choice."""
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+
+
+class LookForm(forms.Form):
+    """Whose choice, and why it has to be seen."""
+
+    pseudonym = forms.CharField(label=_("Pseudonym"), max_length=200)
+    reason = forms.CharField(
+        label=_("Reason"),
+        max_length=500,
+        help_text=_("Why you have to see it, such as: they called and asked. It is kept with your name for good."),
+    )
