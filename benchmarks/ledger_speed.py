@@ -1,0 +1,214 @@
+"""How fast the ledger is: committing a batch, and what remains for each group of a large study.
+
+    DATABASE_URL=postgres://… python -m benchmarks.ledger_speed [--holders 1000000] [--runs 100]
+
+Works in an empty database of its own, made beside the one that DATABASE_URL names; without it, in a SQLite file.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+GROUPS, QUERIES = 10, 50
+
+
+@contextmanager
+def empty_database() -> Iterator[None]:
+    """Let Django use a database of this benchmark's own, gone afterwards."""
+    given = os.environ.get("DATABASE_URL", "")
+    with tempfile.TemporaryDirectory(prefix="ipate-speed-") as folder:
+        os.environ |= {
+            "IPATE_VAR_DIR": folder,
+            "DJANGO_SETTINGS_MODULE": "ipate_web.settings",
+            "IPATE_LOG_LEVEL": "ERROR",
+        }
+        if not given.startswith("postgres"):
+            os.environ["DATABASE_URL"] = f"sqlite:///{folder}/db"
+            yield
+            return
+        import psycopg
+
+        name = f"ipate_speed_{os.getpid()}"
+        os.environ["DATABASE_URL"] = f"{given.rpartition('/')[0]}/{name}"
+        with psycopg.connect(given.replace("postgres://", "postgresql://"), autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}"')
+            try:
+                yield
+            finally:
+                connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def milliseconds(work: Callable[[], Any], repeat: int) -> list[tuple[float, float]]:
+    """(wall, CPU time of this process) of each repetition."""
+    times = []
+    for _ in range(repeat):
+        wall, cpu = time.perf_counter(), time.process_time()
+        work()
+        times.append((1000 * (time.perf_counter() - wall), 1000 * (time.process_time() - cpu)))
+    return times
+
+
+def report(what: str, times: list[tuple[float, float]]) -> None:
+    wall, cpu = zip(*times, strict=True)
+    print(
+        f"{what}: best {min(wall):.1f} ms, median {statistics.median(wall):.1f}, worst {max(wall):.1f}; "
+        f"median of CPU time {statistics.median(cpu):.1f}"
+    )
+
+
+def commit_of_a_batch() -> None:
+    """A batch as the vote commits it: 50 queries with their labels, ten groups' charges, totals, position."""
+    import numpy as np
+    from django.db import transaction
+    from django.utils import timezone
+
+    from accounting.privacy import DEFAULT_ORDERS, gaussian_rdp
+    from accounting.services import GroupOpening, account_open
+    from consent.services import study_lock
+    from tests.training.runs import TABLE_RUN, run_draft, study_with_table
+    from training.services.voting import _release
+
+    study = study_with_table(holders=60, points=2 * QUERIES)
+    holders = np.array(sorted(study.holders.values_list("pk", flat=True)))
+    run = run_draft(study, **TABLE_RUN | {"batch_size": QUERIES})
+    openings = [
+        GroupOpening(f"group {place}", "LOW", 9.0, part, np.zeros(DEFAULT_ORDERS.size))
+        for place, part in enumerate(np.array_split(holders, GROUPS))
+    ]
+    with transaction.atomic():
+        study_lock(study.pk)
+        run.account = account_open(
+            study=study, run=run.pk, at=timezone.now(), simulation=False, orders=DEFAULT_ORDERS,
+            method="exact", conversion="improved", groups=openings,
+        )  # fmt: skip
+    run.plan = {"aggregator": {"name": "gnmax", "sigma": 40.0}}
+    run.save()
+    cost = np.tile(gaussian_rdp(400.0), (GROUPS, 1))
+
+    def commit() -> None:
+        with transaction.atomic():
+            study_lock(study.pk)
+            _release(
+                run,
+                groups=list(run.account.groups.all()),
+                budgets=np.full(GROUPS, 9.0),
+                sensitivities=[1.0] * GROUPS,
+                silent=np.zeros(run.teachers, dtype=bool),
+                labels=np.zeros(QUERIES, dtype=int),
+                answered=np.ones(QUERIES, dtype=bool),
+                rdp=cost,
+                published_rdp=cost,
+            )
+        run.refresh_from_db()
+
+    report(f"commit of {QUERIES} queries for {GROUPS} groups", milliseconds(commit, 40)[5:])
+
+
+def large_study(holders: int, runs: int) -> Any:
+    """A study whose rows are written straight into the tables: who consented, and what ``runs`` runs have cost them.
+
+    Each run is of all who had consented by then: a hundredth of the holders more than the run before.
+    """
+    from django.db import connection
+    from django.utils import timezone
+
+    from accounting.models import PrivacyGroup, RunAccount, SpendingHistory
+    from accounting.privacy import DEFAULT_ORDERS, gaussian_rdp
+    from consent.models import ConsentForm, DataHolder
+    from consent.services import consent_give, holders_register
+    from tests.factories import study_open
+
+    study = study_open("large", delta=1e-8)
+    form = ConsentForm.objects.get(study=study)
+    now, uid = timezone.now(), "gen_random_uuid()" if connection.vendor == "postgresql" else "hex(randomblob(16))"
+    series = (
+        f"generate_series(1, {holders}) AS n"
+        if connection.vendor == "postgresql"
+        else f"(WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < {holders}) SELECT n FROM s)"
+    )
+    first = 1 + (DataHolder.objects.order_by("-pk").values_list("pk", flat=True).first() or 0) + 1
+    holders_register(study=study, pseudonyms=["P"])
+    given = consent_give(holder=study.holders.get(), level="LOW", form=form, acting_user=None)
+    columns = [field.column for field in given._meta.concrete_fields if not field.primary_key]
+    copied = {
+        "sequence": "n + 1",
+        "holder_id": f"{first} + n",
+        "level": "CASE n % 3 WHEN 0 THEN 'HIGH' WHEN 1 THEN 'AVERAGE' ELSE 'LOW' END",
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO consent_dataholder (id, study_id, pseudonym, public_id, created_at) "
+            f"SELECT {first} + n, {study.pk}, 'P' || n, {uid}, %s FROM {series}",
+            [now],
+        )
+        cursor.execute(
+            f"INSERT INTO consent_consentevent ({', '.join(columns)}) "
+            f"SELECT {', '.join(copied.get(column, f'e.{column}') for column in columns)} "
+            f"FROM consent_consentevent e, {series} WHERE e.id = {given.pk}"
+        )
+        cost = gaussian_rdp(60.0 * runs**0.5).tolist()
+        nodes: dict[tuple[int, str], SpendingHistory] = {}  # (joined with run, level) → newest node
+        for run in range(runs):
+            account = RunAccount.objects.create(
+                study=study, run=uuid.uuid4(), delta=study.delta, orders=DEFAULT_ORDERS.tolist(), method="exact",
+                conversion="improved",
+            )  # fmt: skip
+            for index, level in enumerate(("HIGH", "AVERAGE", "LOW")):
+                group = PrivacyGroup.objects.create(
+                    account=account, index=index, name=level, level=level, epsilon=1.0 + index, holders=0,
+                    past_rdp=cost, spent_rdp=cost, published_rdp=cost,
+                )  # fmt: skip
+                grown = [
+                    SpendingHistory(study=study, parent=nodes.get((joined, level)), group=group)
+                    for joined in range(run + 1)
+                ]
+                for joined, node in enumerate(SpendingHistory.objects.bulk_create(grown)):
+                    nodes[joined, level] = node
+        places = {"HIGH": 0, "AVERAGE": 1, "LOW": 2}
+        newest = ", ".join(f"({joined}, {places[level]}, {node.pk})" for (joined, level), node in nodes.items())
+        cursor.execute(
+            f"INSERT INTO accounting_holderspending (holder_id, history_id) SELECT {first} + n, column3 "
+            f"FROM {series} JOIN (VALUES {newest}) AS newest ON n / 3 % {runs} = column1 AND n % 3 = column2"
+        )
+        cursor.execute("ANALYZE")
+    return study
+
+
+def remaining_per_group(holders: int, runs: int) -> None:
+    from accounting.selectors import remaining_by_group
+
+    study = large_study(holders, runs)
+    groups = remaining_by_group(study)
+    assert sum(group.holders for group in groups) == holders + 1, "all of them, and the one who was copied"
+    what = f"remaining budget of {len(groups)} groups, {holders:,} holders, {runs} runs"
+    report(what, milliseconds(lambda: remaining_by_group(study), 7))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--holders", type=int, default=1_000_000)
+    parser.add_argument("--runs", type=int, default=100)
+    options = parser.parse_args()
+    with empty_database():
+        import django
+
+        os.environ["DJANGO_SETTINGS_MODULE"] = "ipate_web.settings"
+        django.setup()
+        from django.core.management import call_command
+        from django.db import connection
+
+        call_command("migrate", verbosity=0)
+        print(f"on {connection.vendor}")
+        commit_of_a_batch()
+        remaining_per_group(options.holders, options.runs)
+        connection.close()
+
+
+if __name__ == "__main__":
+    main()
