@@ -229,9 +229,11 @@ def holders_register(*, study: Study, pseudonyms: Iterable[str]) -> dict[str, in
     pseudonyms = list(dict.fromkeys(pseudonyms))
     new = (DataHolder(study=study, pseudonym=pseudonym) for pseudonym in pseudonyms)
     DataHolder.objects.bulk_create(new, batch_size=2000, ignore_conflicts=True)
-    wanted = set(pseudonyms)
-    rows = DataHolder.objects.filter(study=study).values_list("pseudonym", "pk").iterator(chunk_size=10_000)
-    return {pseudonym: pk for pseudonym, pk in rows if pseudonym in wanted}
+    ids: dict[str, int] = {}
+    for start in range(0, len(pseudonyms), 2000):
+        found = DataHolder.objects.filter(study=study, pseudonym__in=pseudonyms[start : start + 2000])
+        ids.update(found.order_by().values_list("pseudonym", "pk"))
+    return ids
 
 
 @transaction.atomic
