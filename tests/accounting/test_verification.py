@@ -3,7 +3,7 @@
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -52,6 +52,13 @@ def rows_of(model: type[Chained]) -> models.QuerySet:
     return models.QuerySet(model).order_by("sequence")
 
 
+def tables_with_rows() -> list[type[Chained]]:
+    """The chained tables that the study has filled: at least those of consent and ledger."""
+    tables = [model for model in chained_models() if rows_of(model).exists()]
+    assert {ConsentForm, EpsilonPolicy, EpsilonPolicyApproval, ConsentEvent, LedgerEntry} <= set(tables)
+    return tables
+
+
 def verify(*options: str) -> list[str]:
     """The faults that the command reports; its exit status agrees with them."""
     report = io.StringIO()
@@ -94,7 +101,7 @@ def another(field: models.Field, value: Any) -> Any:
         return ["changed"]
     match value:
         case None:
-            return 4711
+            return date(2020, 2, 2) if isinstance(field, models.DateField) else 4711
         case str():
             return ("x" if value[:1] != "x" else "y") + value[1:]
         case datetime():
@@ -115,7 +122,7 @@ def undone() -> Iterator[None]:
 
 
 def test_every_column_of_every_chained_table_is_under_seal(study: Study) -> None:
-    for model in chained_models():
+    for model in tables_with_rows():
         row = rows_of(model)[0]
         for field in model._meta.concrete_fields:
             if field.primary_key:
@@ -128,7 +135,7 @@ def test_every_column_of_every_chained_table_is_under_seal(study: Study) -> None
 
 
 def test_a_removed_row_is_found_wherever_it_was(study: Study) -> None:
-    for model in chained_models():
+    for model in tables_with_rows():
         for row in (rows_of(model).first(), rows_of(model).last()):
             with undone():
                 rows_of(model).filter(pk=row.pk)._raw_delete("default")
@@ -228,7 +235,3 @@ def test_a_charge_that_is_not_what_the_votes_cost_is_found_by_the_replay(study: 
     entry = rows_of(LedgerEntry)[2]
     rows_of(LedgerEntry).filter(pk=entry.pk).update(rdp=[value * (1 + 1e-11) for value in entry.rdp])
     assert f"ledger entry {entry.sequence}: the votes of batch {entry.batch} cost something else." in verify("--replay")
-
-
-def test_forms_policies_and_approvals_are_chained() -> None:
-    assert {ConsentForm, EpsilonPolicy, EpsilonPolicyApproval, ConsentEvent, LedgerEntry} <= set(chained_models())
