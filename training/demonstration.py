@@ -85,7 +85,7 @@ DEMONSTRATIONS = {
         learner="random_forest",
         learner_parameters={"trees": 100, "balanced": True, "leaf": 5},
         student_learner="random_forest",
-        student_parameters={"trees": 100},
+        student_parameters={"trees": 100, "balanced": True, "leaf": 5},
     ),
 }
 
