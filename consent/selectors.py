@@ -146,9 +146,14 @@ def standing_events(study: Study, at: datetime | None = None) -> QuerySet[Consen
     return _last_events(study, at).filter(kind__in=GRANTING, form__version__gte=consent_form_required(study, at))
 
 
-def consent_snapshot(study: Study, at: datetime | None = None) -> Snapshot:
+#: Up to how many holders are asked for by name; for more, everyone is read.
+FEW_HOLDERS = 500
+
+
+def consent_snapshot(study: Study, at: datetime | None = None, *, among: np.ndarray | None = None) -> Snapshot:
     """Who takes part at ``at`` (now), at which level and ε: the only way in which training learns it.
 
+    ``among`` (A,) ids narrows it to some holders; for a few of them it costs next to nothing.
     Memory: 17 bytes a holder, whatever their history.
     """
     at = at or timezone.now()
@@ -158,6 +163,8 @@ def consent_snapshot(study: Study, at: datetime | None = None) -> Snapshot:
     standing = (
         standing_events(study, at).order_by("holder_id").values_list("holder_id", "level", "policy_id", "recorded_at")
     )
+    if among is not None and len(among) <= FEW_HOLDERS:
+        standing = standing.filter(holder_id__in=among.tolist())
     rows = np.fromiter(
         (
             (holder, LEVELS.index(level), rule.epsilon(policy, level, recorded_at))
@@ -165,7 +172,8 @@ def consent_snapshot(study: Study, at: datetime | None = None) -> Snapshot:
         ),
         dtype=[("holder", np.int64), ("level", np.int8), ("epsilon", np.float64)],
     )
-    return Snapshot(study.pk, at, sequence, rows["holder"], rows["level"], rows["epsilon"])
+    snapshot = Snapshot(study.pk, at, sequence, rows["holder"], rows["level"], rows["epsilon"])
+    return snapshot if among is None else snapshot.of(among)
 
 
 @dataclass(frozen=True)

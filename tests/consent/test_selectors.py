@@ -131,6 +131,20 @@ def test_holders_per_level(study: Study, give: Decide) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("few", [0, 500], ids=["everyone is read", "asked for by name"])
+def test_a_snapshot_among_some_holders_is_that_part_of_the_whole(
+    study: Study, give: Decide, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selectors, "FEW_HOLDERS", few)
+    holders = [factories.holder_create(study, f"among-{number}") for number in range(4)]
+    for holder, level in zip(holders, ("HIGH", "LOW", "AVERAGE"), strict=False):
+        give(holder, level)
+    asked = np.array([holders[0].pk, holders[2].pk, holders[3].pk])
+    part, whole = selectors.consent_snapshot(study, among=asked), selectors.consent_snapshot(study).of(asked)
+    assert part.holders.tolist() == whole.holders.tolist() == [holders[0].pk, holders[2].pk]
+    assert part.epsilons.tolist() == whole.epsilons.tolist() == [1.0, 2.0]
+
+
 def test_a_snapshot_costs_the_same_queries_for_any_number_of_holders(
     study: Study, give: Decide, django_assert_num_queries
 ) -> None:

@@ -196,7 +196,7 @@ def _silent_teachers(run: Run, ballot: Ballot, groups: list[PrivacyGroup]) -> np
     holders = np.array(list(decided.order_by().values_list("holder_id", flat=True).distinct()), dtype=np.int64)
     pairs = np.flatnonzero(np.isin(ballot.holder, np.setdiff1d(holders, left)))
     if len(pairs):
-        now = consent_snapshot(run.study).of(holders)
+        now = consent_snapshot(run.study, among=holders)
         epsilon_now = dict(zip(now.holders.tolist(), now.epsilons.tolist(), strict=True))
         for pair in pairs:
             if epsilon_now.get(int(ballot.holder[pair]), 0.0) < ballot.epsilon[pair]:
