@@ -1,4 +1,4 @@
-"""A real Celery worker process, killed without warning while it trains and while it votes."""
+"""A real Celery worker process: killed without warning, and with people withdrawing, while it trains and votes."""
 
 import os
 import signal
@@ -12,9 +12,15 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
+from accounting.models import HolderSpending
+from consent.models import DataHolder
+from consent.services import consent_withdraw
 from ipate_web.processes import running, worker_command
 from tests.training.runs import assert_labels_and_ledger_agree, run_start, study_with_data
+from training.artifacts import arrays_load
+from training.formats import catalogue_load
 from training.models import Run, TeacherChunk
+from training.services.datasets import dataset_import
 
 pytestmark = [pytest.mark.worker, pytest.mark.django_db(transaction=True)]
 
@@ -53,16 +59,31 @@ def kill(process: subprocess.Popen) -> None:
     process.wait()
 
 
-def test_a_worker_killed_while_training_and_while_voting_leaves_a_correct_ledger(tmp_path: Path) -> None:
+def slow_run() -> Run:
+    """A run that takes its time: something can happen to it while it trains and while it votes."""
     study = study_with_data(retain_votes=True)
+    splits = catalogue_load("digits")
+    many = dataset_import(study=study, name="many", kind="public", rows=splits.public[:200], schema=splits.schema)
+    return run_start(
+        study,
+        public_dataset=many,
+        batch_size=1,
+        learner_parameters={"copies": 60},
+        method=Run.Method.EXACT,
+        # So much noise that every point can be put to the vote, one by one.
+        aggregator={"name": "confident_gnmax", "sigma": 60.0, "sigma_threshold": 120.0, "threshold": 8.0},
+    )
+
+
+def watch(run: Run) -> Callable[[Callable[[Run], bool]], Callable[[], bool]]:
+    """Conditions on the run as the database has it now."""
+    return lambda condition: lambda: condition(Run.objects.get(pk=run.pk))
+
+
+def test_a_worker_killed_while_training_and_while_voting_leaves_a_correct_ledger(tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
-    # So much noise that every point can be put to the vote, one by one: time enough to be killed.
-    noise = {"name": "confident_gnmax", "sigma": 40.0, "sigma_threshold": 80.0, "threshold": 8.0}
-    run = run_start(study, batch_size=1, learner_parameters={"copies": 60}, method=Run.Method.EXACT, aggregator=noise)
-
-    def state(condition: Callable[[Run], bool]) -> Callable[[], bool]:
-        return lambda: condition(Run.objects.get(pk=run.pk))
-
+    run = slow_run()
+    state = watch(run)
     with worker(log) as process:
         wait_until(lambda: run.chunks.filter(state=TeacherChunk.State.DONE).exists(), log)
         kill(process)
@@ -79,4 +100,37 @@ def test_a_worker_killed_while_training_and_while_voting_leaves_a_correct_ledger
     run.refresh_from_db()
     assert run.status == Run.Status.FINISHED, run.message
     assert run.position > interrupted.position
+    assert_labels_and_ledger_agree(run)
+
+
+def test_who_withdraws_while_a_worker_trains_or_votes_has_no_further_say(tmp_path: Path) -> None:
+    log = tmp_path / "worker.log"
+    run = slow_run()
+    state = watch(run)
+
+    def withdraw(teacher: int) -> int:
+        """One of the holders whom ``teacher`` learned from withdraws; their id."""
+        assignment = arrays_load(Run.objects.get(pk=run.pk).assignment)
+        holder = int(assignment["holder"][assignment["teacher"] == teacher][0])
+        consent_withdraw(holder=DataHolder.objects.get(pk=holder), acting_user=None)
+        return holder
+
+    with worker(log):
+        wait_until(lambda: run.chunks.filter(start=0, state=TeacherChunk.State.DONE).exists(), log)
+        early = withdraw(teacher=0)
+        assert state(lambda run: run.status == Run.Status.TRAINING)(), "the withdrawal came too late for the training"
+        wait_until(state(lambda run: run.position > 2), log)
+        late = withdraw(teacher=1)
+        silent_from = run.batches.count()
+        wait_until(state(lambda run: run.has_ended), log)
+    run.refresh_from_db()
+    assert run.status == Run.Status.FINISHED, run.message
+    holders = arrays_load(run.assignment)["holder"].tolist()
+    assert early not in holders, "they left before the vote, and their teacher learned anew without them"
+    assert late in holders
+    assert not HolderSpending.objects.filter(holder=early).exists(), "they are charged for nothing"
+    later = run.batches.filter(index__gte=silent_from)
+    assert later.exists(), "the withdrawal came too late for the vote"
+    assert all(batch.silent_teachers == [1] for batch in later)
+    assert all(batch.silent_teachers == [] for batch in run.batches.filter(index__lte=2))
     assert_labels_and_ledger_agree(run)
