@@ -39,9 +39,13 @@ def free_port(wanted: int) -> int:
     raise OSError(f"No free port from {wanted} to {wanted + 99}; name another with --port.")
 
 
-def unwind_on_terminate() -> None:
-    """Let SIGTERM end this process as Ctrl-C does, so that nothing that it started is left behind."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+def unwind_on_signals() -> None:
+    """Let SIGTERM end this process as Ctrl-C does, so that nothing that it started is left behind.
+
+    Ctrl-C, too, where a shell had it ignored, as it does for what is started in the background.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
 
 
 @contextmanager

@@ -84,8 +84,8 @@ def test_ctrl_c_and_sigterm_unwind_what_was_started(tmp_path: Path, number: sign
 import os, sys, time
 from pathlib import Path
 os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
-from ipate_web.processes import running, unwind_on_terminate
-unwind_on_terminate()
+from ipate_web.processes import running, unwind_on_signals
+unwind_on_signals()
 try:
     with running([sys.executable, "-c", {FAMILY!r}], Path({str(log)!r}), {{"WORD": "given"}}):
         time.sleep(60)

@@ -114,7 +114,12 @@ def test_up_serves_until_it_is_told_to_stop_and_leaves_no_process(tmp_path: Path
             assert len(processes_in(tmp_path)) > 3
         finally:
             process.send_signal(number)
-        assert process.wait(timeout=30) == 0
+            try:
+                status = process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                process.kill()  # or leaving the block would wait for ever
+                raise
+        assert status == 0
     assert gone(tmp_path)
 
 

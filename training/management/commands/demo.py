@@ -12,7 +12,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from tqdm import tqdm
 
-from ipate_web.processes import free_port, running, site_command, unwind_on_terminate, worker_command
+from ipate_web.processes import free_port, running, site_command, unwind_on_signals, worker_command
 from training.demonstration import DEMONSTRATIONS, EPSILONS, Login, people, runs_start, study_build
 from training.formats import DataError, catalogue_load
 from training.models import Run
@@ -33,7 +33,7 @@ class Command(BaseCommand):
         parser.add_argument("--port", type=int, default=8000, help="where the site listens (default 8000)")
 
     def handle(self, **options: Any) -> None:
-        unwind_on_terminate()
+        unwind_on_signals()
         try:
             self.run(options["data"], serve=not options["no_serve"], as_json=options["json"], port=options["port"])
         except KeyboardInterrupt:

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 
-from ipate_web.processes import free_port, running, site_command, unwind_on_terminate, worker_command
+from ipate_web.processes import free_port, running, site_command, unwind_on_signals, worker_command
 
 
 class Command(BaseCommand):
@@ -18,7 +18,7 @@ class Command(BaseCommand):
         parser.add_argument("--port", type=int, default=8000, help="where the site listens (default 8000)")
 
     def handle(self, *, port: int, **_: object) -> None:
-        unwind_on_terminate()
+        unwind_on_signals()
         call_command("migrate", verbosity=0)
         call_command("collectstatic", interactive=False, verbosity=0)
         port = free_port(port)
