@@ -14,10 +14,10 @@ register = template.Library()
 
 @register.filter
 def percent(share: float | None) -> str:
-    """0.934 as "93.4 %"; a dash for what is unknown."""
+    """0.9338 as "93.4 %"; a dash for what is unknown."""
     if share is None:
         return "–"
-    return _("%(number)s %%") % {"number": number_format(100 * share, decimal_pos=1)}
+    return _("%(number)s %%") % {"number": number_format(round(100 * share, 1), decimal_pos=1)}
 
 
 @register.filter
