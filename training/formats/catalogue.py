@@ -74,7 +74,8 @@ def catalogue_load(name: str, data_dir: Path | str | None = None, progress: Prog
         raise DataError(
             f"{known.title} is read from files, and no data directory is set.",
             f"Put {', '.join(file.name for file in known.files)} from {known.source} into the folder {known.folder} "
-            "of a data directory, and set IPATE_DATA_DIR to it.",
+            "of a data directory, and set IPATE_DATA_DIR to it. The SHA-256 of the uncompressed files (check them with "
+            f"sha256sum): {', '.join(f'{file.name} {file.sha256}' for file in known.files)}.",
         )
     found = tuple(_locate(known, file, Path(data_dir or ".")) for file in known.files)
     for file, path in zip(known.files, found, strict=True):
