@@ -10,7 +10,6 @@ import os
 import statistics
 import tempfile
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -110,82 +109,16 @@ def commit_of_a_batch() -> None:
     report(f"commit of {QUERIES} queries for {GROUPS} groups", milliseconds(commit, 40)[5:])
 
 
-def large_study(holders: int, runs: int) -> Any:
-    """A study whose rows are written straight into the tables: who consented, and what ``runs`` runs have cost them.
-
-    Each run is of all who had consented by then: a hundredth of the holders more than the run before.
-    """
-    from django.db import connection
-    from django.utils import timezone
-
-    from accounting.models import PrivacyGroup, RunAccount, SpendingHistory
-    from accounting.privacy import DEFAULT_ORDERS, gaussian_rdp
-    from consent.models import ConsentForm, DataHolder
-    from consent.services import consent_give, holders_register
-    from tests.factories import study_open
-
-    study = study_open("large", delta=1e-8)
-    form = ConsentForm.objects.get(study=study)
-    now, uid = timezone.now(), "gen_random_uuid()" if connection.vendor == "postgresql" else "hex(randomblob(16))"
-    series = (
-        f"generate_series(1, {holders}) AS n"
-        if connection.vendor == "postgresql"
-        else f"(WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < {holders}) SELECT n FROM s)"
-    )
-    first = 1 + (DataHolder.objects.order_by("-pk").values_list("pk", flat=True).first() or 0) + 1
-    holders_register(study=study, pseudonyms=["P"])
-    given = consent_give(holder=study.holders.get(), level="LOW", form=form, acting_user=None)
-    columns = [field.column for field in given._meta.concrete_fields if not field.primary_key]
-    copied = {
-        "sequence": "n + 1",
-        "holder_id": f"{first} + n",
-        "level": "CASE n % 3 WHEN 0 THEN 'HIGH' WHEN 1 THEN 'AVERAGE' ELSE 'LOW' END",
-    }
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO consent_dataholder (id, study_id, pseudonym, public_id, created_at) "
-            f"SELECT {first} + n, {study.pk}, 'P' || n, {uid}, %s FROM {series}",
-            [now],
-        )
-        cursor.execute(
-            f"INSERT INTO consent_consentevent ({', '.join(columns)}) "
-            f"SELECT {', '.join(copied.get(column, f'e.{column}') for column in columns)} "
-            f"FROM consent_consentevent e, {series} WHERE e.id = {given.pk}"
-        )
-        cost = gaussian_rdp(60.0 * runs**0.5).tolist()
-        nodes: dict[tuple[int, str], SpendingHistory] = {}  # (joined with run, level) → newest node
-        for run in range(runs):
-            account = RunAccount.objects.create(
-                study=study, run=uuid.uuid4(), delta=study.delta, orders=DEFAULT_ORDERS.tolist(), method="exact",
-                conversion="improved",
-            )  # fmt: skip
-            for index, level in enumerate(("HIGH", "AVERAGE", "LOW")):
-                group = PrivacyGroup.objects.create(
-                    account=account, index=index, name=level, level=level, epsilon=1.0 + index, holders=0,
-                    past_rdp=cost, spent_rdp=cost, published_rdp=cost,
-                )  # fmt: skip
-                grown = [
-                    SpendingHistory(study=study, parent=nodes.get((joined, level)), group=group)
-                    for joined in range(run + 1)
-                ]
-                for joined, node in enumerate(SpendingHistory.objects.bulk_create(grown)):
-                    nodes[joined, level] = node
-        places = {"HIGH": 0, "AVERAGE": 1, "LOW": 2}
-        newest = ", ".join(f"({joined}, {places[level]}, {node.pk})" for (joined, level), node in nodes.items())
-        cursor.execute(
-            f"INSERT INTO accounting_holderspending (holder_id, history_id) SELECT {first} + n, column3 "
-            f"FROM {series} JOIN (VALUES {newest}) AS newest ON n / 3 % {runs} = column1 AND n % 3 = column2"
-        )
-        cursor.execute("ANALYZE")
-    return study
-
-
 def remaining_per_group(holders: int, runs: int) -> None:
     from accounting.selectors import remaining_by_group
+    from benchmarks.large_study import LEFT_OF_100, large_study
 
+    start = time.perf_counter()
     study = large_study(holders, runs)
+    print(f"study of {holders:,} holders and {runs} runs built in {time.perf_counter() - start:.0f} s")
     groups = remaining_by_group(study)
-    assert sum(group.holders for group in groups) == holders + 1, "all of them, and the one who was copied"
+    # All but those who left, and the one who was copied.
+    assert sum(group.holders for group in groups) == holders - holders * LEFT_OF_100 // 100 + 1
     what = f"remaining budget of {len(groups)} groups, {holders:,} holders, {runs} runs"
     report(what, milliseconds(lambda: remaining_by_group(study), 7))
 
