@@ -5,12 +5,17 @@ from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
 
 from consent.views.glossary import glossary
+from ipate_web.forms import SignInForm
 from ipate_web.health import healthz
 from ipate_web.views import home
 
 urlpatterns = [
     path("", home, name="home"),
-    path("sign-in/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
+    path(
+        "sign-in/",
+        LoginView.as_view(authentication_form=SignInForm, redirect_authenticated_user=True),
+        name="login",
+    ),
     path("sign-out/", LogoutView.as_view(), name="logout"),
     path("language/", include("django.conf.urls.i18n")),
     # What holders see

@@ -103,3 +103,26 @@ def test_pages_carry_no_inline_code_and_forbid_it(study: Study) -> None:
         html = response.content.decode()
         assert "default-src 'self'" in response["Content-Security-Policy"]
         assert not re.search(r"<script(?![^>]* src=)|<style| style=| on\w+=|javascript:", html), path
+
+
+def test_people_sign_in_with_an_address_or_a_user_name(client: Client, study: Study) -> None:
+    assert "E-mail address or user name" in client.get("/sign-in/").content.decode()
+    wrong = client.post("/sign-in/", {"username": "olga", "password": "wrong"}).content.decode()
+    assert "There is no account with this name and this password." in wrong
+    for name in ("olga", "hanna@example.org"):
+        factories.user_create(name)
+        response = client.post("/sign-in/", {"username": name, "password": factories.PASSWORD})
+        assert response.status_code == 302
+        client.logout()
+
+
+def test_a_chosen_language_is_kept_on_every_page_and_after_signing_out(study: Study) -> None:
+    client = signed_in("olga", study)
+    page = "/studies/digits/runs/?status=draft"
+    assert f'name="next" value="{page}"' in client.get(page).content.decode()
+    response = client.post("/language/setlang/", {"language": "de", "next": page})
+    assert response["Location"] == page
+    assert int(client.cookies["django_language"]["max-age"]) > 30 * 24 * 3600
+    assert "Kein Lauf hat diesen Status" in client.get(page).content.decode()
+    client.post("/sign-out/")
+    assert "Aus Ihren Daten lernen" in client.get("/").content.decode()
