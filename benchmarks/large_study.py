@@ -125,7 +125,7 @@ def _holders_write(cursor: Any, given: Any, approvals: list[Any], histories: dic
     from django.db import connection
 
     if connection.vendor == "postgresql":
-        series, public_id, number = f"generate_series(1, {holders}) AS s(n)", "gen_random_uuid()", "bigint"
+        series, public_id, number = f"generate_series(1::bigint, {holders}) AS s(n)", "gen_random_uuid()", "bigint"
         moment = "timestamptz"
     else:
         numbers = f"WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < {holders})"
