@@ -19,6 +19,8 @@ class RunAccount(models.Model):
     """The account of one run: its privacy groups and how their costs are counted.
 
     ``run`` is the run's id; accounting knows nothing else of it. A simulation's account leaves no trace in the ledger.
+    From approval to vote the account is a *reservation*: nothing can be charged to it, but what it holds counts as
+    spent for every other run. The vote replaces it by the account that is charged; its end settles that account.
     """
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="accounts")
@@ -30,7 +32,11 @@ class RunAccount(models.Model):
         max_length=20, help_text="How costs are counted: data_independent, data_dependent, exact."
     )
     conversion = models.CharField(max_length=10, help_text="RDP → (ε, δ): improved or classic.")
+    is_reservation = models.BooleanField(default=False, help_text="The run is approved; its vote has not begun.")
     opened_at = models.DateTimeField(default=timezone.now, editable=False)
+    settled_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="Since when nothing is held for the run beyond what it spent."
+    )
 
     class Meta:
         verbose_name = _("run account")
@@ -50,6 +56,8 @@ class PrivacyGroup(models.Model):
 
     ``past_rdp`` is what its holders had spent before this run, ``spent_rdp`` what this run has cost them so far, and
     ``published_rdp`` the data-independent bound on that cost, the only one of the three that may leave staff.
+    ``reserved_rdp`` is what no other run may spend until the account is settled. ``allowance`` is the ε that this run
+    alone may cost them; without one, everything that is left.
     """
 
     account = models.ForeignKey(RunAccount, on_delete=models.PROTECT, related_name="groups")
@@ -61,6 +69,8 @@ class PrivacyGroup(models.Model):
     past_rdp = models.JSONField()
     spent_rdp = models.JSONField()
     published_rdp = models.JSONField()
+    reserved_rdp = models.JSONField(null=True, blank=True)
+    allowance = models.FloatField(null=True, blank=True)
     retired_at = models.DateTimeField(null=True, blank=True, help_text="Since when its teachers cast no vote.")
 
     class Meta:
@@ -69,15 +79,26 @@ class PrivacyGroup(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["account", "index"], name="privacy_group_index_is_unique"),
             models.CheckConstraint(condition=Q(epsilon__gt=0), name="privacy_group_budget_is_positive"),
+            models.CheckConstraint(
+                condition=Q(allowance__isnull=True) | Q(allowance__gt=0), name="privacy_group_allowance_is_positive"
+            ),
         ]
 
     def __str__(self) -> str:
         return self.name
 
+    def held_rdp(self) -> np.ndarray:
+        """(R,): what is held for the run beyond what it has spent; ``account`` is read."""
+        spent = np.asarray(self.spent_rdp)
+        if self.account.settled_at or self.reserved_rdp is None:
+            return np.zeros_like(spent)
+        return np.maximum(np.asarray(self.reserved_rdp) - spent, 0.0)
+
 
 class SpendingHistory(models.Model):
     """The sequence of privacy groups that some holders have been in: a node of a tree, from the newest to the first.
 
+    Groups that voted stand in the order of their votes; those of reservations in between cost nothing yet.
     Holders with one history have spent the same. One row per history, not per holder and run, keeps a study of a
     million holders and a hundred runs small.
     """

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from django.utils import timezone
 from accounting.models import HolderSpending, LedgerEntry, PrivacyGroup, RunAccount, SpendingHistory
 from accounting.privacy import DEFAULT_ORDERS, Conversion, epsilon_from_rdp, remaining_epsilon
 from consent.models import Study
-from consent.selectors import LEVELS, EpsilonRule, Snapshot, standing_events
+from consent.selectors import LEVELS, EpsilonRule, Snapshot, epsilon_since, standing_events
 
 
 def histories_of(study: Study, holders: np.ndarray) -> np.ndarray:
@@ -32,35 +32,46 @@ def histories_of(study: Study, holders: np.ndarray) -> np.ndarray:
 
 def past_curves(study: Study, orders: np.ndarray = DEFAULT_ORDERS) -> dict[int, np.ndarray]:
     """History id → RDP curve (R,): the sum of what its groups have spent. History 0 is the empty one."""
-    spent: dict[int, np.ndarray] = {}
-    for account in RunAccount.objects.filter(study=study, simulation=False).prefetch_related("groups"):
+    return _sums_along_histories(study, orders, lambda group: np.asarray(group.spent_rdp))
+
+
+def held_curves(study: Study, orders: np.ndarray = DEFAULT_ORDERS) -> dict[int, np.ndarray]:
+    """History id → RDP curve (R,): what is held for its runs that have not ended, beyond what they have spent."""
+    return _sums_along_histories(study, orders, PrivacyGroup.held_rdp)
+
+
+def _sums_along_histories(
+    study: Study, orders: np.ndarray, curve: Callable[[PrivacyGroup], np.ndarray]
+) -> dict[int, np.ndarray]:
+    curves: dict[int, np.ndarray] = {}
+    for account in RunAccount.objects.filter(study=study, simulation=False).prefetch_related("groups__account"):
         if not np.array_equal(account.orders, orders):
             raise ValueError(
                 f"The account of run {account.run} was kept at other Rényi orders; its curves cannot be "
                 "added to these. Use the orders that the study began with."
             )
-        spent |= {group.pk: np.asarray(group.spent_rdp) for group in account.groups.all()}
-    curves = {0: np.zeros(len(orders))}
+        curves |= {group.pk: curve(group) for group in account.groups.all()}
+    sums = {0: np.zeros(len(orders))}
     nodes = SpendingHistory.objects.filter(study=study).order_by("pk").values_list("pk", "parent_id", "group_id")
     for node, parent, group in nodes:  # a parent is older than its children, so its curve is there already
-        curves[node] = curves[parent or 0] + spent[group]
-    return curves
+        sums[node] = sums[parent or 0] + curves[group]
+    return sums
 
 
 @dataclass(frozen=True)
 class Standing:
     """Holders of a study with the same level, ε budget and past spending: a privacy group of the next run.
 
-    ``holders`` (H,) ids; ``past`` (R,) RDP; ``spent`` the ε that ``past`` amounts to at the study's δ, and
-    ``remaining`` the ε of what still fits beside it.
+    ``holders`` (H,) ids; ``past`` (R,) RDP that was spent, ``held`` (R,) RDP that is held for other runs; ``spent`` the
+    ε that ``past`` amounts to at the study's δ, and ``remaining`` the ε of what still fits beside both.
     """
 
     name: str
-
     level: str
     epsilon: float
     holders: np.ndarray
     past: np.ndarray
+    held: np.ndarray
     spent: float
     remaining: float
 
@@ -68,22 +79,25 @@ class Standing:
 def standings(
     study: Study, snapshot: Snapshot, *, conversion: Conversion = "improved", fresh: bool = False
 ) -> list[Standing]:
-    """The snapshot's holders by level, ε and past spending; strictest first.
+    """The snapshot's holders by level, ε, past spending and what is held for other runs; strictest first.
 
-    ``fresh`` looks away from all past spending: what a simulation starts from.
+    ``fresh`` looks away from all of it: what a simulation starts from.
     """
-    curves = past_curves(study)
+    curves, held = past_curves(study), held_curves(study)
     histories = np.zeros(len(snapshot), dtype=np.int64) if fresh else histories_of(study, snapshot.holders)
     # Different histories of equal cost (groups of runs that never voted) are one spending.
     by_cost: dict[bytes, int] = {}
     spending = np.zeros(len(snapshot), dtype=np.int64)
     for history in np.unique(histories):
-        spending[histories == history] = by_cost.setdefault(curves[history].tobytes(), history)
+        spending[histories == history] = by_cost.setdefault(
+            curves[history].tobytes() + held[history].tobytes(), history
+        )
     keys = np.empty(len(snapshot), dtype=[("epsilon", np.float64), ("level", np.int8), ("spending", np.int64)])
     keys["epsilon"], keys["level"], keys["spending"] = snapshot.epsilons, snapshot.levels, spending
     result: list[Standing] = []
     for key in np.unique(keys):
-        level, epsilon, past = LEVELS[key["level"]], float(key["epsilon"]), curves[int(key["spending"])]
+        level, epsilon, history = LEVELS[key["level"]], float(key["epsilon"]), int(key["spending"])
+        past = curves[history]
         alike = sum(standing.level == level for standing in result)
         result.append(
             Standing(
@@ -92,8 +106,9 @@ def standings(
                 epsilon=epsilon,
                 holders=snapshot.holders[keys == key],
                 past=past,
+                held=held[history],
                 spent=float(epsilon_from_rdp(past, study.delta, conversion=conversion)[0]),
-                remaining=remaining_epsilon(past, epsilon, study.delta, conversion=conversion),
+                remaining=remaining_epsilon(past + held[history], epsilon, study.delta, conversion=conversion),
             )
         )
     return result
@@ -101,34 +116,36 @@ def standings(
 
 @dataclass(frozen=True)
 class Remainder:
-    """A :class:`Standing` without who its ``holders`` are: how many."""
+    """A :class:`Standing` without who its ``holders`` are: how many. ``held``: the ε of what is held for other runs."""
 
     name: str
     level: str
     epsilon: float
     holders: int
     spent: float
+    held: float
     remaining: float
 
 
 def remaining_by_group(study: Study, *, conversion: Conversion = "improved") -> list[Remainder]:
     """What :func:`standings` says of all who take part now, counted in the database."""
-    curves = past_curves(study)
-    counts: dict[tuple[float, str, bytes], int] = defaultdict(int)
+    curves, held_by = past_curves(study), held_curves(study)
+    counts: dict[tuple[float, str, bytes, bytes], int] = defaultdict(int)
     for level, epsilon, history, holders in sorted(holders_per_history(study), key=lambda row: row[2]):
-        counts[epsilon, level, curves[history].tobytes()] += holders
+        counts[epsilon, level, curves[history].tobytes(), held_by[history].tobytes()] += holders
     result: list[Remainder] = []
-    for epsilon, level, key in sorted(counts, key=lambda group: (group[0], LEVELS.index(group[1]))):
-        past = np.frombuffer(key)
+    for key in sorted(counts, key=lambda group: (group[0], LEVELS.index(group[1]))):
+        epsilon, level, past, held = key[0], key[1], np.frombuffer(key[2]), np.frombuffer(key[3])
         alike = sum(other.level == level for other in result)
         result.append(
             Remainder(
                 name=f"{level} {alike + 1}" if alike else level,
                 level=level,
                 epsilon=epsilon,
-                holders=counts[epsilon, level, key],
+                holders=counts[key],
                 spent=float(epsilon_from_rdp(past, study.delta, conversion=conversion)[0]),
-                remaining=remaining_epsilon(past, epsilon, study.delta, conversion=conversion),
+                held=float(epsilon_from_rdp(held, study.delta, conversion=conversion)[0]) if held.any() else 0.0,
+                remaining=remaining_epsilon(past + held, epsilon, study.delta, conversion=conversion),
             )
         )
     return result
@@ -146,6 +163,68 @@ def holders_per_history(study: Study) -> Iterator[tuple[str, float, int, int]]:
     )
     for level, policy, position, history, holders in rows:
         yield level, rule.epsilon_after(policy, level, position), history or 0, holders
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the next charges to an account must stay within: C conditions, each on one of its groups.
+
+    Condition c holds where ``beside[c]`` and the charge to group ``group[c]`` together convert to at most
+    ``epsilon[c]``. ``group`` (C,) indices; ``beside`` (C, R) RDP; ``epsilon`` (C,).
+    """
+
+    group: np.ndarray
+    beside: np.ndarray
+    epsilon: np.ndarray
+
+
+def limits_of(account: RunAccount) -> Limits:
+    """The conditions on what a run that votes may spend from here on.
+
+    Each group has one on its budget, the ε in force at this moment, beside all that was spent; one on its allowance,
+    if the run has one; and one for each set of reservations that some of its holders are in, so that what is held for
+    other runs stays there for them.
+    """
+    rows: list[tuple[int, np.ndarray, float]] = []
+    others = {} if account.simulation else _held_beside(account)
+    for group in account.groups.all():
+        spent = np.asarray(group.spent_rdp)
+        total = np.asarray(group.past_rdp) + spent
+        # A policy since then that gives the level a smaller ε counts at once (rule 5).
+        budget = min(group.epsilon, epsilon_since(account.study, group.level, account.opened_at))
+        rows.append((group.index, total, budget))
+        if group.allowance is not None:
+            rows.append((group.index, spent, group.allowance))
+        rows += [(group.index, total + held, max(budget, epsilon)) for held, epsilon in others.get(group.pk, ())]
+    return Limits(
+        group=np.array([group for group, _, _ in rows], dtype=np.int64),
+        beside=np.array([beside for _, beside, _ in rows]).reshape(len(rows), len(account.orders)),
+        epsilon=np.array([epsilon for _, _, epsilon in rows]),
+    )
+
+
+def _held_beside(account: RunAccount) -> dict[int, list[tuple[np.ndarray, float]]]:
+    """Group of the account → what is held for other runs of its holders, and the largest ε among those reservations:
+    one for each set of reservations that holders of the group are in."""
+    open_elsewhere = PrivacyGroup.objects.filter(
+        account__study=account.study_id, account__simulation=False, account__settled_at=None, reserved_rdp__isnull=False
+    ).exclude(account=account)
+    others = {group.pk: group for group in open_elsewhere.select_related("account")}
+    if not others:
+        return {}
+    mine = set(account.groups.values_list("pk", flat=True))
+    paths: dict[int, frozenset[int]] = {0: frozenset()}
+    nodes = SpendingHistory.objects.filter(study=account.study_id).order_by("pk")
+    for node, parent, group in nodes.values_list("pk", "parent_id", "group_id"):
+        paths[node] = paths[parent or 0] | ({group} & (mine | others.keys()))
+    result: dict[int, list[tuple[np.ndarray, float]]] = defaultdict(list)
+    for path in set(paths.values()):
+        reservations = [others[group] for group in path - mine]
+        if reservations:
+            held = np.sum([group.held_rdp() for group in reservations], axis=0)
+            for group in path & mine:
+                result[group].append((held, max(reservation.epsilon for reservation in reservations)))
+    return result
 
 
 @dataclass(frozen=True)

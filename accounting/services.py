@@ -10,8 +10,9 @@ import numpy as np
 from django.db import transaction
 from django.utils import timezone
 
-from accounting import selectors
-from accounting.models import HolderSpending, LedgerEntry, PrivacyGroup, RunAccount, SpendingHistory
+from accounting.histories import histories_extend, histories_leave
+from accounting.models import LedgerEntry, PrivacyGroup, RunAccount
+from accounting.selectors import Limits
 from consent.models import Study
 from consent.services import study_lock
 
@@ -24,7 +25,8 @@ class BudgetExceeded(Exception):
 class GroupOpening:
     """A privacy group to be, see :class:`accounting.models.PrivacyGroup`.
 
-    ``holders`` (H,) ids; ``epsilon`` their budget; ``past`` (R,) what they have spent.
+    ``holders`` (H,) ids; ``epsilon`` their budget; ``past`` (R,) what they have spent; ``reserved`` (R,) what is held
+    for the run; ``allowance`` the ε that the run alone may cost, None for all that is left.
     """
 
     name: str
@@ -32,6 +34,8 @@ class GroupOpening:
     epsilon: float
     holders: np.ndarray
     past: np.ndarray
+    reserved: np.ndarray | None = None
+    allowance: float | None = None
 
 
 @dataclass(frozen=True)
@@ -55,12 +59,16 @@ def account_open(
     method: str,
     conversion: str,
     groups: Sequence[GroupOpening],
+    is_reservation: bool = False,
 ) -> RunAccount:
     """Open the account of a run and move its holders on to the histories that its groups begin.
 
     ``at`` is the moment whose consents and policies the groups' budgets rest on.
-    From here on, what the run costs a group counts for each of its holders in every later run.
+    From here on, what the run costs a group, and what is held for it, counts for each of its holders in every later
+    run. The account that is charged takes the place of the run's reservation, if there is one.
     """
+    for reservation in RunAccount.objects.filter(run=run, is_reservation=True):
+        _reservation_forget(reservation)
     account = RunAccount.objects.create(
         study=study,
         run=run,
@@ -69,6 +77,7 @@ def account_open(
         orders=orders.tolist(),
         method=method,
         conversion=conversion,
+        is_reservation=is_reservation,
         opened_at=at,
     )
     nothing = [0.0] * len(orders)
@@ -83,27 +92,34 @@ def account_open(
             past_rdp=opening.past.tolist(),
             spent_rdp=nothing,
             published_rdp=nothing,
+            reserved_rdp=None if opening.reserved is None else opening.reserved.tolist(),
+            allowance=opening.allowance,
         )
         group.full_clean()
         group.save()
         if not simulation:
-            _histories_extend(study=study, group=group, holders=opening.holders)
+            histories_extend(study=study, group=group, holders=opening.holders)
     return account
 
 
-def _histories_extend(*, study: Study, group: PrivacyGroup, holders: np.ndarray) -> None:
-    """Append ``group`` to the history of each holder."""
-    parents = selectors.histories_of(study, holders)
-    for parent in np.unique(parents):
-        parent_id = int(parent) or None
-        node, _ = SpendingHistory.objects.get_or_create(study=study, parent_id=parent_id, group=group)
-        members = holders[parents == parent].tolist()
-        for start in range(0, len(members), 500):
-            chunk = members[start : start + 500]
-            if parent_id is None:
-                HolderSpending.objects.bulk_create(HolderSpending(holder_id=pk, history=node) for pk in chunk)
-            else:
-                HolderSpending.objects.filter(holder_id__in=chunk).update(history=node)
+@transaction.atomic
+def account_settle(*, run: UUID) -> None:
+    """The run spends nothing more: release what is held for it. Of a reservation that never voted nothing stays."""
+    account = RunAccount.objects.select_related("study").filter(run=run, settled_at=None).first()
+    if account is None:
+        return
+    study_lock(account.study_id)
+    if account.is_reservation:
+        _reservation_forget(account)
+    else:
+        account.settled_at = timezone.now()
+        account.save(update_fields=["settled_at"])
+
+
+def _reservation_forget(reservation: RunAccount) -> None:
+    histories_leave(account=reservation)
+    reservation.groups.all().delete()
+    reservation.delete()
 
 
 def groups_retire(*, groups: Sequence[PrivacyGroup]) -> None:
@@ -118,25 +134,29 @@ def batch_charge(
     batch: int,
     mechanism: dict[str, Any],
     charges: Sequence[Charge],
-    budgets: np.ndarray,
+    limits: Limits,
     queries: int,
     labels: int,
     acting_user_id: int | None,
 ) -> None:
-    """Charge one batch to its groups; ``budgets`` (G,) are the ε in force, in the order of ``charges``.
+    """Charge one batch to its groups, ``charges`` in their order, within :func:`accounting.selectors.limits_of`.
 
     To be called in the transaction that releases the batch's labels. Raises BudgetExceeded before anything is written.
     """
     study_lock(account.study_id)
+    if account.is_reservation or account.settled_at:
+        raise BudgetExceeded(f"Run {account.run} cannot be charged: its vote has not begun, or has ended.")
+    costs = np.array([charges[index].rdp for index in limits.group]).reshape(limits.beside.shape)
+    # What costs a group nothing, because its teachers are retired, cannot exceed anything.
+    over = costs.any(axis=1) & (account.epsilon(limits.beside + costs) > limits.epsilon)
+    if over.any():
+        names = ", ".join(sorted({charges[index].group.name for index in limits.group[over]}))
+        raise BudgetExceeded(f"Batch {batch} of run {account.run} would bring {names} above what may be spent.")
     groups = PrivacyGroup.objects.select_for_update().in_bulk([charge.group.pk for charge in charges])
     entries = []
-    for charge, budget in zip(charges, budgets, strict=True):
+    for charge in charges:
         group = groups[charge.group.pk]
-        spent = np.asarray(group.spent_rdp) + charge.rdp
-        # What costs a group nothing, because its teachers are retired, cannot exceed anything.
-        if charge.rdp.any() and account.epsilon(np.asarray(group.past_rdp) + spent) > budget:
-            raise BudgetExceeded(f"Batch {batch} of run {account.run} would bring {group} above its budget.")
-        group.spent_rdp = spent.tolist()
+        group.spent_rdp = (np.asarray(group.spent_rdp) + charge.rdp).tolist()
         group.published_rdp = (np.asarray(group.published_rdp) + charge.published_rdp).tolist()
         entries.append(
             LedgerEntry(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from accounting.models import HolderSpending, LedgerEntry, PrivacyGroup, RunAccount, SpendingHistory
-from accounting.selectors import past_curves
+from accounting.selectors import held_curves, past_curves
 from consent.models import Study
 from consent.selectors import LEVELS, consent_snapshot
 from ipate_web.append_only import chained_models
@@ -45,6 +45,7 @@ def study_checks(study: Study) -> list[Check]:
         *(Check(str(account), lambda account=account: _account_faults(account)) for account in accounts),  # type: ignore[misc]
         Check("entries outside all accounts", lambda: _stray_faults(study)),
         Check("spending of every holder over all runs", lambda: _spending_faults(study)),
+        Check("budget reserved for runs that have not ended", lambda: _reservation_faults(study)),
     ]
 
 
@@ -73,6 +74,8 @@ def _account_faults(account: RunAccount) -> Iterator[str]:
             if group.histories.exists():
                 yield f"{who}: a simulation counts as spending of its holders."
             continue
+        if account.is_reservation and (entries or np.any(group.spent_rdp)):
+            yield f"{who}: was charged before its vote began."
         if [entry.batch for entry in entries] != list(range(len(entries))):
             yield f"{who}: its batches are not numbered without gaps."
         for entry in entries:
@@ -113,7 +116,10 @@ def _spending_faults(study: Study) -> Iterator[str]:
         was_in = np.array([group_in[history] for history in spendings["history"].tolist()], dtype=np.int64)
         for group in groups.values():
             who = f"run {account.run}, group {group}"
-            yield from _budget_faults(who, group, [curves[n.parent_id or 0] for n in nodes if n.group_id == group.pk])
+            # A reservation has spent nothing yet; what other runs of its holders have spent goes on changing.
+            if not account.is_reservation:
+                pasts = [curves[node.parent_id or 0] for node in nodes if node.group_id == group.pk]
+                yield from _budget_faults(who, group, pasts)
             holders = spendings["holder"][was_in == group.pk]
             if len(holders) != group.holders:
                 yield f"{who}: {group.holders} holders are on record, but the histories have {len(holders)}."
@@ -121,6 +127,19 @@ def _spending_faults(study: Study) -> Iterator[str]:
             kept = (promised.levels == LEVELS.index(group.level)) & (promised.epsilons == group.epsilon)
             if broken := len(holders) - int(kept.sum()):
                 yield f"{who}: {broken} of its holders had consented to another level or ε, or not at all."
+
+
+def _reservation_faults(study: Study) -> Iterator[str]:
+    """Is more promised to runs than the budget of any of their groups?"""
+    spent, held = past_curves(study), held_curves(study)
+    epsilons: dict[int, float] = {0: 0.0}  # node → the largest budget among the open reservations on the path to it
+    accounts = RunAccount.objects.filter(study=study, simulation=False, settled_at=None)
+    reserved = PrivacyGroup.objects.filter(account__in=accounts, reserved_rdp__isnull=False).in_bulk()
+    for node in SpendingHistory.objects.filter(study=study).select_related("group__account").order_by("pk"):
+        group = reserved.get(node.group_id)
+        epsilons[node.pk] = max(epsilons[node.parent_id or 0], group.epsilon if group else 0.0)
+        if group and node.group.account.epsilon(spent[node.pk] + held[node.pk]) > epsilons[node.pk] * (1 + ROUNDING):
+            yield f"run {node.group.account.run}, group {group}: holders of it are promised away more than they allow."
 
 
 def _budget_faults(who: str, group: PrivacyGroup, pasts: list[np.ndarray]) -> Iterator[str]:

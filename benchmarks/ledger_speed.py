@@ -68,6 +68,7 @@ def commit_of_a_batch() -> None:
     from django.utils import timezone
 
     from accounting.privacy import DEFAULT_ORDERS, gaussian_rdp
+    from accounting.selectors import limits_of
     from accounting.services import GroupOpening, account_open
     from consent.services import study_lock
     from tests.training.runs import TABLE_RUN, run_draft, study_with_table
@@ -96,7 +97,7 @@ def commit_of_a_batch() -> None:
             _release(
                 run,
                 groups=list(run.account.groups.all()),
-                budgets=np.full(GROUPS, 9.0),
+                limits=limits_of(run.account),
                 sensitivities=[1.0] * GROUPS,
                 silent=np.zeros(run.teachers, dtype=bool),
                 labels=np.zeros(QUERIES, dtype=int),

@@ -3,7 +3,7 @@
 import uuid
 
 from django.conf import settings
-from django.core.validators import MinValueValidator
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import F, Q
 from django.utils import timezone
@@ -132,6 +132,16 @@ class Run(models.Model):
         _("wanted labels"), null=True, blank=True, validators=[MinValueValidator(1)]
     )
 
+    spending_share = models.FloatField(
+        _("share of what is left"),
+        default=1.0,
+        validators=[MinValueValidator(0.0), MaxValueValidator(1.0)],
+        help_text=_("How much of what is left the run may spend, set at its approval; all of it is 1."),
+    )
+    spending_epsilons = models.JSONField(
+        default=dict, blank=True, help_text="Instead of a share, level → ε that the run may cost; set at its approval."
+    )
+
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     approved_by = models.ForeignKey(
@@ -175,6 +185,9 @@ class Run(models.Model):
                 condition=Q(seed__isnull=True) | Q(simulation=True), name="only_a_simulation_has_a_seed"
             ),
             models.CheckConstraint(condition=Q(labels__lte=F("position")), name="labels_within_queries"),
+            models.CheckConstraint(
+                condition=Q(spending_share__gt=0, spending_share__lte=1), name="run_spends_a_share_of_what_is_left"
+            ),
             models.CheckConstraint(condition=Q(batch_size__gt=0, teachers__gt=0), name="run_sizes_are_positive"),
         ]
 

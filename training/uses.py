@@ -14,12 +14,13 @@ from training.models import Dataset, Run
 
 
 def _groups(holder: DataHolder) -> list[PrivacyGroup]:
-    """The privacy groups that the holder has been in, newest first."""
+    """The privacy groups that the holder has voted in, newest first."""
     spending = HolderSpending.objects.select_related("history__group__account").filter(holder=holder).first()
     node = spending.history if spending else None
     groups = []
     while node is not None:
-        groups.append(node.group)
+        if not node.group.account.is_reservation:
+            groups.append(node.group)
         node = node.parent
     return groups
 

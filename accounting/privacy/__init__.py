@@ -7,7 +7,7 @@ from accounting.privacy.gaussian import gaussian_rdp
 from accounting.privacy.gnmax import gnmax_rdp
 from accounting.privacy.lnmax import lnmax_rdp
 from accounting.privacy.orders import DEFAULT_ORDERS, PAPER_ORDERS
-from accounting.privacy.remaining import remaining_epsilon
+from accounting.privacy.remaining import gaussian_rate, remaining_epsilon
 from accounting.privacy.sampled_gaussian import sampled_gaussian_rdp
 from accounting.privacy.threshold import threshold_rdp
 
@@ -19,6 +19,7 @@ __all__ = [
     "Prefix",
     "affordable_prefix",
     "epsilon_from_rdp",
+    "gaussian_rate",
     "gaussian_rdp",
     "gnmax_rdp",
     "lnmax_rdp",

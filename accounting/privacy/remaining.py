@@ -7,30 +7,58 @@ from accounting.privacy.conversion import Conversion, conversion_penalty, epsilo
 from accounting.privacy.orders import DEFAULT_ORDERS
 
 
-def remaining_epsilon(
+def gaussian_rate(
     past: ArrayLike,
     epsilon: float,
     delta: float,
     orders: ArrayLike = DEFAULT_ORDERS,
     conversion: Conversion = "improved",
 ) -> float:
-    """The ε of the largest Gaussian mechanism that still fits beside ``past`` into the budget ``epsilon``.
+    """The largest c for which ``past`` and a Gaussian mechanism, RDP(α) = c·α, together convert to ``epsilon`` or less.
 
-    RDP curves add up, ε values do not, so ε − ε(past) understates what is left. The vote costs about as much as a
-    Gaussian mechanism, RDP(α) = c·α; the largest c for which past(α) + c·α converts to at most ε is
-    max over α of (ε − past(α) − penalty(α)) / α, and what it converts to alone is returned: 0 where nothing is left.
+    past(α) + c·α + penalty(α) ≤ ε has to hold at one order only, so that c is the maximum over α of
+    (ε − past(α) − penalty(α)) / α; 0 where nothing is left.
 
     Args:
         past: RDP already spent, shape (R,).
         epsilon: the budget.
 
+    >>> round(gaussian_rate(np.zeros(DEFAULT_ORDERS.size), 2.0, 1e-5), 3)
+    0.108
+    """
+    alpha = np.asarray(orders, dtype=np.float64)
+    rates = (epsilon - np.asarray(past) - conversion_penalty(delta, alpha, conversion)) / alpha
+    return max(0.0, float(rates.max()))
+
+
+def remaining_epsilon(
+    past: ArrayLike,
+    epsilon: float,
+    delta: float,
+    orders: ArrayLike = DEFAULT_ORDERS,
+    conversion: Conversion = "improved",
+    share: float = 1.0,
+) -> float:
+    """The ε of the largest Gaussian mechanism that still fits beside ``past`` into the budget ``epsilon``.
+
+    RDP curves add up, ε values do not, so ε − ε(past) understates what is left. The vote costs about as much as a
+    Gaussian mechanism, RDP(α) = c·α; for the largest c (:func:`gaussian_rate`), what it converts to alone is returned:
+    0 where nothing is left.
+
+    Args:
+        past: RDP already spent, shape (R,).
+        epsilon: the budget.
+        share: 0 to 1, how much of it: the ε of ``share`` · c, about that share of the labels.
+
     >>> round(remaining_epsilon(np.zeros(DEFAULT_ORDERS.size), 2.0, 1e-5), 2)
     2.0
     >>> round(remaining_epsilon(DEFAULT_ORDERS * 0.02, 2.0, 1e-5), 2)  # a plain difference gives 1.21
     1.79
+    >>> round(remaining_epsilon(np.zeros(DEFAULT_ORDERS.size), 2.0, 1e-5, share=0.5), 2)  # ε grows like √c
+    1.36
     """
     alpha = np.asarray(orders, dtype=np.float64)
-    largest = ((epsilon - np.asarray(past) - conversion_penalty(delta, alpha, conversion)) / alpha).max()
-    if largest <= 0:
+    rate = share * gaussian_rate(past, epsilon, delta, alpha, conversion)
+    if rate == 0:
         return 0.0
-    return min(float(epsilon), float(epsilon_from_rdp(largest * alpha, delta, alpha, conversion)[0]))
+    return min(float(epsilon), float(epsilon_from_rdp(rate * alpha, delta, alpha, conversion)[0]))

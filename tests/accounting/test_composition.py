@@ -38,13 +38,11 @@ def brute_force(study: Study) -> dict[int, np.ndarray]:
             group: np.sum(list(LedgerEntry.objects.filter(group=group).values_list("rdp", flat=True)), axis=0)
             for group in groups
         }
-        for holder, plan_group in {*zip(assignment["holder"].tolist(), assignment["group"].tolist(), strict=True)}:
+        for holder in set(assignment["holder"].tolist()):
             (group,) = [
                 group
                 for group in groups
-                if run.plan["group_of"][group.index] == plan_group
-                and np.allclose(group.past_rdp, totals[holder], rtol=1e-12)
-                and group.level == level[holder]
+                if np.allclose(group.past_rdp, totals[holder], rtol=1e-12) and group.level == level[holder]
             ]
             totals[holder] = totals[holder] + cost[group]
     return totals

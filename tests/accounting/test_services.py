@@ -1,5 +1,6 @@
 """Accounts and charges, without any vote: what is refused, what is added up."""
 
+from dataclasses import replace
 from uuid import uuid4
 
 import numpy as np
@@ -9,7 +10,7 @@ from django.utils import timezone
 
 from accounting.models import HolderSpending, LedgerEntry, RunAccount, SpendingHistory
 from accounting.privacy import DEFAULT_ORDERS, epsilon_from_rdp, gaussian_rdp
-from accounting.selectors import account_consumption, epsilon_by_batch, past_curves, standings
+from accounting.selectors import Limits, account_consumption, epsilon_by_batch, limits_of, past_curves, standings
 from accounting.services import BudgetExceeded, Charge, GroupOpening, account_open, batch_charge, groups_retire
 from consent.models import Study
 from consent.selectors import consent_snapshot
@@ -48,14 +49,14 @@ def account(study: Study, *, simulation: bool = False) -> RunAccount:
     )
 
 
-def charge(account: RunAccount, batch: int, *rdp: np.ndarray, budgets: list[float] | None = None) -> None:
+def charge(account: RunAccount, batch: int, *rdp: np.ndarray, limits: Limits | None = None) -> None:
     groups = list(account.groups.all())
     batch_charge(
         account=account,
         batch=batch,
         mechanism={"name": "gnmax", "sigma": 20.0},
         charges=[Charge(group, 1.0, cost, 2 * cost) for group, cost in zip(groups, rdp, strict=True)],
-        budgets=np.array(budgets or [group.epsilon for group in groups]),
+        limits=limits or limits_of(account),
         queries=3,
         labels=2,
         acting_user_id=None,
@@ -99,7 +100,7 @@ def test_a_charge_above_a_budget_is_refused_and_nothing_is_written(study: Study)
     opened = account(study)
     charge(opened, 0, LABEL, LABEL, LABEL)
     before = list(opened.groups.values_list("spent_rdp", flat=True))
-    with pytest.raises(BudgetExceeded, match="would bring AVERAGE above its budget"):
+    with pytest.raises(BudgetExceeded, match="would bring AVERAGE above what may be spent"):
         charge(opened, 1, LABEL, 1000 * LABEL, LABEL)
     assert list(opened.groups.values_list("spent_rdp", flat=True)) == before
     assert LedgerEntry.objects.count() == 3
@@ -131,7 +132,7 @@ def test_a_group_that_pays_nothing_is_no_obstacle_even_above_its_budget(study: S
     charge(opened, 0, LABEL, LABEL, LABEL)
     high = opened.groups.get(name="HIGH")
     groups_retire(groups=[high])
-    charge(opened, 1, NOTHING, LABEL, LABEL, budgets=[1e-6, 2.0, 3.0])
+    charge(opened, 1, NOTHING, LABEL, LABEL, limits=replace(limits_of(opened), epsilon=np.array([1e-6, 2.0, 3.0])))
     assert opened.groups.get(name="HIGH").spent_rdp == LABEL.tolist()
     assert opened.groups.get(name="HIGH").retired_at
 

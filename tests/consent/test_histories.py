@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from accounting.models import HolderSpending, LedgerEntry, PrivacyGroup
 from accounting.privacy import DEFAULT_ORDERS
-from accounting.selectors import standings
+from accounting.selectors import limits_of, standings
 from accounting.services import BudgetExceeded, Charge, GroupOpening, account_open, batch_charge
 from consent import selectors, services
 from consent.models import ConsentEvent, DataHolder, Level, Renewal, Study
@@ -169,7 +169,7 @@ class History:
             batch=0,
             mechanism={"name": "gnmax"},
             charges=[Charge(group, 1.0, curve, curve) for group in charged],
-            budgets=np.array([group.epsilon for group in charged]),
+            limits=limits_of(account),
             queries=1,
             labels=1,
             acting_user_id=None,

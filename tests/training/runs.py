@@ -111,9 +111,9 @@ def run_draft(study: Study, **fields: Any) -> Run:
     return run_propose(study=study, acting_user=user_create("olga"), **{**defaults, **fields})
 
 
-def run_start(study: Study, **fields: Any) -> Run:
-    """An approved run that no worker has picked up."""
-    return run_approve(run=run_draft(study, **fields), acting_user=user_create("olga"))
+def run_start(study: Study, *, share: float = 1.0, **fields: Any) -> Run:
+    """An approved run that no worker has picked up; it may spend ``share`` of what is left."""
+    return run_approve(run=run_draft(study, **fields), acting_user=user_create("olga"), share=share)
 
 
 def run_teach(run: Run) -> Run:

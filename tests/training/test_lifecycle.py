@@ -346,7 +346,7 @@ def test_a_run_is_tried_again_where_storage_or_database_fail(
     assert (run.status, run.message) == (Run.Status.FINISHED, "")
 
 
-def test_the_plan_is_made_anew_when_the_run_starts_and_may_fail_then() -> None:
+def test_a_run_that_everybody_has_left_before_it_starts_fails_and_says_why() -> None:
     study = study_with_table()
     run = run_start(study, **TABLE_RUN)
     for holder in study.holders.all():
@@ -354,7 +354,8 @@ def test_the_plan_is_made_anew_when_the_run_starts_and_may_fail_then() -> None:
     lifecycle.run_advance(run.pk)
     run.refresh_from_db()
     assert run.status == Run.Status.FAILED
-    assert "No holder of the private dataset has given consent" in run.message
+    assert "Every holder has left the run" in run.message
+    assert not RunAccount.objects.exists(), "nothing is held for it any more"
 
 
 # --- The sweep ------------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accounting.models import HolderSpending, LedgerEntry, SpendingHistory
-from accounting.privacy import epsilon_from_rdp
 from accounting.selectors import account_consumption
 from consent import services as consent_services
 from consent.models import ConsentForm, DataHolder, Study
@@ -297,7 +296,7 @@ def test_workers_that_vote_at_the_same_time_charge_nothing_twice() -> None:
 
 def test_only_one_run_of_a_study_votes_at_a_time() -> None:
     study = study_with_table()
-    first = run_voting(study, aggregator=CHEAP)
+    first = run_voting(study, aggregator=CHEAP, share=0.5)
     second = run_teach(run_start(study, **TABLE_RUN))
     simulation = run_voting(study, simulation=True)
     elsewhere = run_voting(study_with_table("elsewhere"))
@@ -387,17 +386,24 @@ def test_a_smaller_epsilon_holds_at_once_during_the_vote() -> None:
     assert (run.stop_reason, run.position) == (Run.StopReason.BUDGET, 2)
 
 
-def test_who_becomes_stricter_before_the_vote_is_charged_under_the_smaller_budget() -> None:
+def test_who_becomes_stricter_before_the_vote_is_taken_out_and_who_becomes_less_strict_stays() -> None:
     study = study_with_table()
     run = run_teach(run_start(study, **TABLE_RUN))
-    holder = holder_of(study, "LOW")
-    level_change(holder, "HIGH")
+    stricter, looser = holder_of(study, "LOW"), holder_of(study, "HIGH")
+    level_change(stricter, "HIGH")
+    level_change(looser, "LOW")
     voting.vote_open(run)
-    run = vote_to_the_end(Run.objects.get(pk=run.pk))
-    group = HolderSpending.objects.get(holder=holder).history.group
-    assert (group.level, group.epsilon, group.holders) == ("HIGH", 1.0, 1)
-    epsilon, _ = epsilon_from_rdp(np.array(group.spent_rdp), study.delta, np.array(run.account.orders))
-    assert epsilon <= 1.0
+    run = run_teach(run)
+    assert voting.vote_open(run)
+    run.refresh_from_db()
+    assert not HolderSpending.objects.filter(holder=stricter).exists(), "a vote that they are not in costs them nothing"
+    assert stricter.pk not in arrays_load(run.assignment)["holder"]
+    group = HolderSpending.objects.get(holder=looser).history.group
+    assert (group.level, group.epsilon, group.holders) == ("LOW", 3.0, 1)
+    sensitivity = ballot_load(run.pk).sensitivities[group.index]
+    assert sensitivity == min(ballot_load(run.pk).sensitivities), "their teacher votes with the weight of before"
+    run = vote_to_the_end(run)
+    assert all(item.spent <= item.budget for item in account_consumption(run.account))
 
 
 # --- Exhaustion -----------------------------------------------------------------------------------------------------

@@ -5,8 +5,9 @@ or ending what has ended, does nothing.
 """
 
 import logging
+import math
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
@@ -17,8 +18,11 @@ from django.core.exceptions import ValidationError
 from django.db import DatabaseError, transaction
 from django.db.models import Q
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
-from consent.models import Study
+from accounting.privacy import DEFAULT_ORDERS
+from accounting.services import account_open, account_settle
+from consent.models import Level, Study
 from consent.services import study_lock
 from ipate_web.logging import logging_run
 from training.artifacts import arrays_delete_folder
@@ -32,7 +36,7 @@ from training.models import Dataset, Run, TeacherChunk
 from training.pate import InteractiveGNMax, PlanError, aggregator_from_parameters
 from training.selectors import run_is_claimed
 from training.services import students, teaching, voting
-from training.services.planning import run_plan
+from training.services.planning import openings, plan_to_json, run_plan
 
 logger = logging.getLogger(__name__)
 
@@ -120,16 +124,41 @@ def _check_private_records(run: Run, wrong: Callable[[str, object], None]) -> No
 
 
 @transaction.atomic
-def run_approve(*, run: Run, acting_user: AbstractBaseUser) -> Run:
-    """Let a draft start. Raises PlanError or ValidationError where it could not be carried out."""
+def run_approve(
+    *, run: Run, acting_user: AbstractBaseUser, share: float = 1.0, epsilons: Mapping[str, float] | None = None
+) -> Run:
+    """Let a draft start, on the consents of this moment, and reserve what it may spend until it ends.
+
+    That is ``share`` (above 0, at most 1) of what is left of every holder's budget and not reserved for another run,
+    or, if given, ``epsilons``: level → the ε that the run alone may cost. Approving what has started changes nothing.
+    Raises PlanError or ValidationError where the run could not be carried out.
+    """
     study_lock(run.study_id)
     run = Run.objects.select_for_update().get(pk=run.pk)
     if run.status != Run.Status.DRAFT:
         if run.status == Run.Status.CANCELLED:
-            raise ValidationError("This run was cancelled. Propose it anew.")
+            raise ValidationError(_("This run was cancelled. Propose it anew."))
         return run
+    run.spending_share, run.spending_epsilons = share, dict(epsilons or {})
+    spending_check(run)
     run_check(run)
-    run_plan(run)
+    planned = run_plan(run)
+    run.plan = plan_to_json(planned)
+    run.snapshot_at = planned.snapshot.at
+    run.consent_sequence = planned.snapshot.sequence
+    teaching.assignment_create(run, planned)
+    if not run.simulation:
+        account_open(
+            study=run.study,
+            run=run.pk,
+            at=planned.snapshot.at,
+            simulation=False,
+            orders=DEFAULT_ORDERS,
+            method=run.method,
+            conversion=run.conversion,
+            groups=openings(run, planned),
+            is_reservation=True,
+        )
     run.status = Run.Status.APPROVED
     run.approved_by_id = acting_user.pk
     run.approved_at = run.heartbeat = timezone.now()
@@ -138,9 +167,21 @@ def run_approve(*, run: Run, acting_user: AbstractBaseUser) -> Run:
     return run
 
 
+def spending_check(run: Run) -> None:
+    """Are the share and the ε that the run may spend well formed? Raises ValidationError, by field."""
+    if not 0 < run.spending_share <= 1:
+        raise ValidationError({"spending_share": _("Give a share above 0, and at most 1 for all that is left.")})
+    given = run.spending_epsilons
+    if given and set(given) != set(Level.values):
+        raise ValidationError({"spending_epsilons": _("Give an ε for each of HIGH, AVERAGE and LOW, or none at all.")})
+    if not all(type(value) in (int, float) and 0 < value < math.inf for value in given.values()):
+        raise ValidationError({"spending_epsilons": _("Each ε must be a number above 0.")})
+
+
 @transaction.atomic
 def run_cancel(*, run: Run, acting_user: AbstractBaseUser) -> Run:
-    """End a run that has not ended. What was released stays released and charged."""
+    """End a run that has not ended. What was released stays released and charged; what was reserved is free again."""
+    study_lock(run.study_id)
     run = Run.objects.select_for_update().get(pk=run.pk)
     if run.has_ended:
         return run
@@ -148,6 +189,7 @@ def run_cancel(*, run: Run, acting_user: AbstractBaseUser) -> Run:
     run.message = f"Cancelled by {acting_user.get_username()}."
     run.ended_at = timezone.now()
     run.save()
+    account_settle(run=run.pk)
     with logging_run(run.pk):
         logger.info("The run was cancelled.")
     transaction.on_commit(lambda: run_forget(run))
@@ -156,9 +198,14 @@ def run_cancel(*, run: Run, acting_user: AbstractBaseUser) -> Run:
 
 def run_fail(run_id: str | UUID, message: str) -> None:
     """End a run that cannot go on; ``message`` is read by staff and holds nothing of the private data."""
-    failed = Run.objects.filter(pk=run_id, status__in=Run.ACTIVE).update(
-        status=Run.Status.FAILED, message=message, ended_at=timezone.now()
-    )
+    with transaction.atomic():
+        run = Run.objects.get(pk=run_id)
+        study_lock(run.study_id)
+        failed = Run.objects.filter(pk=run_id, status__in=Run.ACTIVE).update(
+            status=Run.Status.FAILED, message=message, ended_at=timezone.now()
+        )
+        if failed:
+            account_settle(run=run.pk)
     if failed:
         logger.warning("The run failed: %s", message)
         run_forget(Run.objects.get(pk=run_id))

@@ -6,8 +6,9 @@ from typing import Any, cast
 import numpy as np
 from django.utils import timezone
 
-from accounting.privacy import Conversion
+from accounting.privacy import DEFAULT_ORDERS, Conversion, gaussian_rate, remaining_epsilon
 from accounting.selectors import Standing, standings
+from accounting.services import GroupOpening
 from consent.selectors import Snapshot, consent_snapshot, policy_in_force
 from training.artifacts import arrays_load
 from training.models import Run
@@ -19,13 +20,15 @@ class RunPlan:
     """A plan with the consents that it rests on.
 
     ``standings`` are the privacy groups that take part, in the order in which they are charged; ``group_of`` the index
-    in ``plan.groups`` of each. ``notes`` are choices and warnings for people.
+    in ``plan.groups`` of each; ``allowances`` the ε that the run may cost each. ``notes`` are choices and warnings for
+    people.
     """
 
     plan: Plan
     snapshot: Snapshot
     standings: list[Standing]
     group_of: list[int]
+    allowances: list[float]
     notes: tuple[str, ...]
 
 
@@ -39,16 +42,16 @@ def run_plan(run: Run) -> RunPlan:
     if len(snapshot) == 0:
         raise PlanError("No holder of the private dataset has given consent. Wait for consents before you start a run.")
     groups = standings(run.study, snapshot, conversion=cast(Conversion, run.conversion), fresh=run.simulation)
-    used_up = [group for group in groups if group.remaining <= 0]
+    notes = [_nothing_left(group) for group in groups if group.remaining <= 0]
+    held = any(group.held.any() for group in groups)
     groups = [group for group in groups if group.remaining > 0]
-    notes = [
-        f"Group {group.name} ({_holders(group)}) has nothing left of its ε = {group.epsilon:g}: left out."
-        for group in used_up
-    ]
+    if not groups and held:
+        raise PlanError("All that is left is reserved for other runs. Wait until they have ended, or cancel one.")
     if not groups:
         raise PlanError("No group has any budget left. Only new consents would change that.")
+    allowances = {group.name: allowance(run, group) for group in groups}
     plan = make_plan(
-        [Group(group.name, group.epsilon, len(group.holders), group.remaining) for group in groups],
+        [Group(group.name, group.epsilon, len(group.holders), allowances[group.name]) for group in groups],
         variant=run.variant,
         teachers=run.teachers,
         aggregator=aggregator_from_parameters(run.aggregator),
@@ -64,8 +67,50 @@ def run_plan(run: Run) -> RunPlan:
         snapshot=snapshot,
         standings=groups,
         group_of=[plan.index_of(group.name) for group in groups],
+        allowances=[allowances[group.name] for group in groups],
         notes=(*notes, *plan.notes),
     )
+
+
+def allowance(run: Run, group: Standing) -> float:
+    """The ε that ``run`` may cost the holders of ``group``, of what is left and not reserved for other runs."""
+    if run.spending_epsilons:
+        return min(run.spending_epsilons[group.level], group.remaining)
+    if run.spending_share == 1:
+        return group.remaining
+    return remaining_epsilon(
+        group.past + group.held,
+        group.epsilon,
+        run.study.delta,
+        conversion=cast(Conversion, run.conversion),
+        share=run.spending_share,
+    )
+
+
+def openings(run: Run, planned: RunPlan) -> list[GroupOpening]:
+    """The privacy groups for which the run's budget is reserved, each with the Gaussian curve of its allowance."""
+    conversion = cast(Conversion, run.conversion)
+    nothing = np.zeros(len(DEFAULT_ORDERS))
+    return [
+        GroupOpening(
+            group.name,
+            group.level,
+            group.epsilon,
+            group.holders,
+            group.past,
+            reserved=DEFAULT_ORDERS * gaussian_rate(nothing, allowed, run.study.delta, conversion=conversion),
+            # Who may spend all that is left need not keep to the shape of that curve.
+            allowance=allowed if allowed < group.remaining else None,
+        )
+        for group, allowed in zip(planned.standings, planned.allowances, strict=True)
+    ]
+
+
+def _nothing_left(group: Standing) -> str:
+    who = f"Group {group.name} ({_holders(group)})"
+    if group.held.any():
+        return f"{who}: what was left of its ε = {group.epsilon:g} is reserved for other runs: left out."
+    return f"{who} has nothing left of its ε = {group.epsilon:g}: left out."
 
 
 def _holders(group: Standing) -> str:
@@ -83,6 +128,7 @@ def plan_to_json(planned: RunPlan) -> dict[str, Any]:
         "left_out": list(plan.left_out),
         "notes": list(planned.notes),
         "group_of": planned.group_of,
+        "levels": [group.level for group in planned.standings],
     }
 
 

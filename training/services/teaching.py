@@ -1,4 +1,4 @@
-"""Snapshot and teachers: who is in which teacher, and what every teacher says of the public points."""
+"""Teachers: who is in which of them, and what every teacher says of the public points."""
 
 import logging
 import math
@@ -8,16 +8,17 @@ from django.db import transaction
 from django.utils import timezone
 
 from consent.models import ConsentEvent
-from consent.selectors import holders_suspended_since
+from consent.selectors import LEVELS, Snapshot, consent_snapshot, holders_suspended_since
 from consent.services import study_lock
 from training.artifacts import arrays_load, arrays_save
 from training.ballot import assignment_name, predictions_name
 from training.dispatch import send
+from training.errors import RunError
 from training.learners import learner_create
 from training.leases import lease, unclaimed
 from training.models import Run, TeacherChunk
 from training.pate import NO_VOTE, assign
-from training.services.planning import plan_to_json, run_plan
+from training.services.planning import RunPlan
 
 logger = logging.getLogger(__name__)
 
@@ -26,39 +27,70 @@ CHUNKS = 20
 
 
 def run_prepare(run: Run) -> bool:
-    """Take the snapshot, share the holders out over teachers, and cut the teachers into chunks."""
+    """Cut the teachers into chunks, for the holders who have not left since the approval."""
     with transaction.atomic():
         study_lock(run.study_id)
         run = Run.objects.select_for_update().get(pk=run.pk)
         if run.status != Run.Status.APPROVED:
             return False
-        planned = run_plan(run)
-        rng = np.random.default_rng(run.seed)
-        holders = np.concatenate([standing.holders for standing in planned.standings])
-        group = np.repeat(planned.group_of, [len(standing.holders) for standing in planned.standings])
-        position, teacher = assign(planned.plan, group, rng)
-        run.consent_sequence = planned.snapshot.sequence
-        run.assignment = assignment_name(run)
-        arrays_save(
-            run.assignment,
-            holder=holders[position],
-            teacher=teacher,
-            group=group[position],
-            seeds=rng.integers(2**32, size=planned.plan.teachers, dtype=np.int64),
-        )
-        run.plan = plan_to_json(planned)
-        run.snapshot_at = planned.snapshot.at
+        assignment = arrays_load(run.assignment)
+        gone = holders_gone(run, assignment, consent_snapshot(run.study))
+        if len(gone):
+            assignment_without(run, assignment, gone)
+        if len(gone) == len(np.unique(assignment["holder"])):
+            raise RunError("Every holder has left the run since. Wait for new consents, then propose it anew.")
         run.status = Run.Status.TRAINING
         run.started_at = timezone.now()
         run.message = ""
         run.save()
-        size = math.ceil(planned.plan.teachers / CHUNKS)
+        teachers = run.plan["teachers"]
+        size = math.ceil(teachers / CHUNKS)
         TeacherChunk.objects.bulk_create(
-            TeacherChunk(run=run, start=start, stop=min(start + size, planned.plan.teachers))
-            for start in range(0, planned.plan.teachers, size)
+            TeacherChunk(run=run, start=start, stop=min(start + size, teachers)) for start in range(0, teachers, size)
         )
-    logger.info("%d teachers are to be trained on %d holders.", planned.plan.teachers, len(holders))
+    logger.info("%d teachers are to be trained.", teachers)
     return True
+
+
+def assignment_create(run: Run, planned: RunPlan) -> None:
+    """Share the plan's holders out over the teachers, in a new file that the run names; the caller saves the run."""
+    rng = np.random.default_rng(run.seed)
+    sizes = [len(standing.holders) for standing in planned.standings]
+    holders = np.concatenate([standing.holders for standing in planned.standings])
+    position, teacher = assign(planned.plan, np.repeat(planned.group_of, sizes), rng)
+    run.assignment = assignment_name(run)
+    arrays_save(
+        run.assignment,
+        holder=holders[position],
+        teacher=teacher,
+        group=np.repeat(np.arange(len(sizes)), sizes)[position],
+        seeds=rng.integers(2**32, size=planned.plan.teachers, dtype=np.int64),
+    )
+
+
+def holders_gone(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot) -> np.ndarray:
+    """Who is in a run that has not voted yet and must not stay, by the consents of a new ``snapshot``.
+
+    Those who withdrew, even if they have come back since; those whose consent does not count any more; and those who
+    chose a stricter level: their teacher's vote weighs more than they allow, and would end the vote early for all.
+    """
+    pairs = assignment["holder"]
+    promised = np.array([LEVELS.index(level) for level in run.plan["levels"]])[assignment["group"]]
+    present = np.isin(pairs, snapshot.holders)
+    stricter = np.zeros(len(pairs), dtype=bool)
+    place = np.searchsorted(snapshot.holders, pairs[present])
+    stricter[present] = snapshot.levels[place] < promised[present]
+    return np.intersect1d(pairs, np.union1d(left_since_snapshot(run), pairs[~present | stricter]))
+
+
+def assignment_without(run: Run, assignment: dict[str, np.ndarray], gone: np.ndarray) -> np.ndarray:
+    """Take holders out of a run that has not voted yet; returns the teachers that they were in. The caller saves it."""
+    of_gone = np.isin(assignment["holder"], gone)
+    pairs = {name: assignment[name][~of_gone] for name in ("holder", "teacher", "group")}
+    run.consent_sequence = ConsentEvent.objects.filter(study_id=run.study_id).latest("sequence").sequence
+    run.assignment = assignment_name(run)
+    arrays_save(run.assignment, **pairs, seeds=assignment["seeds"])
+    return np.unique(assignment["teacher"][of_gone])
 
 
 def chunks_send(run: Run) -> bool:

@@ -9,18 +9,18 @@ from django.utils import timezone
 
 from accounting.models import PrivacyGroup, RunAccount
 from accounting.privacy import DEFAULT_ORDERS, Conversion, Method, affordable_prefix
-from accounting.selectors import standings
-from accounting.services import Charge, GroupOpening, account_open, batch_charge, groups_retire
+from accounting.selectors import Limits, limits_of, standings
+from accounting.services import Charge, GroupOpening, account_open, account_settle, batch_charge, groups_retire
 from consent.models import ConsentEvent
-from consent.selectors import Snapshot, consent_snapshot, epsilon_since
+from consent.selectors import Snapshot, consent_snapshot
 from consent.services import study_lock
 from training.artifacts import arrays_load, arrays_save
-from training.ballot import Ballot, assignment_name, ballot_load, predictions_load, promises_name
+from training.ballot import Ballot, ballot_load, predictions_load, promises_name
 from training.dispatch import send
 from training.errors import RunError
 from training.models import Query, Run, TeacherChunk, VoteBatch
 from training.pate import Noise, SimulationNoise, SystemNoise
-from training.services.teaching import chunks_send, left_since_snapshot
+from training.services.teaching import assignment_without, chunks_send, holders_gone, left_since_snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -49,9 +49,8 @@ def vote_open(run: Run) -> bool:
             return False
         assignment = arrays_load(run.assignment)
         snapshot = consent_snapshot(run.study)
-        # Whoever has no budget at the moment that the account is opened on is gone, whatever the reason.
-        gone = np.union1d(left_since_snapshot(run), np.setdiff1d(assignment["holder"], snapshot.holders))
-        if np.isin(assignment["holder"], gone).any():
+        gone = holders_gone(run, assignment, snapshot)
+        if len(gone):
             _teach_without(run, assignment, gone)
             return True
         if not len(assignment["holder"]):
@@ -77,13 +76,8 @@ def vote_open(run: Run) -> bool:
 
 
 def _teach_without(run: Run, assignment: dict[str, np.ndarray], gone: np.ndarray) -> None:
-    """Take holders out of a run that has not voted yet, and train anew the teachers that learned from them."""
-    of_gone = np.isin(assignment["holder"], gone)
-    affected = np.unique(assignment["teacher"][of_gone])
-    pairs = {name: assignment[name][~of_gone] for name in ("holder", "teacher", "group")}
-    run.consent_sequence = ConsentEvent.objects.filter(study_id=run.study_id).latest("sequence").sequence
-    run.assignment = assignment_name(run)
-    arrays_save(run.assignment, **pairs, seeds=assignment["seeds"])
+    """Take holders out of a run whose teachers have learned, and train anew the teachers that learned from them."""
+    affected = assignment_without(run, assignment, gone)
     run.message = ""
     run.save(update_fields=["consent_sequence", "assignment", "message"])
     for chunk in run.chunks.all():
@@ -95,19 +89,33 @@ def _teach_without(run: Run, assignment: dict[str, np.ndarray], gone: np.ndarray
 def _openings(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot) -> tuple[list[GroupOpening], list[int]]:
     """The privacy groups as they stand in this new snapshot, and the group of the plan that each belongs to.
 
-    Other runs of the study may have voted since the run's own snapshot, and policies may have changed: past spending
-    and ε are looked up anew, within each group of the plan.
+    Other runs of the study may have voted since the approval, and levels and policies may have changed: past spending
+    and ε are looked up anew, within each group that the run's budget was reserved for. What was reserved stays.
     """
+    reserved = {
+        group.index: group for group in PrivacyGroup.objects.filter(account__run=run.pk, account__is_reservation=True)
+    }
     openings: list[GroupOpening] = []
     group_of: list[int] = []
-    for index in range(len(run.plan["groups"])):
+    for index, plan_group in enumerate(run.plan["group_of"]):
         holders = np.unique(assignment["holder"][assignment["group"] == index])
+        held = reserved.get(index)
         for group in standings(
             run.study, snapshot.of(holders), conversion=cast(Conversion, run.conversion), fresh=run.simulation
         ):
-            name = group.name if all(group.name != other.name for other in openings) else f"{group.name} ({index + 1})"
-            openings.append(GroupOpening(name, group.level, group.epsilon, group.holders, group.past))
-            group_of.append(index)
+            taken = any(group.name == other.name for other in openings)
+            openings.append(
+                GroupOpening(
+                    name=f"{group.name} ({index + 1})" if taken else group.name,
+                    level=group.level,
+                    epsilon=group.epsilon,
+                    holders=group.holders,
+                    past=group.past,
+                    reserved=np.asarray(held.reserved_rdp) if held else None,
+                    allowance=held.allowance if held else None,
+                )
+            )
+            group_of.append(plan_group)
     return openings, group_of
 
 
@@ -145,13 +153,13 @@ def vote_batch(run: Run) -> bool:
         points = slice(run.position, run.position + run.batch_size)
         release = ballot.plan.aggregator.release(ballot.votes(points, silent), _noise(run))
         costs = ballot.costs(points, silent, account.orders, cast(Method, account.method))
-        budgets = np.array([_budget_in_force(group, run) for group in groups])
+        limits = limits_of(account)
         prefix = affordable_prefix(
-            past=np.array([np.add(group.past_rdp, group.spent_rdp) for group in groups]),
-            check=costs.check,
-            label=costs.label,
+            past=limits.beside,
+            check=costs.check[:, limits.group],
+            label=costs.label[:, limits.group],
             answered=release.answered,
-            epsilons=budgets,
+            epsilons=limits.epsilon,
             delta=account.delta,
             orders=account.orders,
             conversion=cast(Conversion, account.conversion),
@@ -163,7 +171,7 @@ def vote_batch(run: Run) -> bool:
             _release(
                 run,
                 groups=groups,
-                budgets=budgets,
+                limits=limits,
                 sensitivities=ballot.sensitivities,
                 silent=silent,
                 labels=release.labels[:count],
@@ -172,7 +180,7 @@ def vote_batch(run: Run) -> bool:
                 published_rdp=bound.total(answered),
             )
         elif run.on_exhausted == Run.OnExhausted.RETIRE:
-            stopped = {ballot.group_of[index] for index in np.flatnonzero(prefix.exhausted)}
+            stopped = {ballot.group_of[index] for index in limits.group[prefix.exhausted]}
             groups_retire(groups=[group for group in groups if ballot.group_of[group.index] in stopped])
         else:
             _vote_close(run, Run.StopReason.BUDGET)
@@ -219,11 +227,6 @@ def _noise(run: Run) -> Noise:
     return SimulationNoise(int(np.random.SeedSequence([run.seed or 0, run.position]).generate_state(1)[0]))
 
 
-def _budget_in_force(group: PrivacyGroup, run: Run) -> float:
-    """The group's ε, or a smaller one that a policy has given its level since the account was opened."""
-    return min(group.epsilon, epsilon_since(run.study, group.level, _account(run).opened_at))
-
-
 def _until_wanted(run: Run, answered: np.ndarray) -> int:
     """How many queries of the batch it takes to reach the wanted number of labels."""
     if run.wanted_labels is None:
@@ -235,7 +238,7 @@ def _release(
     run: Run,
     *,
     groups: list[PrivacyGroup],
-    budgets: np.ndarray,
+    limits: Limits,
     sensitivities: list[float],
     silent: np.ndarray,
     labels: np.ndarray,
@@ -265,7 +268,7 @@ def _release(
         charges=[
             Charge(group, sensitivities[group.index], rdp[group.index], published_rdp[group.index]) for group in groups
         ],
-        budgets=budgets,
+        limits=limits,
         queries=count,
         labels=released,
         acting_user_id=run.approved_by_id,
@@ -278,6 +281,7 @@ def _release(
 def _vote_close(run: Run, reason: str) -> None:
     """The vote has ended: go on to the student, and let the next run of the study vote."""
     Run.objects.filter(pk=run.pk).update(status=Run.Status.STUDENT, stop_reason=reason)
+    account_settle(run=run.pk)
     logger.info("The vote ended after %d queries with %d labels: %s.", run.position, run.labels, reason)
     for waiting in Run.objects.filter(study_id=run.study_id, status=Run.Status.TRAINING).values_list("pk", flat=True):
         send("run_advance", waiting)
