@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import cache
 
 import numpy as np
+from django.db import connection
 from django.db.models import Case, Count, Exists, Max, OuterRef, Q, QuerySet, Value, When
 from django.db.models.expressions import Combinable
 from django.utils import timezone
@@ -138,6 +139,17 @@ def _last_events(study: Study, at: datetime) -> QuerySet[ConsentEvent]:
         holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"), recorded_at__lte=at
     )
     return events.filter(~Exists(later))
+
+
+def last_events(study: Study, at: datetime) -> QuerySet[ConsentEvent]:
+    """The last event of each holder by ``at``, of everyone at once: PostgreSQL walks along one index.
+
+    To be read whole: a filter on it would look away from events, not from holders.
+    """
+    if not connection.features.can_distinct_on_fields:
+        return _last_events(study, at)
+    events = ConsentEvent.objects.filter(study=study, recorded_at__lte=at)
+    return events.order_by("holder_id", "-sequence").distinct("holder_id")
 
 
 def standing_events(study: Study, at: datetime | None = None) -> QuerySet[ConsentEvent]:
