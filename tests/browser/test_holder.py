@@ -79,43 +79,6 @@ def test_a_holder_needs_no_mouse(visit, study) -> None:
     assert events() == [("refused", "")]
 
 
-@pytest.mark.parametrize("language", ["en", "de"])
-@pytest.mark.parametrize(("size", "scheme"), [("desktop", "light"), ("phone", "dark")])
-def test_every_page_is_accessible_and_fits(visit, study, size: str, scheme: str, language: str) -> None:
-    site = visit(size, scheme=scheme)
-    site.open("/")
-    site.is_in_order()
-    site.open("/sign-in/")
-    site.is_in_order()
-    site.sign_in("hanna")
-    site.open("/glossary/")
-    if language == "de":
-        site.page.get_by_role("button", name="Deutsch").click()
-    site.is_in_order()
-    site.open("/my/")
-    site.is_in_order()
-    site.open("/my/digits/")
-    for summary in site.page.locator("summary").all():
-        summary.click()
-    site.is_in_order()
-    submit = site.page.locator("main form .button-primary")
-    submit.click()
-    site.is_in_order()  # with an error
-    site.page.locator("[value=HIGH]").check()
-    submit.click()
-    site.is_in_order()  # check your answer
-    submit.click()
-    site.page.wait_for_url("**/choice/")
-    site.is_in_order()
-    site.open("/my/digits/receipts/1/")
-    site.is_in_order()
-    site.open("/my/digits/uses/")
-    site.is_in_order()
-    site.open("/my/digits/withdraw/")
-    site.is_in_order()
-    assert site.page.locator("html").get_attribute("lang") == language
-
-
 @pytest.mark.parametrize("path", ["/no-such-page", "/my/no-such-study/"])
 def test_an_error_page_is_accessible_and_says_what_to_do(visit, study, path: str) -> None:
     site = visit("phone")

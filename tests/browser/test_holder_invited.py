@@ -60,28 +60,6 @@ def test_the_link_alone_suffices(visit, path: str, size: str, javascript: bool) 
     assert site.complaints + later.complaints == []
 
 
-@pytest.mark.parametrize("language", ["en", "de"])
-@pytest.mark.parametrize(("size", "scheme"), [("desktop", "light"), ("phone", "dark")])
-def test_every_page_of_joining_is_accessible_and_fits(visit, path: str, size: str, scheme: str, language: str) -> None:
-    site = visit(size, scheme=scheme, language=language)
-    submit = site.page.locator("main form .button-primary")
-    site.open("/join/")
-    site.is_in_order()
-    submit.click()
-    site.is_in_order()  # with an error
-    site.open("/join/wrong/")
-    site.is_in_order()
-    site.open(path)
-    site.is_in_order()
-    site.open("/my/digits/choice/")
-    site.is_in_order()
-    site.open("/join/account/")
-    site.is_in_order()
-    submit.click()
-    site.is_in_order()
-    assert site.page.locator("html").get_attribute("lang") == language
-
-
 @pytest.mark.parametrize("size", ["desktop", "phone"])
 def test_an_operator_invites_prints_saves_and_revokes(visit, path: str, size: str) -> None:
     site = visit(size)

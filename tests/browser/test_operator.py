@@ -6,10 +6,7 @@ import pytest
 from django.conf import settings
 from playwright.sync_api import expect
 
-from consent.models import Role
-from consent.services import membership_add
-from tests import factories
-from tests.training.runs import run_draft, run_finish, run_start, study_with_data
+from tests.training.runs import study_with_data
 from tests.training.test_worker import worker
 from training.models import Run
 
@@ -69,30 +66,6 @@ def test_a_run_from_proposal_to_student(visit, study, size: str, tmp_path: Path)
     with site.page.expect_download() as download:
         site.press("Download the model")
     assert Path(download.value.path()).read_bytes() == (Path(settings.MODELS_DIR) / run.student.artifact).read_bytes()
-
-
-@pytest.mark.parametrize(("size", "scheme"), [("desktop", "light"), ("phone", "dark")])
-def test_every_staff_page_is_in_order(visit, study, size: str, scheme: str) -> None:
-    carla = factories.user_create("carla")
-    membership_add(study=study, user=carla, role=Role.COMMITTEE)
-    membership_add(study=study, user=carla, role=Role.OPERATOR)
-    run = run_finish(run_start(study))
-    draft = run_draft(study, simulation=True)
-    factories.study_create("empty")
-    membership_add(study=factories.Study.objects.get(slug="empty"), user=carla, role=Role.COMMITTEE)
-    site = visit(size, scheme=scheme)
-    site.sign_in("carla")
-    for path in (
-        "", "edit/", "people/", "consent-form/", "consent-form/new/", "consent-form/1/", "policies/", "policies/new/",
-        "policies/1/approve/", "datasets/", f"datasets/{run.private_dataset.pk}/", "runs/", "runs/new/",
-        f"runs/{run.pk}/", f"runs/{run.pk}/labels/", f"runs/{draft.pk}/", f"runs/{draft.pk}/approve/",
-        f"runs/{draft.pk}/cancel/", "ledger/", "ledger/check/",
-    ):  # fmt: skip
-        site.open(f"/studies/digits/{path}")
-        site.is_in_order()
-    for path in ("", "runs/", "datasets/", "policies/", "consent-form/", "ledger/"):
-        site.open(f"/studies/empty/{path}")
-        site.is_in_order()
 
 
 def test_a_run_is_proposed_without_scripts(visit, study) -> None:
