@@ -11,16 +11,16 @@ whoever has the database alone can neither shorten a chain nor compute it anew u
 state of everything; against that, heads are noted outside (see ``manage.py verify_ledger --noted``).
 """
 
-import hashlib
-import json
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, NoReturn, Self
 
 from django.apps import apps
 from django.core.signing import BadSignature, Signer
 from django.db import connections, models
 from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ipate_web.bulk import rows_clean, rows_insert
+from ipate_web.row_hashes import hashed_columns, possible_hashes, row_hash, zeros_without_sign
 
 GENESIS = "0" * 64
 
@@ -95,26 +95,6 @@ class Head(models.Model):
         self.save()
 
 
-def row_hash(row: models.Model) -> str:
-    """SHA-256, in hexadecimal, over the canonical JSON of every column but the key and the hash itself.
-
-    Values are written so that they mean the same on every database.
-    """
-    content = {
-        field.attname: _canonical(getattr(row, field.attname))
-        for field in row._meta.concrete_fields
-        if not field.primary_key and field.attname != "hash" and not _is_as_before(row, field.attname)
-    }
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _is_as_before(row: models.Model, column: str) -> bool:
-    """Is ``column`` younger than the first rows, and does this row have the value that they were given?"""
-    added = getattr(row, "added_columns", {})
-    return column in added and getattr(row, column) == added[column]
-
-
 class Chained(AppendOnly):
     """A row of a per-study hash chain. The inheriting model has a foreign key ``study``, or names the way to it."""
 
@@ -159,7 +139,8 @@ class Chained(AppendOnly):
     def append(cls, rows: Iterable[Self]) -> list[Self]:
         """Add ``rows``, all of one study, to the end of its chain.
 
-        The caller holds the study's lock in a transaction (:func:`consent.services.study_lock`).
+        The caller holds the study's lock in a transaction (:func:`consent.services.study_lock`). Of many rows at once,
+        none learns its primary key.
         """
         rows = list(rows)
         if not rows:
@@ -170,30 +151,35 @@ class Chained(AppendOnly):
         last = cls.chain(study_id).aggregate(last=models.Max("sequence"))["last"] or 0
         previous = head.hash
         # The database itself checks that what is referred to exists.
-        unchecked = {"sequence", "previous_hash", "hash"} | {
-            field.name for field in cls._meta.fields if field.is_relation
-        }
+        references = {field.name for field in cls._meta.fields if field.is_relation}
+        rows_clean(rows, exclude={"sequence", "previous_hash", "hash"} | references)
+        documents = [field.attname for field in cls._meta.fields if isinstance(field, models.JSONField)]
         for sequence, row in enumerate(rows, max(head.sequence, last) + 1):
-            row.clean_fields(exclude=unchecked)
             row.sequence, row.previous_hash = sequence, previous
+            for column in documents:
+                setattr(row, column, zeros_without_sign(getattr(row, column)))
             row.hash = previous = row.computed_hash()
-        cls._default_manager.bulk_create(rows, batch_size=500)
+        rows_insert(rows)
         head.advance(sequence=rows[-1].sequence, hash=previous)
         return rows
 
     @classmethod
-    def chain_faults(cls, study_id: int) -> Iterator[str]:
-        """What is wrong with a study's chain, row by row, in words; nothing when it is whole."""
-        name = cls._meta.verbose_name
+    def chain_faults(cls, study_id: int, watch: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> Iterator[str]:
+        """What is wrong with a study's chain, row by row, in words; nothing when it is whole.
+
+        Every row goes through ``watch``, which may show how far the check is.
+        """
+        name, columns = cls._meta.verbose_name, hashed_columns(cls)
+        rows = cls.chain(study_id).values_list("sequence", "previous_hash", "hash", *columns)
         last, previous = 0, GENESIS
-        for row in cls.chain(study_id).iterator(chunk_size=2000):
-            if row.sequence != last + 1:
-                yield f"{name} {row.sequence}: number {last + 1} was expected; rows are missing, inserted or reordered."
-            if row.previous_hash != previous:
-                yield f"{name} {row.sequence}: does not follow the row before it (previous hash differs)."
-            if row.computed_hash() != row.hash:
-                yield f"{name} {row.sequence}: its content is not what was recorded (hash differs)."
-            last, previous = row.sequence, row.hash
+        for sequence, previous_hash, recorded, *values in watch(rows.iterator(chunk_size=2000)):
+            if sequence != last + 1:
+                yield f"{name} {sequence}: number {last + 1} was expected; rows are missing, inserted or reordered."
+            if previous_hash != previous:
+                yield f"{name} {sequence}: does not follow the row before it (previous hash differs)."
+            if recorded not in possible_hashes(columns, values, cls.added_columns):
+                yield f"{name} {sequence}: its content is not what was recorded (hash differs)."
+            last, previous = sequence, recorded
         head = cls.head(study_id)
         if not head.is_genuine:
             yield f"{name} {last}: the end of the chain is not signed with this site's secret key."
@@ -201,14 +187,6 @@ class Chained(AppendOnly):
             yield f"{name} {last}: the chain ends here, but was {head.sequence} long; rows are missing or were added."
         elif head.hash != previous:
             yield f"{name} {last}: is not the row with which the chain ended (its hash differs from the chain's head)."
-
-
-def _canonical(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat(timespec="microseconds")
-    if value is None or isinstance(value, (bool, int, float, str, list, dict)):
-        return value
-    return str(value)
 
 
 # --- Triggers -------------------------------------------------------------------------------------------------------

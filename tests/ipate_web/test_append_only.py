@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 import pytest
-from django.db import DatabaseError, connection, models, transaction
+from django.core.exceptions import ValidationError
+from django.db import DatabaseError, IntegrityError, connection, models, transaction
 
 from consent import selectors, services
 from consent.models import ConsentEvent, ConsentForm, EpsilonPolicy, EpsilonPolicyApproval, Study
@@ -14,6 +15,7 @@ from ipate_web.append_only import (
     triggers_install,
     triggers_remove,
 )
+from ipate_web.bulk import MANY
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -158,3 +160,67 @@ def test_reordered_rows_are_found(study: Study, rows: models.QuerySet[ConsentEve
     rows.filter(sequence=3).update(sequence=2)
     rows.filter(sequence=99).update(sequence=3)
     assert {fault.split(":")[0] for fault in faults(study)} == {f"consent event {n}" for n in (2, 3, 4)}
+
+
+@pytest.mark.parametrize(
+    "number", [1e16, 1.5e17, -2e20, 1.7976931348623157e308, 9007199254740993.0, -0.0, 5e-324, 0.1, 10**16]
+)
+def test_numbers_in_json_are_what_was_hashed_on_every_database(study: Study, number: float) -> None:
+    """PostgreSQL keeps them as decimals, in which 1e16 is 10000000000000000, and a zero has no sign."""
+    olga = factories.user_create("olga")
+    texts = {"numbers": [number, {"nested": number}]}
+    ConsentForm.append([ConsentForm(study=study, version=2, texts=texts, digest="0" * 64, published_by_id=olga.pk)])
+    assert float(ConsentForm.objects.get(study=study, version=2).texts["numbers"][0]) == number
+    assert list(ConsentForm.chain_faults(study.pk)) == []
+
+
+def test_a_number_in_json_that_was_edited_is_found(study: Study) -> None:
+    olga = factories.user_create("olga")
+    form = ConsentForm(study=study, version=2, texts={"number": 1e16}, digest="0" * 64, published_by_id=olga.pk)
+    ConsentForm.append([form])
+    triggers_remove(connection)
+    models.QuerySet(ConsentForm).filter(pk=form.pk).update(texts={"number": 2e16})
+    assert list(ConsentForm.chain_faults(study.pk)) == [
+        "consent form version 2: its content is not what was recorded (hash differs)."
+    ]
+
+
+# --- Many rows at once ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def refusals(study: Study) -> list[ConsentEvent]:
+    """Of so many holders that they are not sent as one statement; not recorded yet."""
+    ids = services.holders_register(study=study, pseudonyms=[f"M-{n}" for n in range(MANY)])
+    return [ConsentEvent(study=study, holder_id=pk, kind="refused", channel="staff") for pk in ids.values()]
+
+
+def test_many_rows_are_the_same_as_one_by_one(study: Study, refusals: list[ConsentEvent]) -> None:
+    ConsentEvent.append(refusals)
+    assert ConsentEvent.objects.count() == 5 + MANY
+    assert faults(study) == []
+    last = ConsentEvent.objects.get(study=study, sequence=5 + MANY)
+    for field in ConsentEvent._meta.concrete_fields:
+        if not field.primary_key:
+            assert getattr(last, field.attname) == getattr(refusals[-1], field.attname), field.name
+
+
+@pytest.mark.parametrize("place", [0, 7, MANY - 1])
+@pytest.mark.parametrize(
+    ("field", "value"), [("kind", "forgotten"), ("channel", "x" * 11), ("evidence", "0" * 65), ("recorded_at", "soon")]
+)
+def test_one_wrong_value_among_many_rows_is_refused(
+    study: Study, refusals: list[ConsentEvent], place: int, field: str, value: str
+) -> None:
+    setattr(refusals[place], field, value)
+    with pytest.raises(ValidationError) as error:
+        ConsentEvent.append(refusals)
+    assert list(error.value.message_dict) == [field]
+    assert ConsentEvent.objects.count() == 5
+
+
+def test_many_rows_are_held_to_the_constraints_of_the_table(study: Study, refusals: list[ConsentEvent]) -> None:
+    refusals[3].level = "HIGH"
+    with pytest.raises(IntegrityError, match="consent_event_has_a_level"), transaction.atomic():
+        ConsentEvent.append(refusals)
+    assert faults(study) == []
