@@ -173,14 +173,17 @@ def consent_snapshot(study: Study, at: datetime | None = None, *, among: np.ndar
     events = ConsentEvent.objects.filter(study=study, recorded_at__lte=at)
     sequence = events.aggregate(last=Max("sequence"))["last"] or 0
     standing = (
-        standing_events(study, at).order_by("holder_id").values_list("holder_id", "level", "policy_id", "recorded_at")
+        standing_events(study, at)
+        .annotate(policies_before=rule.policies_before())
+        .order_by("holder_id")
+        .values_list("holder_id", "level", "policy_id", "policies_before")
     )
     if among is not None and len(among) <= FEW_HOLDERS:
         standing = standing.filter(holder_id__in=among.tolist())
     rows = np.fromiter(
         (
-            (holder, LEVELS.index(level), rule.epsilon(policy, level, recorded_at))
-            for holder, level, policy, recorded_at in standing.iterator(chunk_size=10_000)
+            (holder, LEVELS.index(level), rule.epsilon_after(policy, level, position))
+            for holder, level, policy, position in standing.iterator(chunk_size=10_000)
         ),
         dtype=[("holder", np.int64), ("level", np.int8), ("epsilon", np.float64)],
     )
