@@ -124,6 +124,8 @@ class HolderSpending(models.Model):
 
     class Meta:
         verbose_name = _("holder's spending")
+        # Both columns, so that PostgreSQL counts the holders of each history without looking into the rows.
+        indexes = [models.Index(fields=["holder"], include=["history"], name="holder_spending_history")]
 
     def __str__(self) -> str:
         return f"{self.holder_id}: {self.history_id}"

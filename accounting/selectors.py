@@ -2,17 +2,26 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from django.db.models import Count
+from django.db import connection
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from accounting.models import HolderSpending, LedgerEntry, PrivacyGroup, RunAccount, SpendingHistory
 from accounting.privacy import DEFAULT_ORDERS, Conversion, epsilon_from_rdp, remaining_epsilon
-from consent.models import Study
-from consent.selectors import LEVELS, EpsilonRule, Snapshot, epsilon_since, standing_events
+from consent.models import ConsentForm, Study
+from consent.selectors import (
+    GRANTING,
+    LEVELS,
+    EpsilonRule,
+    Snapshot,
+    consent_form_required,
+    epsilon_since,
+    last_events,
+)
 
 
 def histories_of(study: Study, holders: np.ndarray) -> np.ndarray:
@@ -32,29 +41,36 @@ def histories_of(study: Study, holders: np.ndarray) -> np.ndarray:
 
 def past_curves(study: Study, orders: np.ndarray = DEFAULT_ORDERS) -> dict[int, np.ndarray]:
     """History id → RDP curve (R,): the sum of what its groups have spent. History 0 is the empty one."""
-    return _sums_along_histories(study, orders, lambda group: np.asarray(group.spent_rdp))
+    for run, kept_at in RunAccount.objects.filter(study=study, simulation=False).values_list("run", "orders"):
+        if not np.array_equal(kept_at, orders):
+            raise ValueError(
+                f"The account of run {run} was kept at other Rényi orders; its curves cannot be "
+                "added to these. Use the orders that the study began with."
+            )
+    groups = PrivacyGroup.objects.filter(account__study=study, account__simulation=False).order_by()
+    spent = {pk: np.asarray(curve) for pk, curve in groups.values_list("pk", "spent_rdp")}
+    return _sums_along_histories(study, spent, orders)
 
 
 def held_curves(study: Study, orders: np.ndarray = DEFAULT_ORDERS) -> dict[int, np.ndarray]:
     """History id → RDP curve (R,): what is held for its runs that have not ended, beyond what they have spent."""
-    return _sums_along_histories(study, orders, PrivacyGroup.held_rdp)
+    return _sums_along_histories(study, {group.pk: group.held_rdp() for group in _reserving(study)}, orders)
 
 
-def _sums_along_histories(
-    study: Study, orders: np.ndarray, curve: Callable[[PrivacyGroup], np.ndarray]
-) -> dict[int, np.ndarray]:
-    curves: dict[int, np.ndarray] = {}
-    for account in RunAccount.objects.filter(study=study, simulation=False).prefetch_related("groups__account"):
-        if not np.array_equal(account.orders, orders):
-            raise ValueError(
-                f"The account of run {account.run} was kept at other Rényi orders; its curves cannot be "
-                "added to these. Use the orders that the study began with."
-            )
-        curves |= {group.pk: curve(group) for group in account.groups.all()}
+def _reserving(study: Study) -> QuerySet[PrivacyGroup]:
+    """The groups for which something may be held."""
+    return PrivacyGroup.objects.filter(
+        account__study=study, account__simulation=False, account__settled_at=None, reserved_rdp__isnull=False
+    ).select_related("account")
+
+
+def _sums_along_histories(study: Study, curves: dict[int, np.ndarray], orders: np.ndarray) -> dict[int, np.ndarray]:
+    """History id → the sum of its groups' ``curves``; a group without one adds nothing."""
     sums = {0: np.zeros(len(orders))}
     nodes = SpendingHistory.objects.filter(study=study).order_by("pk").values_list("pk", "parent_id", "group_id")
-    for node, parent, group in nodes:  # a parent is older than its children, so its curve is there already
-        sums[node] = sums[parent or 0] + curves[group]
+    for node, parent, group in nodes:  # a parent is older than its children, so its sum is there already
+        before = sums[parent or 0]
+        sums[node] = before + curves[group] if group in curves else before
     return sums
 
 
@@ -152,17 +168,28 @@ def remaining_by_group(study: Study, *, conversion: Conversion = "improved") -> 
 
 
 def holders_per_history(study: Study) -> Iterator[tuple[str, float, int, int]]:
-    """(level, ε, history id or 0, number of holders) of all who take part now."""
+    """(level, ε, history id or 0, number of holders) of all who take part now.
+
+    The database counts last events of all kinds and versions of the form: it plans badly what it would have to guess,
+    how many a condition on them leaves.
+    """
     now = timezone.now()
     rule = EpsilonRule(study, now)
-    rows = (
-        standing_events(study, now)
-        .annotate(policies_before=rule.policies_before())
-        .values_list("level", "policy_id", "policies_before", "holder__spending__history")
-        .annotate(holders=Count("pk"))
-    )
-    for level, policy, position, history, holders in rows:
-        yield level, rule.epsilon_after(policy, level, position), history or 0, holders
+    required = consent_form_required(study, now)
+    forms = set(ConsentForm.objects.filter(study=study, version__gte=required).values_list("pk", flat=True))
+    last = last_events(study, now).annotate(policies_before=rule.policies_before())
+    columns = ("kind", "form_id", "level", "policy_id", "policies_before")
+    query, parameters = last.values("holder_id", *columns).query.sql_with_params()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT {', '.join(columns)}, history_id, COUNT(*) "  # noqa: S608 - the names are ours
+            f"FROM ({query}) AS last LEFT JOIN {HolderSpending._meta.db_table} AS spending "
+            f"ON spending.holder_id = last.holder_id GROUP BY {', '.join(columns)}, history_id",
+            parameters,
+        )
+        for kind, form, level, policy, position, history, holders in cursor:
+            if kind in GRANTING and form in forms:
+                yield level, rule.epsilon_after(policy, level, position), history or 0, holders
 
 
 @dataclass(frozen=True)
@@ -206,10 +233,7 @@ def limits_of(account: RunAccount) -> Limits:
 def _held_beside(account: RunAccount) -> dict[int, list[tuple[np.ndarray, float]]]:
     """Group of the account → what is held for other runs of its holders, and the largest ε among those reservations:
     one for each set of reservations that holders of the group are in."""
-    open_elsewhere = PrivacyGroup.objects.filter(
-        account__study=account.study_id, account__simulation=False, account__settled_at=None, reserved_rdp__isnull=False
-    ).exclude(account=account)
-    others = {group.pk: group for group in open_elsewhere.select_related("account")}
+    others = {group.pk: group for group in _reserving(account.study).exclude(account=account)}
     if not others:
         return {}
     mine = set(account.groups.values_list("pk", flat=True))

@@ -95,7 +95,7 @@ def _runs_write(study: Any, approvals: list[Any], runs: int) -> dict[Part, int]:
     for run in range(runs):
         account = RunAccount.objects.create(
             study=study, run=uuid.uuid4(), delta=study.delta, orders=DEFAULT_ORDERS.tolist(), method="exact",
-            conversion="improved",
+            conversion="improved", settled_at=approvals[-1].effective_from,
         )  # fmt: skip
         members: dict[tuple[float, str, int | None], list[Part]] = defaultdict(list)
         for part in PARTS:

@@ -4,9 +4,9 @@ import pytest
 
 from accounting.selectors import remaining_by_group, standings
 from consent import services
-from consent.models import ConsentForm
+from consent.models import ConsentForm, Renewal
 from consent.selectors import consent_snapshot
-from tests.factories import policy_approve, study_open
+from tests.factories import FORM, form_publish, holder_create, policy_approve, study_open
 from tests.training.runs import TABLE_RUN, consents_give, run_finish, run_start, study_with_table
 from training.models import Run
 
@@ -36,6 +36,18 @@ def test_counted_in_the_database_or_holder_by_holder_is_the_same() -> None:
     ]
     assert len(expected) > 6
     assert found == expected
+
+
+def test_who_has_to_answer_a_new_form_first_is_not_counted() -> None:
+    study = study_open()
+    for name in ("P-1", "P-2", "P-3"):
+        holder_create(study, name)
+    consents_give(study, "HHH")
+    second = form_publish(study, FORM | {"en": "# What we ask now"}, renewal=Renewal.REQUIRED)
+    assert remaining_by_group(study) == []
+    first, *_ = study.holders.all()
+    services.consent_give(holder=first, level="LOW", form=second, acting_user=None)
+    assert [(group.level, group.holders) for group in remaining_by_group(study)] == [("LOW", 1)]
 
 
 def test_nothing_remains_for_nobody() -> None:
