@@ -145,13 +145,13 @@ def test_who_leaves_an_approved_run_has_their_budget_back_when_it_votes() -> Non
 @pytest.mark.parametrize(
     ("asked", "field"),
     [
-        ({"share": 0.0}, "spending_share"),
-        ({"share": 1.5}, "spending_share"),
-        ({"share": float("nan")}, "spending_share"),
-        ({"epsilons": {"HIGH": 1.0}}, "spending_epsilons"),
-        ({"epsilons": {"HIGH": 0, "AVERAGE": 1, "LOW": 1}}, "spending_epsilons"),
-        ({"epsilons": {"HIGH": "1", "AVERAGE": 1, "LOW": 1}}, "spending_epsilons"),
-        ({"epsilons": {"HIGH": True, "AVERAGE": 1, "LOW": 1}}, "spending_epsilons"),
+        ({"share": 0.0}, "share"),
+        ({"share": 1.5}, "share"),
+        ({"share": float("nan")}, "share"),
+        ({"epsilons": {"HIGH": 1.0}}, "epsilons"),
+        ({"epsilons": {"HIGH": 0, "AVERAGE": 1, "LOW": 1}}, "epsilons"),
+        ({"epsilons": {"HIGH": "1", "AVERAGE": 1, "LOW": 1}}, "epsilons"),
+        ({"epsilons": {"HIGH": True, "AVERAGE": 1, "LOW": 1}}, "epsilons"),
     ],
 )
 def test_what_makes_no_sense_is_refused_and_the_run_stays_a_draft(asked: dict, field: str) -> None:

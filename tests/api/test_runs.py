@@ -204,3 +204,24 @@ def test_a_simulation_is_seen_by_staff_and_publishes_nothing(simulation: Run, cl
     assert told["model"] is None
     assert operator.get(f"{RUNS}/{simulation.pk}/labels").status_code == 404
     assert operator.get(f"/api/v1/models/{simulation.pk}").status_code == 404
+
+
+def test_an_approval_says_what_the_run_may_spend(study: Study, client: Client) -> None:
+    operator = client("operator")
+    run, other = run_draft(study), run_draft(study)
+    wrong = operator.post(f"{RUNS}/{run.pk}/approve", {"share": 2}, format="json")
+    assert wrong.status_code == 400
+    assert errors(wrong).keys() == {"share"}
+    misspelt = operator.post(f"{RUNS}/{run.pk}/approve", {"portion": 0.5}, format="json")
+    assert misspelt.status_code == 400
+    half = operator.post(f"{RUNS}/{run.pk}/approve", {"share": 0.5}, format="json").json()
+    assert (half["status"], half["spending_share"]) == ("approved", 0.5)
+    asked = {"epsilons": {"HIGH": 0.1, "AVERAGE": 0.2, "LOW": 0.3}}
+    second = operator.post(f"{RUNS}/{other.pk}/approve", asked, format="json").json()
+    assert (second["status"], second["spending_epsilons"]) == ("approved", asked["epsilons"])
+    operator.post(f"{RUNS}/{run.pk}/cancel")
+    refused = run_draft(study)
+    assert operator.post(f"{RUNS}/{refused.pk}/approve").status_code == 200, "what the first held is free again"
+    late = operator.post(f"{RUNS}/{run_draft(study).pk}/approve")
+    assert late.status_code == 409
+    assert "reserved for other runs" in late.json()["detail"]

@@ -206,7 +206,12 @@ def test_an_operator_sees_what_may_be_spent_and_starts_the_run(
     run = run_draft(study, **TABLE_RUN, purpose="Tell the three classes apart.")
     client = as_("operator")
     page = client.get(url("run_approve", study, run.pk))
-    for words in ("Tell the three classes apart.", "30 rows, 30 holders", "HIGH: ε 1.000 / 1", "Not for publication."):
+    for words in (
+        "Tell the three classes apart.",
+        "30 rows, 30 holders",
+        "HIGH: ε 1.000 / 1.000 / 1",
+        "Not for publication.",
+    ):
         assert words in page.text
     with django_capture_on_commit_callbacks() as sent:
         client.post(url("run_approve", study, run.pk))
@@ -214,6 +219,39 @@ def test_an_operator_sees_what_may_be_spent_and_starts_the_run(
     assert Run.objects.get(approved_by__username="operator").status == Run.Status.APPROVED
     again = client.post(url("run_approve", study, run.pk), follow=True)
     assert "not a draft any more" in again.text
+
+
+def test_an_operator_says_how_much_a_run_may_spend_and_sees_the_plan_with_it_first(study: Study) -> None:
+    run, client = run_draft(study, **TABLE_RUN), as_("operator")
+    asked = {"spending": "epsilons", "epsilon_high": "0.25", "epsilon_average": "0.5", "epsilon_low": "9"}
+    page = client.post(url("run_approve", study, run.pk), {**asked, "look": "1"})
+    for words in ("HIGH: ε 0.250 / 1.000 / 1", "AVERAGE: ε 0.500 / 2.000 / 2", "LOW: ε 3.000 / 3.000 / 3"):
+        assert words in page.text
+    run.refresh_from_db()
+    assert run.status == Run.Status.DRAFT, "looking changes nothing"
+    client.post(url("run_approve", study, run.pk), {"spending": "share", "share": "25", "epsilon_high": "none"})
+    run.refresh_from_db()
+    assert (run.status, run.spending_share) == (Run.Status.APPROVED, 0.25)
+    assert "25.0 % of what was left" in client.get(url("run", study, run.pk)).text
+    assert "Reserved for runs" in client.get(reverse("training:study", args=[study.slug])).text
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ({"spending": "share", "share": ""}, "share"),
+        ({"spending": "share", "share": "101"}, "share"),
+        ({"spending": "epsilons", "epsilon_high": "1", "epsilon_average": "2"}, "epsilon_low"),
+        ({"spending": "everything"}, "spending"),
+    ],
+)
+def test_a_mistake_in_what_a_run_may_spend_starts_nothing(study: Study, asked: dict[str, str], field: str) -> None:
+    run = run_draft(study, **TABLE_RUN)
+    page = as_("operator").post(url("run_approve", study, run.pk), asked)
+    assert page.status_code == 422
+    assert list(page.context["form"].errors) == [field]
+    run.refresh_from_db()
+    assert run.status == Run.Status.DRAFT
 
 
 def test_cancelling_says_what_stays_and_ends_the_run(study: Study) -> None:

@@ -104,7 +104,18 @@ class RunDetailSerializer(RunSerializer):
             *("purpose", "private_dataset", "public_dataset", "test_dataset", "learner", "learner_parameters"),
             *("student_learner", "student_parameters", "weight_scheme", "aggregator", "teachers", "small_groups"),
             *("on_exhausted", "method", "conversion", "batch_size", "wanted_labels"),
-            *("created_by", "approved_at", "started_at", "voting_at", "progress", "groups", "model", "message"),
+            *(
+                "spending_share",
+                "spending_epsilons",
+                "created_by",
+                "approved_at",
+                "started_at",
+                "voting_at",
+                "progress",
+                "groups",
+                "model",
+                "message",
+            ),
         ]
 
 
@@ -215,7 +226,7 @@ class RunList(ApiView, generics.ListAPIView):
 class GroupPlanSerializer(serializers.Serializer):
     name = serializers.CharField()
     epsilon = serializers.FloatField()
-    budget = serializers.FloatField(help_text="What earlier runs have left of ε.")
+    budget = serializers.FloatField(help_text="The ε that this run may spend.")
     holders = serializers.IntegerField()
     teachers = serializers.IntegerField()
     weight = serializers.FloatField()
@@ -264,13 +275,32 @@ class RunDetail(ApiView):
         return Response(run_document(visible_run(request.user, pk), request.user))
 
 
+class EpsilonsSerializer(Strict):
+    """An ε for each level."""
+
+    HIGH = serializers.FloatField()
+    AVERAGE = serializers.FloatField()
+    LOW = serializers.FloatField()
+
+
+class SpendingSerializer(Strict):
+    """What the run may spend; all that is left if nothing is given. It is reserved until its vote has ended."""
+
+    share = serializers.FloatField(default=1.0, help_text="Of what is left and not reserved: above 0, at most 1.")
+    epsilons = EpsilonsSerializer(required=False, help_text="Instead: the ε that the run alone may cost each level.")
+
+
 class RunApprove(ApiView):
-    @extend_schema(summary="Approve a draft (operators)", tags=["runs"], request=None, responses=RunDetailSerializer)
+    @extend_schema(
+        summary="Approve a draft (operators)", tags=["runs"], request=SpendingSerializer, responses=RunDetailSerializer
+    )
     def post(self, request: Request, pk: UUID) -> Response:
-        """Let a draft start. Approving what has started changes nothing."""
+        """Let a draft start, and reserve what it may spend. Approving what has started changes nothing."""
         run = visible_run(request.user, pk)
         require(request.user, "training.approve_run", run.study)
-        run_approve(run=run, acting_user=person(request))
+        spending = SpendingSerializer(data=request.data or {})
+        spending.is_valid(raise_exception=True)
+        run_approve(run=run, acting_user=person(request), **spending.validated_data)
         return Response(run_document(visible_run(request.user, pk), request.user))
 
 

@@ -139,8 +139,8 @@ def run_approve(
         if run.status == Run.Status.CANCELLED:
             raise ValidationError(_("This run was cancelled. Propose it anew."))
         return run
+    spending_check(share, epsilons or {})
     run.spending_share, run.spending_epsilons = share, dict(epsilons or {})
-    spending_check(run)
     run_check(run)
     planned = run_plan(run)
     run.plan = plan_to_json(planned)
@@ -167,15 +167,14 @@ def run_approve(
     return run
 
 
-def spending_check(run: Run) -> None:
-    """Are the share and the ε that the run may spend well formed? Raises ValidationError, by field."""
-    if not 0 < run.spending_share <= 1:
-        raise ValidationError({"spending_share": _("Give a share above 0, and at most 1 for all that is left.")})
-    given = run.spending_epsilons
-    if given and set(given) != set(Level.values):
-        raise ValidationError({"spending_epsilons": _("Give an ε for each of HIGH, AVERAGE and LOW, or none at all.")})
-    if not all(type(value) in (int, float) and 0 < value < math.inf for value in given.values()):
-        raise ValidationError({"spending_epsilons": _("Each ε must be a number above 0.")})
+def spending_check(share: float, epsilons: Mapping[str, float]) -> None:
+    """May a run spend so much, see :func:`run_approve`? Raises ValidationError, by parameter."""
+    if not 0 < share <= 1:
+        raise ValidationError({"share": _("Give a share above 0, and at most 1 for all that is left.")})
+    if epsilons and set(epsilons) != set(Level.values):
+        raise ValidationError({"epsilons": _("Give an ε for each of HIGH, AVERAGE and LOW, or none at all.")})
+    if not all(type(value) in (int, float) and 0 < value < math.inf for value in epsilons.values()):
+        raise ValidationError({"epsilons": _("Each ε must be a number above 0.")})
 
 
 @transaction.atomic

@@ -9,9 +9,11 @@ from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
+from accounting.selectors import Standing
 from consent.models import Study
 from ipate_web.requests import SignedInRequest
 from training.forms.runs import RunForm, initial_for, initial_like
+from training.forms.spending import SpendingForm
 from training.models import Run
 from training.pate import PlanError
 from training.selectors import runs_visible_to
@@ -26,8 +28,10 @@ def plan_or_reason(run: Run) -> dict[str, Any]:
         planned = run_plan(run)
     except PlanError as error:
         return {"plan_error": str(error)}
-    groups = [(group, [s for s, i in zip(planned.standings, planned.group_of, strict=True) if i == index])
-              for index, group in enumerate(planned.plan.groups)]  # fmt: skip
+    parts: list[list[tuple[Standing, float]]] = [[] for _group in planned.plan.groups]
+    for index, standing, allowed in zip(planned.group_of, planned.standings, planned.allowances, strict=True):
+        parts[index].append((standing, allowed))
+    groups = list(zip(planned.plan.groups, parts, strict=True))
     return {"plan": planned.plan, "plan_groups": groups, "plan_notes": planned.notes}
 
 
@@ -75,14 +79,16 @@ def _initial(request: SignedInRequest, study: Study) -> dict[str, Any]:
 @require_http_methods(["GET", "HEAD", "POST"])
 @study_page("training.approve_run")
 def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """What the run would do and spend, and the yes that starts it."""
+    """What the run would do, how much it may spend, and the yes that reserves it and starts the run."""
     run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk)
     if run.status != Run.Status.DRAFT:
         messages.info(request, _("This run is not a draft any more."))
         return redirect("training:run", study.slug, run.pk)
-    if request.method == "POST":
+    form = SpendingForm(request.POST if request.method == "POST" else None)
+    asked = form.asked() if form.is_valid() else {}
+    if form.is_valid() and "look" not in request.POST:
         try:
-            lifecycle.run_approve(run=run, acting_user=request.user)
+            lifecycle.run_approve(run=run, acting_user=request.user, **asked)
         except PlanError as error:
             messages.error(request, str(error))
         except ValidationError as error:
@@ -90,7 +96,9 @@ def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
         else:
             messages.success(request, _("The run is approved. The next free worker starts it."))
         return redirect("training:run", study.slug, run.pk)
-    return render_page(request, study, "training/run_approve.html", {"run": run, **plan_or_reason(run)})
+    run.spending_share, run.spending_epsilons = asked.get("share", 1.0), asked.get("epsilons", {})
+    context = {"form": form, "run": run, **plan_or_reason(run)}
+    return render_page(request, study, "training/run_approve.html", context, status=422 if form.errors else 200)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
