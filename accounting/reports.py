@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from django.utils.translation import gettext as _
 
 from accounting.models import LedgerEntry, RunAccount
 from accounting.selectors import Consumption, account_consumption, epsilon_by_batch
@@ -97,7 +98,7 @@ def _plot_of_epsilon(groups: list[Consumption], batches: list[BatchRow]) -> Plot
         (item.group.name, labels, [item.past, *(batch.epsilons[place] for batch in batches)], item.budget)
         for place, item in enumerate(groups)
     ]
-    return _plot("ε spent as labels were released, with each group's budget", "labels released", "ε", series)
+    return _plot(_("ε spent as labels were released, with each group's budget"), _("labels released"), "ε", series)
 
 
 def _plot_of_curves(account: RunAccount, groups: list[Consumption]) -> Plot:
@@ -106,7 +107,7 @@ def _plot_of_curves(account: RunAccount, groups: list[Consumption]) -> Plot:
         for item in groups
         if np.any(spent := np.add(item.group.past_rdp, item.group.spent_rdp))
     ]
-    return _plot("RDP curves of what each group has spent in all", "order α", "RDP", series, logarithmic=True)
+    return _plot(_("RDP curves of what each group has spent in all"), _("order α"), "RDP", series, logarithmic=True)
 
 
 def _plot(title: str, x_label: str, y_label: str, series: Sequence[Any], *, logarithmic: bool = False) -> Plot:

@@ -283,7 +283,7 @@ def test_a_chain_is_found_whole_or_broken(study: Study) -> None:
     run_finish(run_start(study, **TABLE_RUN))
     address = url("ledger_check", study)
     whole = as_("auditor").get(address, headers={"HX-Request": "true"}).text
-    assert "The chain of ledger entries: 9 rows, recomputed just now." in whole
+    assert "Ledger entry: a chain of 9 rows, recomputed just now." in whole
     assert "<html" not in whole
     assert "<html" in as_("auditor").get(address).text
     triggers_remove(connection)
@@ -291,7 +291,7 @@ def test_a_chain_is_found_whole_or_broken(study: Study) -> None:
         cursor.execute("UPDATE accounting_ledgerentry SET labels = 0 WHERE sequence = 4")
     triggers_install(connection)
     broken = as_("auditor").get(address).text
-    assert "The chain of ledger entries is broken." in broken
+    assert "Ledger entry: the chain is broken." in broken
     assert "ledger entry 4" in broken
 
 

@@ -9,6 +9,8 @@ from django.contrib.auth.models import User
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.forms.boundfield import BoundField
 from django.forms.models import fields_for_model
+from django.utils.functional import Promise
+from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
 from consent.models import Study
@@ -26,7 +28,12 @@ _AGGREGATOR_FIELDS: dict[str, tuple[Any, Any]] = {
     "threshold": (_("T, the threshold"), _("How many votes must agree, before noise, for a query to be answered.")),
     "gamma": (_("γ, the inverse scale of the noise"), _("A smaller γ is more noise.")),
 }
-_LEARNERS = [(name, learner.label) for name, learner in LEARNERS.items()]
+_LEARNERS = [(name, _(learner.label)) for name, learner in LEARNERS.items()]
+_DATASETS = {
+    "private_dataset": _("Private dataset"),
+    "public_dataset": _("Public dataset"),
+    "test_dataset": _("Test dataset"),
+}
 _OF_THE_MODEL = (
     "title", "purpose", "private_dataset", "public_dataset", "test_dataset", "learner", "student_learner", "variant",
     "weight_scheme", "teachers", "small_groups", "on_exhausted", "method", "conversion", "batch_size", "wanted_labels",
@@ -40,7 +47,7 @@ class ParameterGroup:
 
     control: BoundField
     value: str
-    title: str
+    title: str | Promise
     fields: list[BoundField]
 
 
@@ -54,6 +61,8 @@ class RunForm(forms.Form):
         self.fields |= fields_for_model(Run, fields=_OF_THE_MODEL)
         for kind in Dataset.Kind.values:
             self.fields[f"{kind}_dataset"].queryset = study.datasets.filter(kind=kind)  # type: ignore[attr-defined]
+        for name, label in _DATASETS.items():
+            self.fields[name].label = label
         self._choose("learner", _LEARNERS, self.fields["learner"].label)
         self._choose("student_learner", _LEARNERS, self.fields["student_learner"].label)
         self._choose("aggregator", list(OFFERED_AGGREGATORS.items()), _("Aggregator"))
@@ -71,13 +80,13 @@ class RunForm(forms.Form):
             widget = forms.NumberInput(attrs={"step": "any", "inputmode": "decimal"})
             self.fields[name] = forms.FloatField(label=label, help_text=help_text, widget=widget)
 
-    def _choose(self, name: str, choices: list[tuple[str, str]], label: Any) -> None:
+    def _choose(self, name: str, choices: list[tuple[str, Any]], label: Any) -> None:
         self.fields[name] = forms.ChoiceField(label=label, choices=choices)
 
     def _add_learner_fields(self, role: str, learner: str) -> None:
         for spec in learner_fields(learner):
             limits: dict[str, Any] = {"min_value": spec.minimum, "max_value": spec.maximum}
-            options: dict[str, Any] = {"label": _words(spec.name), "help_text": spec.help, "initial": spec.default}
+            options: dict[str, Any] = {"label": capfirst(_(spec.help)), "initial": spec.default}
             if spec.type is bool:
                 field: forms.Field = forms.BooleanField(**options, required=False)
             elif spec.type is int:
@@ -173,10 +182,6 @@ class RunForm(forms.Form):
 def _parameter(role: str, learner: str, name: str) -> str:
     """The name of the form field of a learner's parameter."""
     return f"{role}-{learner}-{name}"
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ").capitalize()
 
 
 def _taken_by(aggregator: str) -> list[str]:

@@ -59,6 +59,7 @@ class StudyForm(forms.ModelForm):
         for name in fixed:
             del self.fields[name]
         if "delta" in self.fields:
+            self.fields["delta"].label = "δ"  # not Δ, its capital
             self.fields["delta"].widget.attrs |= {"step": "any", "inputmode": "decimal"}
 
     def clean_languages(self) -> list[str]:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from scipy.ndimage import map_coordinates
 
 from training.learners.base import Labels, Records, parameter
+from training.sentences import gettext_noop
 
 _BATCH = 4096
 
@@ -17,9 +18,11 @@ _BATCH = 4096
 class Augmenting:
     """The parameters of learners that can train on moved copies of their images."""
 
-    copies: int = parameter(0, "rotated and shifted copies of each training image", minimum=0, maximum=1000)
-    rotation: float = parameter(7.5, "greatest rotation in degrees", minimum=0, maximum=180)
-    shift: float = parameter(0.07, "greatest shift as a share of the image", minimum=0, maximum=0.5)
+    copies: int = parameter(
+        0, gettext_noop("rotated and shifted copies of each training image"), minimum=0, maximum=1000
+    )
+    rotation: float = parameter(7.5, gettext_noop("greatest rotation in degrees"), minimum=0, maximum=180)
+    shift: float = parameter(0.07, gettext_noop("greatest shift as a share of the image"), minimum=0, maximum=0.5)
 
     def augmented(self, x: Records, y: Labels, seed: int) -> tuple[Records, Labels]:
         """The training data with its copies, if any are wanted."""

@@ -15,6 +15,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from training.learners.augmentation import Augmenting
 from training.learners.base import Labels, Learner, Model, Progress, Records, parameter
+from training.sentences import gettext_noop
 
 
 class ScikitModel(Model):
@@ -56,12 +57,12 @@ class RandomForest(ScikitLearner):
     """
 
     name: ClassVar[str] = "random_forest"
-    label: ClassVar[str] = "Random forest"
+    label: ClassVar[str] = gettext_noop("Random forest")
     estimator: ClassVar[type] = RandomForestClassifier
-    trees: int = parameter(100, "number of trees", minimum=1, maximum=10_000)
-    depth: int = parameter(0, "greatest depth of a tree, 0 for no limit", minimum=0, maximum=100)
-    leaf: int = parameter(1, "smallest number of records in a leaf", minimum=1)
-    balanced: bool = parameter(False, "weigh rare classes as much as frequent ones")
+    trees: int = parameter(100, gettext_noop("number of trees"), minimum=1, maximum=10_000)
+    depth: int = parameter(0, gettext_noop("greatest depth of a tree, 0 for no limit"), minimum=0, maximum=100)
+    leaf: int = parameter(1, gettext_noop("smallest number of records in a leaf"), minimum=1)
+    balanced: bool = parameter(False, gettext_noop("weigh rare classes as much as frequent ones"))
 
     def _estimator(self, records: int, seed: int) -> RandomForestClassifier:
         return RandomForestClassifier(
@@ -83,11 +84,13 @@ class LogisticRegression(ScikitLearner):
     """
 
     name: ClassVar[str] = "logistic_regression"
-    label: ClassVar[str] = "Logistic regression"
+    label: ClassVar[str] = gettext_noop("Logistic regression")
     estimator: ClassVar[type] = ScikitLogisticRegression
-    inverse_penalty: float = parameter(1.0, "weight of the data against the penalty", minimum=1e-6, maximum=1e6)
-    iterations: int = parameter(1000, "greatest number of iterations", minimum=1, maximum=100_000)
-    balanced: bool = parameter(False, "weigh rare classes as much as frequent ones")
+    inverse_penalty: float = parameter(
+        1.0, gettext_noop("weight of the data against the penalty"), minimum=1e-6, maximum=1e6
+    )
+    iterations: int = parameter(1000, gettext_noop("greatest number of iterations"), minimum=1, maximum=100_000)
+    balanced: bool = parameter(False, gettext_noop("weigh rare classes as much as frequent ones"))
 
     def _estimator(self, records: int, seed: int) -> ScikitLogisticRegression:
         return ScikitLogisticRegression(
@@ -109,9 +112,9 @@ class NearestNeighbour(Augmenting, ScikitLearner):
     """
 
     name: ClassVar[str] = "nearest_neighbour"
-    label: ClassVar[str] = "Nearest neighbour"
+    label: ClassVar[str] = gettext_noop("Nearest neighbour")
     estimator: ClassVar[type] = KNeighborsClassifier
-    neighbours: int = parameter(1, "number of neighbours that vote", minimum=1, maximum=1000)
+    neighbours: int = parameter(1, gettext_noop("number of neighbours that vote"), minimum=1, maximum=1000)
 
     def _fit(self, x: Records, y: Labels, *, classes: int, seed: int, progress: Progress) -> ScikitModel:
         x, y = self.augmented(x, y, seed)

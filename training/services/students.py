@@ -6,6 +6,7 @@ from uuid import uuid4
 import numpy as np
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from accounting.selectors import account_consumption
 from ipate_web import __version__
@@ -19,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 #: Why a card may show a published ε above the promised one.
-ABOUT_THE_BOUND = (
+ABOUT_THE_BOUND = gettext_noop(
     "The promise is kept by accounting, in the way named here, for what the votes actually tell; the result is a "
     "secret like the votes. The published ε is the bound that holds whatever the votes are. It needs no secret, and is "
     "larger."

@@ -28,7 +28,7 @@ def trimmed(number: float) -> str:
 
 @register.filter
 def learner_label(name: str) -> str:
-    return LEARNERS[name].label if name in LEARNERS else name
+    return _(LEARNERS[name].label) if name in LEARNERS else name
 
 
 @register.filter

@@ -7,6 +7,7 @@ import numpy as np
 from django.db.models import QuerySet
 from django.http import Http404, HttpResponse, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, render
+from django.utils.text import capfirst
 from django.views.decorators.http import require_safe
 
 from accounting.exports import FORMATS, export_name
@@ -79,7 +80,7 @@ def _epsilon(curve: list[float], entry: LedgerEntry, conversion: Any) -> float:
 def ledger_check(request: SignedInRequest, study: Study) -> HttpResponse:
     """Are the chains of the study whole? A part of the ledger's page, or a page of its own."""
     chains = [
-        (model._meta.verbose_name_plural, model.chain(study.pk).count(), list(model.chain_faults(study.pk)))
+        (capfirst(model._meta.verbose_name), model.chain(study.pk).count(), list(model.chain_faults(study.pk)))
         for model in chained_models()
     ]
     context = {"study": study, "chains": chains}
