@@ -1,7 +1,8 @@
 """Do the accounts say what the ledger says and holders were promised? For auditors, and after every doubt."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -33,10 +34,13 @@ class Check:
         return found
 
 
-def study_checks(study: Study) -> list[Check]:
-    """Every chain of a study, and every account: its totals, budgets and promises."""
+def study_checks(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> list[Check]:
+    """Every chain of a study, and every account: its totals, budgets and promises.
+
+    The rows of the chains go through ``watch``, which may show how far their checks are.
+    """
     chains = [
-        Check(_chain_name(model, study.pk), lambda model=model: model.chain_faults(study.pk))  # type: ignore[misc]
+        Check(_chain_name(model, study.pk), lambda model=model: model.chain_faults(study.pk, watch))  # type: ignore[misc]
         for model in chained_models()
     ]
     accounts = list(RunAccount.objects.filter(study=study))

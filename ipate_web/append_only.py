@@ -20,7 +20,7 @@ from django.db import connections, models
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from ipate_web.bulk import rows_clean, rows_insert
-from ipate_web.row_hashes import hashed_columns, possible_hashes, row_hash, zeros_without_sign
+from ipate_web.row_hashes import hashed_columns, possible_hashes, row_hash
 
 GENESIS = "0" * 64
 
@@ -153,11 +153,8 @@ class Chained(AppendOnly):
         # The database itself checks that what is referred to exists.
         references = {field.name for field in cls._meta.fields if field.is_relation}
         rows_clean(rows, exclude={"sequence", "previous_hash", "hash"} | references)
-        documents = [field.attname for field in cls._meta.fields if isinstance(field, models.JSONField)]
         for sequence, row in enumerate(rows, max(head.sequence, last) + 1):
             row.sequence, row.previous_hash = sequence, previous
-            for column in documents:
-                setattr(row, column, zeros_without_sign(getattr(row, column)))
             row.hash = previous = row.computed_hash()
         rows_insert(rows)
         head.advance(sequence=rows[-1].sequence, hash=previous)

@@ -8,12 +8,17 @@ from django.core.exceptions import ValidationError
 from django.db import connections, models, router
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from ipate_web.row_hashes import zeros_without_sign
+
 #: From so many rows on, they are not sent as one statement.
 MANY = 200
 
 
 def rows_clean(rows: Sequence[models.Model], *, exclude: Collection[str]) -> None:
-    """What ``clean_fields`` would do to each row, looking at each value of a column once. Raises ValidationError."""
+    """What ``clean_fields`` would do to each row, looking at each value of a column once. Raises ValidationError.
+
+    Zeros in JSON lose their sign, which not every database would keep.
+    """
     errors = {}
     for field in rows[0]._meta.fields:
         if field.name in exclude:
@@ -27,6 +32,8 @@ def rows_clean(rows: Sequence[models.Model], *, exclude: Collection[str]) -> Non
                 try:
                     empty = field.blank and value in field.empty_values
                     cleaned[key] = value if empty else field.clean(value, row)
+                    if isinstance(field, models.JSONField):
+                        cleaned[key] = zeros_without_sign(cleaned[key])
                 except ValidationError as error:
                     errors[field.name] = error.error_list
                     break

@@ -126,6 +126,18 @@ def test_each_study_has_its_own_chain(study: Study) -> None:
     assert faults(other) == faults(study) == []
 
 
+def test_whoever_waits_can_watch_a_chain_being_checked(study: Study) -> None:
+    seen: list[int] = []
+
+    def watch(rows):
+        for row in rows:
+            seen.append(row[0])
+            yield row
+
+    assert list(ConsentEvent.chain_faults(study.pk, watch)) == []
+    assert seen == [1, 2, 3, 4, 5]
+
+
 def test_an_edited_row_is_found(study: Study, rows: models.QuerySet[ConsentEvent]) -> None:
     rows.filter(sequence=2).update(level="HIGH")
     assert faults(study) == ["consent event 2: its content is not what was recorded (hash differs)."]

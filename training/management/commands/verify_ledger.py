@@ -1,6 +1,7 @@
 """``manage.py verify_ledger``: check chains, totals, budgets and promises; with ``--replay`` every charge."""
 
 from argparse import ArgumentParser
+from functools import partial
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -46,7 +47,7 @@ class Command(BaseCommand):
         """Report on one study; returns how many faults it has."""
         self.stdout.write(f"{study.slug}:")
         checks = [
-            *study_checks(study),
+            *study_checks(study, watch=partial(tqdm, unit=" rows", leave=False, disable=None)),
             *(
                 Check(f"labels and charges of run {run.pk}", lambda run=run: release_faults(run))  # type: ignore[misc]
                 for run in Run.objects.filter(study=study, account__isnull=False).select_related("account")
