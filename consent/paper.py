@@ -6,9 +6,12 @@ given the level since the day of the signature (rule 5).
 
 import csv
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from functools import cache
+from itertools import islice
 from typing import IO
 
 from django.contrib.auth.models import AbstractBaseUser
@@ -25,6 +28,7 @@ from consent.services import study_lock
 
 #: What a list says of somebody who does not take part.
 NOT_TAKING_PART = "NONE"
+ANSWERS = (*Level.values, NOT_TAKING_PART)
 COLUMNS = ("pseudonym", "level", "form_version", "signed_on", "evidence")
 #: What a scan may be, by the first bytes of the file.
 SCANS = {b"%PDF-": ".pdf", b"\x89PNG\r\n\x1a\n": ".png", b"\xff\xd8\xff": ".jpg"}
@@ -68,7 +72,7 @@ class PaperError(Exception):
 
 def paper_list_read(file: IO[str]) -> list[PaperConsent]:
     """The rows of a CSV file with the columns ``COLUMNS``, in any order. Raises PaperError."""
-    reader = csv.DictReader(file)
+    reader, day = csv.DictReader(file), cache(date.fromisoformat)
     missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
     if missing:
         told = _("Columns are missing: %(missing)s. The first line must name %(columns)s, separated by commas.")
@@ -78,14 +82,14 @@ def paper_list_read(file: IO[str]) -> list[PaperConsent]:
         row = reader.line_num
         cells = {name: (fields[name] or "").strip() for name in COLUMNS}
         try:
-            version, signed_on = int(cells["form_version"]), date.fromisoformat(cells["signed_on"])
+            version, signed_on = int(cells["form_version"]), day(cells["signed_on"])
         except ValueError:
             told = _("form_version must be a whole number and signed_on a date such as 2026-03-31.")
             problems.append(Problem(row, told))
             continue
-        rows.append(
-            PaperConsent(row, cells["pseudonym"], cells["level"].upper(), version, signed_on, cells["evidence"])
-        )
+        # Few texts stand in many rows; a long list holds each of them once.
+        level, evidence = sys.intern(cells["level"].upper()), sys.intern(cells["evidence"])
+        rows.append(PaperConsent(row, cells["pseudonym"], level, version, signed_on, evidence))
     if problems:
         raise PaperError(problems)
     return rows
@@ -121,30 +125,34 @@ def paper_consents_record(
     scans: Mapping[str, bytes],
     acting_user: AbstractBaseUser,
     dry_run: bool = False,
+    watch: Callable[[Sequence[PaperConsent]], Iterable[PaperConsent]] = iter,
 ) -> int:
     """Record the decisions of a list, ``scans`` by the names that it gives them. Returns how many there are.
 
-    All or nothing: raises PaperError with every problem of every row. A ``dry_run`` only looks for problems.
+    All or nothing: raises PaperError with every problem of every row. A ``dry_run`` only looks for problems. The list
+    goes through ``watch`` when it is checked and again when it is recorded, which may show how far that is.
     """
     study = study_lock(study.pk)
     now = timezone.now()
     paper = _Paper(study, now)
     problems = [Problem(0, told) for name, content in scans.items() if (told := scan_problem(name, content))]
     problems += _repeated(consents)
-    for chunk in _chunks(consents):
+    for chunk in _chunks(watch(consents)):
         problems += paper.problems(chunk, scans)
     if problems:
         raise PaperError(sorted(problems, key=lambda problem: problem.row))
     if not dry_run:
         digests = {name: scan_store(study, content) for name, content in scans.items()}
-        for chunk in _chunks(consents):
+        for chunk in _chunks(watch(consents)):
             ConsentEvent.append(paper.events(chunk, digests, acting_user))
     return len(consents)
 
 
-def _chunks(consents: Sequence[PaperConsent]) -> Iterator[Sequence[PaperConsent]]:
+def _chunks(consents: Iterable[PaperConsent]) -> Iterator[Sequence[PaperConsent]]:
     """Parts small enough to ask the database for all their holders at once."""
-    return (consents[start : start + _CHUNK] for start in range(0, len(consents), _CHUNK))
+    rows = iter(consents)
+    while chunk := list(islice(rows, _CHUNK)):
+        yield chunk
 
 
 def _repeated(consents: Iterable[PaperConsent]) -> Iterator[Problem]:
@@ -162,6 +170,9 @@ class _Paper:
         self.study, self.now = study, now
         self.forms = {form.version: form for form in ConsentForm.objects.filter(study=study)}
         self.policies = list(policies_in_force(study, now).select_related("approval"))
+        # Many rows were signed on one day.
+        self._policies_since = cache(self._policies_from)
+        self._policy = cache(self._smallest_since)
 
     def _standing(self, consents: Sequence[PaperConsent]) -> tuple[dict[str, int], dict[int, ConsentEvent]]:
         """Pseudonym → holder id, and holder id → their last event, of the holders of some rows."""
@@ -174,7 +185,7 @@ class _Paper:
         standing = ConsentEvent.objects.filter(study=self.study, sequence__in=list(last))
         return holders, {event.holder_id: event for event in standing}
 
-    def _policies_since(self, day: date) -> list[EpsilonPolicy]:
+    def _policies_from(self, day: date) -> list[EpsilonPolicy]:
         """The policy in force when ``day`` began (UTC) and all since; empty if none was in force on that day."""
         begin = datetime.combine(day, time(), UTC)
         dates = [policy.approval.effective_from for policy in self.policies]
@@ -182,6 +193,10 @@ class _Paper:
             return []
         before = sum(effective <= begin for effective in dates)
         return self.policies[max(before - 1, 0) :]
+
+    def _smallest_since(self, day: date, level: str) -> EpsilonPolicy:
+        """The policy that a decision for ``level``, signed on ``day``, is held to."""
+        return min(self._policies_since(day), key=lambda policy: policy.epsilon(level))
 
     def problems(self, consents: Sequence[PaperConsent], scans: Mapping[str, bytes]) -> Iterator[Problem]:
         holders, standing = self._standing(consents)
@@ -192,10 +207,9 @@ class _Paper:
             elif (event := standing.get(holders[consent.pseudonym])) and consent.signed_on <= _decided_on(event):
                 told = _("“%(name)s” has decided on %(day)s; what is newer stands. Leave this row out.")
                 yield Problem(consent.row, told % {"name": consent.pseudonym, "day": _decided_on(event).isoformat()})
-            if consent.level not in (*Level.values, NOT_TAKING_PART):
+            if consent.level not in ANSWERS:
                 told = _("the level is “%(level)s”. Write one of %(levels)s.")
-                levels = ", ".join((*Level.values, NOT_TAKING_PART))
-                yield Problem(consent.row, told % {"level": consent.level, "levels": levels})
+                yield Problem(consent.row, told % {"level": consent.level, "levels": ", ".join(ANSWERS)})
             form = self.forms.get(consent.form_version)
             if form is None or form.published_at.date() > consent.signed_on:
                 told = _("version %(version)d of the form was not published on %(day)s. Check which one was signed.")
@@ -227,9 +241,6 @@ class _Paper:
         acting_user: AbstractBaseUser,
     ) -> ConsentEvent:
         takes_part, current = consent.level != NOT_TAKING_PART, standing.get(holder_id)
-        policy = None
-        if takes_part:
-            policy = min(self._policies_since(consent.signed_on), key=lambda each: each.epsilon(consent.level))
         kinds = ConsentEvent.Kind
         if current and current.grants:
             kind = kinds.CHANGED if takes_part else kinds.WITHDRAWN
@@ -240,8 +251,8 @@ class _Paper:
             holder_id=holder_id,
             kind=kind,
             level=consent.level if takes_part else "",
-            form=self.forms[consent.form_version],
-            policy=policy,
+            form_id=self.forms[consent.form_version].pk,
+            policy_id=self._policy(consent.signed_on, consent.level).pk if takes_part else None,
             channel=ConsentEvent.Channel.PAPER,
             evidence=digest,
             signed_on=consent.signed_on,

@@ -227,7 +227,7 @@ def epsilon_policy_approve(
 def holders_register(*, study: Study, pseudonyms: Iterable[str]) -> dict[str, int]:
     """Make sure that every pseudonym has a holder. Returns pseudonym → holder id for all of them."""
     pseudonyms = list(dict.fromkeys(pseudonyms))
-    new = (DataHolder(study=study, pseudonym=pseudonym) for pseudonym in pseudonyms)
+    new = (DataHolder(study_id=study.pk, pseudonym=pseudonym) for pseudonym in pseudonyms)
     DataHolder.objects.bulk_create(new, batch_size=2000, ignore_conflicts=True)
     ids: dict[str, int] = {}
     for start in range(0, len(pseudonyms), 2000):

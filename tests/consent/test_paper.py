@@ -145,6 +145,20 @@ def test_long_lists_are_recorded_in_parts_and_whole(study: Study, monkeypatch: p
     assert list(ConsentEvent.chain_faults(study.pk)) == []
 
 
+def test_whoever_waits_can_watch_the_list_being_checked_and_recorded(study: Study) -> None:
+    seen: list[int] = []
+
+    def watch(consents):
+        for consent in consents:
+            seen.append(consent.row)
+            yield consent
+
+    record(study, row("P-1", number=2), row("P-2", number=3), dry_run=True, watch=watch)
+    assert seen == [2, 3]
+    record(study, row("P-1", number=2), row("P-2", number=3), watch=watch)
+    assert seen == [2, 3] * 3
+
+
 # --- Lists ----------------------------------------------------------------------------------------------------------
 
 

@@ -1,11 +1,13 @@
 """``manage.py import_paper_consents``: record a list of decisions made on paper, all of them or none."""
 
 from argparse import ArgumentParser
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
+from tqdm import tqdm
 
 from consent.models import Study
 from consent.paper import COLUMNS, PaperError, paper_consents_record, paper_list_read
@@ -37,7 +39,12 @@ class Command(BaseCommand):
                 name: path.read_bytes() for name in names if name and (path := scans / Path(name).name).is_file()
             }
             number = paper_consents_record(
-                study=found, consents=consents, scans=contents, acting_user=user, dry_run=dry_run
+                study=found,
+                consents=consents,
+                scans=contents,
+                acting_user=user,
+                dry_run=dry_run,
+                watch=partial(tqdm, desc=study, unit=" rows", leave=False, disable=None),
             )
         except OSError as error:
             raise CommandError(f"{error.filename}: {error.strerror}.") from error
