@@ -1,8 +1,12 @@
 """A receipt: a copy of what was decided, on which words, that the person keeps.
 
-As a page, as a PDF, and as JSON with the parts and names of ISO/IEC TS 27560:2023 (consent record information
-structure): a header, what the processing is, who the parties are, and the events. What the standard has no name for
-(protection level, ε) stands under ``extension``.
+As a page, as a PDF, and as JSON with the parts and field names of ISO/IEC TS 27560:2023 (consent record information
+structure): a header, what the processing is, who the parties are, and the events. The names and which of them are
+mandatory are those that W3C's Data Privacy Vocabulary Community Group lists ("Consent Records and Receipts as per
+ISO/IEC TS 27560:2023 using DPV", w3id.org/dpv/guides/consent-27560, final report of 2024-08-01), written with
+underscores; values that a vocabulary can name are terms of that vocabulary (prefix ``dpv``). What the standard has no
+name for (protection level, ε) stands under ``extension``. A study keeps no postal address of its controller, so that
+the mandatory ``party_address`` is null.
 """
 
 from pathlib import Path
@@ -21,12 +25,13 @@ from consent.models import ConsentEvent
 from consent.odds import right_guesses_in_100
 
 FONT = Path(__file__).with_name("fonts") / "DejaVuSans.ttf"
-#: The event states of ISO/IEC TS 27560 for what a holder can decide.
+SCHEMA = "ISO/IEC TS 27560:2023"
+#: What a holder can decide, as a consent status of the Data Privacy Vocabulary.
 STATES = {
-    ConsentEvent.Kind.GIVEN: "given",
-    ConsentEvent.Kind.CHANGED: "re-confirmed",
-    ConsentEvent.Kind.WITHDRAWN: "withdrawn",
-    ConsentEvent.Kind.REFUSED: "refused",
+    ConsentEvent.Kind.GIVEN: "dpv:ConsentGiven",
+    ConsentEvent.Kind.CHANGED: "dpv:RenewedConsentGiven",
+    ConsentEvent.Kind.WITHDRAWN: "dpv:ConsentWithdrawn",
+    ConsentEvent.Kind.REFUSED: "dpv:ConsentRefused",
 }
 
 
@@ -70,24 +75,24 @@ def receipt_facts(event: ConsentEvent) -> list[tuple[str, str]]:
 
 
 def _event(event: ConsentEvent) -> dict[str, Any]:
-    entry: dict[str, Any] = {
-        "event_time": event.recorded_at.isoformat(),
-        "event_type": "explicit",
-        "event_state": STATES[ConsentEvent.Kind(event.kind)],
-        "entity_id": str(event.holder.public_id),
-        "validity_duration": "until withdrawn" if event.grants else "not applicable",
-        "record_hash": event.hash,
-    }
+    extension: dict[str, Any] = {"record_hash": event.hash}
     if event.policy is not None:
         epsilon = event.policy.epsilon(event.level)
-        entry["extension"] = {
+        extension |= {
             "protection_level": event.level,
             "epsilon": epsilon,
             "delta": event.study.delta,
             "right_guesses_in_100": right_guesses_in_100(epsilon),
             "epsilon_policy_version": event.policy.version,
         }
-    return entry
+    return {
+        "event_time": event.recorded_at.isoformat(),
+        "event_type": "dpv:ExplicitlyExpressedConsent",
+        "event_state": STATES[ConsentEvent.Kind(event.kind)],
+        "entity_id": str(event.holder.public_id),
+        "validity_duration": "until withdrawn" if event.grants else "not applicable",
+        "extension": extension,
+    }
 
 
 def receipt_json(events: list[ConsentEvent]) -> dict[str, Any]:
@@ -96,10 +101,11 @@ def receipt_json(events: list[ConsentEvent]) -> dict[str, Any]:
     study = last.study
     notice = next((event.form for event in reversed(events) if event.form is not None), None)
     return {
-        "receipt_schema": "ISO/IEC TS 27560:2023",
-        "receipt_time": timezone.now().isoformat(),
+        "schema_version": SCHEMA,
+        "receipt_id": last.hash,
+        "extension": {"issued_at": timezone.now().isoformat()},
         "consent_record": {
-            "schema_version": "ISO/IEC TS 27560:2023",
+            "schema_version": SCHEMA,
             "record_id": last.hash,
             "pii_principal_id": str(last.holder.public_id),
             "pii_processing": {
@@ -113,9 +119,9 @@ def receipt_json(events: list[ConsentEvent]) -> dict[str, Any]:
                         "pii_controllers": ["controller"],
                         "collection_method": "held by the controller",
                         "processing_method": "differentially private learning (individualized PATE)",
-                        "storage_location": study.controller,
+                        "storage_locations": [study.controller],
                         "retention_period": study.retention,
-                        "jurisdictions": [study.jurisdiction] if study.jurisdiction else [],
+                        "jurisdiction": study.jurisdiction,
                         "recipient_third_parties": [study.recipients] if study.recipients else [],
                         "withdrawal_method": f"{settings.SITE_URL}/my/{study.slug}/withdraw/",
                         "privacy_rights": ["access", "portability", "withdrawal of consent", "complaint"],
@@ -126,8 +132,11 @@ def receipt_json(events: list[ConsentEvent]) -> dict[str, Any]:
                 {
                     "party_id": "controller",
                     "party_name": study.controller,
+                    "party_address": None,
                     "party_email": study.contact,
-                    "party_role": "PII controller",
+                    "party_contact": study.contact,
+                    "party_role": "dpv:DataController",
+                    "party_type": "dpv:Organisation",
                 }
             ],
             "events": [_event(event) for event in events],

@@ -64,8 +64,10 @@ def test_the_json_follows_the_standards_parts(browser: Client, study: Study, hol
     give(holder, "HIGH")
     give(holder, "LOW")
     last = services.consent_withdraw(holder=holder, acting_user=None)
-    record = browser.get(url("receipt_json", study, 3)).json()["consent_record"]
-    assert record["schema_version"] == "ISO/IEC TS 27560:2023"
+    receipt = browser.get(url("receipt_json", study, 3)).json()
+    record = receipt["consent_record"]
+    assert receipt["schema_version"] == record["schema_version"] == "ISO/IEC TS 27560:2023"
+    assert receipt["receipt_id"] == last.hash
     assert record["record_id"] == last.hash
     assert record["pii_principal_id"] == str(holder.public_id)
     (purpose,) = record["pii_processing"]["purposes"]
@@ -75,12 +77,40 @@ def test_the_json_follows_the_standards_parts(browser: Client, study: Study, hol
     assert purpose["retention_period"] == FIELDS["retention"]
     assert record["party_identification"][0]["party_name"] == study.controller
     assert record["pii_processing"]["privacy_notice"]["version"] == 1
-    assert [event["event_state"] for event in record["events"]] == ["given", "re-confirmed", "withdrawn"]
+    assert [event["event_state"] for event in record["events"]] == [
+        "dpv:ConsentGiven",
+        "dpv:RenewedConsentGiven",
+        "dpv:ConsentWithdrawn",
+    ]
     assert record["events"][0]["extension"]["epsilon"] == 1.0
     assert record["events"][1]["extension"]["right_guesses_in_100"] == 95
     # The receipt of the first decision knows nothing of the later ones.
     first = browser.get(url("receipt_json", study, 1)).json()["consent_record"]
     assert first["events"] == record["events"][:1]
+
+
+def test_every_mandatory_field_of_the_standard_is_there(
+    browser: Client, study: Study, holder: DataHolder, give: Decide
+) -> None:
+    """As W3C's Data Privacy Vocabulary Community Group lists them: w3id.org/dpv/guides/consent-27560."""
+    give(holder, "HIGH")
+    receipt = browser.get(url("receipt_json", study, 1)).json()
+    record = receipt["consent_record"]
+    (purpose,), (party,), (event,) = (
+        record["pii_processing"]["purposes"], record["party_identification"], record["events"],
+    )  # fmt: skip
+    mandatory = [
+        (receipt, "schema_version receipt_id"),
+        (record, "schema_version record_id pii_principal_id"),
+        (record["pii_processing"], "privacy_notice language"),
+        (purpose, "purpose pii_information pii_controllers storage_locations retention_period jurisdiction"),
+        (purpose, "recipient_third_parties withdrawal_method"),
+        (purpose["pii_information"][0], "pii_type"),
+        (party, "party_id party_address party_name party_contact party_type"),
+        (event, "event_time validity_duration entity_id event_type event_state"),
+    ]
+    for part, names in mandatory:
+        assert set(names.split()) <= set(part), names
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
@@ -103,7 +133,7 @@ def test_the_export_holds_all_decisions(browser: Client, study: Study, holder: D
     give(holder, "HIGH")
     give(factories.holder_create(study, "P-2"), "LOW")
     data = browser.get(url("export", study)).json()
-    assert [event["event_state"] for event in data["decisions"]] == ["given"]
+    assert [event["event_state"] for event in data["decisions"]] == ["dpv:ConsentGiven"]
     assert data["holder"]["account"]["user_name"] == "hanna"
     assert "P-2" not in str(data)
 
