@@ -24,7 +24,7 @@ class RunAccount(models.Model):
     """
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="accounts")
-    run = models.UUIDField(unique=True)
+    run = models.UUIDField()
     simulation = models.BooleanField(default=False)
     delta = models.FloatField()
     orders = models.JSONField(help_text="Rényi orders α at which every curve of this account is kept.")
@@ -41,6 +41,7 @@ class RunAccount(models.Model):
     class Meta:
         verbose_name = _("run account")
         ordering = ["opened_at"]
+        constraints = [models.UniqueConstraint(fields=["run", "is_reservation"], name="run_account_is_one_of_its_kind")]
 
     def __str__(self) -> str:
         return f"account of run {self.run}"

@@ -24,13 +24,17 @@ from consent.selectors import (
 )
 
 
+def holder_histories(study: Study) -> np.ndarray:
+    """(H,) records ``holder``, ``history`` of all holders who have been counted by a run, in the order of holders."""
+    rows = HolderSpending.objects.filter(holder__study=study).values_list("holder_id", "history_id")
+    found = np.fromiter(rows.iterator(chunk_size=10_000), dtype=[("holder", np.int64), ("history", np.int64)])
+    found.sort(order="holder")
+    return found
+
+
 def histories_of(study: Study, holders: np.ndarray) -> np.ndarray:
     """The history id of each of ``holders`` (H,), 0 where a holder has none."""
-    rows = np.fromiter(
-        HolderSpending.objects.filter(holder__study=study).values_list("holder_id", "history_id").iterator(10_000),
-        dtype=[("holder", np.int64), ("history", np.int64)],
-    )
-    rows.sort(order="holder")
+    rows = holder_histories(study)
     histories = np.zeros(len(holders), dtype=np.int64)
     if len(rows):
         position = np.minimum(np.searchsorted(rows["holder"], holders), len(rows) - 1)

@@ -10,7 +10,7 @@ import numpy as np
 from django.db import transaction
 from django.utils import timezone
 
-from accounting.histories import histories_extend, histories_leave
+from accounting.histories import histories_change
 from accounting.models import LedgerEntry, PrivacyGroup, RunAccount
 from accounting.selectors import Limits
 from consent.models import Study
@@ -67,8 +67,7 @@ def account_open(
     From here on, what the run costs a group, and what is held for it, counts for each of its holders in every later
     run. The account that is charged takes the place of the run's reservation, if there is one.
     """
-    for reservation in RunAccount.objects.filter(run=run, is_reservation=True):
-        _reservation_forget(reservation)
+    reservation = RunAccount.objects.filter(run=run, is_reservation=True).first()
     account = RunAccount.objects.create(
         study=study,
         run=run,
@@ -81,6 +80,7 @@ def account_open(
         opened_at=at,
     )
     nothing = [0.0] * len(orders)
+    join = []
     for index, opening in enumerate(groups):
         group = PrivacyGroup(
             account=account,
@@ -97,8 +97,11 @@ def account_open(
         )
         group.full_clean()
         group.save()
-        if not simulation:
-            histories_extend(study=study, group=group, holders=opening.holders)
+        join.append((group, opening.holders))
+    if not simulation:
+        histories_change(study=study, leave=reservation, join=join)
+    if reservation:
+        _account_delete(reservation)
     return account
 
 
@@ -110,16 +113,16 @@ def account_settle(*, run: UUID) -> None:
         return
     study_lock(account.study_id)
     if account.is_reservation:
-        _reservation_forget(account)
+        histories_change(study=account.study, leave=account)
+        _account_delete(account)
     else:
         account.settled_at = timezone.now()
         account.save(update_fields=["settled_at"])
 
 
-def _reservation_forget(reservation: RunAccount) -> None:
-    histories_leave(account=reservation)
-    reservation.groups.all().delete()
-    reservation.delete()
+def _account_delete(account: RunAccount) -> None:
+    account.groups.all().delete()
+    account.delete()
 
 
 def groups_retire(*, groups: Sequence[PrivacyGroup]) -> None:
