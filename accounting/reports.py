@@ -12,7 +12,7 @@ from accounting.models import LedgerEntry, RunAccount
 from accounting.selectors import Consumption, account_consumption, epsilon_by_batch
 
 WIDTH, HEIGHT = 720, 300
-LEFT, RIGHT, TOP, BOTTOM = 56, 96, 28, 40
+LEFT, RIGHT, TOP, BOTTOM = 56, 136, 28, 40
 
 
 @dataclass(frozen=True)

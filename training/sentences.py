@@ -23,3 +23,6 @@ class Sentence(str):
         sentence = super().__new__(cls, template % values)
         sentence.template, sentence.values = template, values
         return sentence
+
+    def to_json(self) -> dict[str, Any]:
+        return {"template": self.template, "values": self.values}

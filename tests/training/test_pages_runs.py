@@ -93,7 +93,7 @@ def test_the_plan_is_shown_before_anything_is_saved(study: Study) -> None:
         ("AVERAGE", 2),
         ("LOW", 2),
     ]
-    for words in ("Check the plan of “First”", "HIGH: ε 1.000 / 1", "6 teachers in all", "GNMax, σ = 10"):
+    for words in ("Check the plan of “First”", "High protection: ε 1.000 / 1", "6 teachers in all", "GNMax, σ = 10"):
         assert words in page.text
 
 
@@ -147,8 +147,8 @@ def test_a_small_group_is_pointed_out_with_the_choice_made(study: Study) -> None
     small = study_with_table("small", levels="HHHHHHHHHHHHHHAAAAAAAAAAAAAAAL")
     membership_add(study=small, user=factories.user_create("operator"), role=Role.OPERATOR)
     page = as_("operator").post(url("run_new", small), filled_in(small, teachers=4, small_groups="leave_out"))
-    assert "Group LOW has too few holders for one teacher" in page.text
-    assert "Left out: LOW." in page.text
+    assert "Group Low protection has too few holders for one teacher" in page.text
+    assert "Left out: Low protection." in page.text
 
 
 def test_a_run_that_cannot_be_planned_can_be_saved_but_not_approved(study: Study) -> None:
@@ -209,7 +209,7 @@ def test_an_operator_sees_what_may_be_spent_and_starts_the_run(
     for words in (
         "Tell the three classes apart.",
         "30 rows, 30 holders",
-        "HIGH: ε 1.000 / 1.000 / 1",
+        "High protection: ε 1.000 / 1.000 / 1",
         "Not for publication.",
     ):
         assert words in page.text
@@ -225,7 +225,11 @@ def test_an_operator_says_how_much_a_run_may_spend_and_sees_the_plan_with_it_fir
     run, client = run_draft(study, **TABLE_RUN), as_("operator")
     asked = {"spending": "epsilons", "epsilon_high": "0.25", "epsilon_average": "0.5", "epsilon_low": "9"}
     page = client.post(url("run_approve", study, run.pk), {**asked, "look": "1"})
-    for words in ("HIGH: ε 0.250 / 1.000 / 1", "AVERAGE: ε 0.500 / 2.000 / 2", "LOW: ε 3.000 / 3.000 / 3"):
+    for words in (
+        "High protection: ε 0.250 / 1.000 / 1",
+        "Average protection: ε 0.500",
+        "Low protection: ε 3.000 / 3.000 / 3",
+    ):
         assert words in page.text
     run.refresh_from_db()
     assert run.status == Run.Status.DRAFT, "looking changes nothing"
@@ -311,7 +315,7 @@ def test_a_finished_run_shows_costs_and_student(study: Study) -> None:
         assert f"{item.published:.3f}" in page.text
     (drawn,) = re.findall(r'id="costs-data" type="application/json">(.*?)</script>', page.text)
     data = json.loads(drawn)
-    assert [series["name"] for series in data["series"]] == ["HIGH", "AVERAGE", "LOW"]
+    assert [series["name"] for series in data["series"]] == ["High protection", "Average protection", "Low protection"]
     assert [series["budget"] for series in data["series"]] == [1, 2, 3]
     labels = [point["x"] for point in data["series"][0]["points"]]
     assert labels == [4, 8, 12]

@@ -105,7 +105,7 @@ def test_a_group_with_nothing_left_takes_no_part_and_the_plan_says_so() -> None:
     policy_approve(study, high=1e-4, average=2.0, low=3.0)  # far below what HIGH has spent
     planned = run_plan(run_draft(study, **TABLE_RUN))
     assert [group.level for group in planned.standings] == ["AVERAGE", "LOW"]
-    assert "Group HIGH (10 holders) has nothing left of its ε = 0.0001: left out." in planned.notes
+    assert "Group HIGH has nothing left of its ε = 0.0001, so its holders (10) are left out." in planned.notes
     policy_approve(study, high=1e-4, average=2e-4, low=3e-4)
     with pytest.raises(PlanError, match=r"No group has any budget left\. Only new consents would change that"):
         run_plan(run_draft(study, **TABLE_RUN))

@@ -1,6 +1,10 @@
-import pytest
+import json
 
-from training.templatetags.run_words import percent, trimmed
+import pytest
+from django.utils import translation
+
+from training.sentences import Sentence
+from training.templatetags.run_words import group_label, percent, said, trimmed
 
 
 @pytest.mark.parametrize(
@@ -13,3 +17,30 @@ def test_shares_are_rounded_not_cut_off(share: float | None, said: str) -> None:
 @pytest.mark.parametrize(("number", "said"), [(0.5, "0.5"), (200.0, "200"), (1.06182, "1.062")])
 def test_numbers_lose_the_zeros_that_say_nothing(number: float, said: str) -> None:
     assert trimmed(number) == said
+
+
+def test_groups_are_called_by_their_levels() -> None:
+    assert [group_label(name) for name in ("HIGH", "LOW 2", "other")] == [
+        "High protection",
+        "Low protection 2",
+        "other",
+    ]
+    with translation.override("de"):
+        assert group_label("LOW 2") == "Niedriger Schutz 2"
+
+
+def test_a_sentence_is_said_in_the_readers_language_also_after_it_was_stored() -> None:
+    note = Sentence("Group %(group)s has no holders.", group="HIGH")
+    stored = json.loads(json.dumps(note.to_json()))
+    assert note == "Group HIGH has no holders."
+    assert said(note) == said(stored) == "Group High protection has no holders."
+    with translation.override("de"):
+        assert said(note) == said(stored) == "Gruppe „Hoher Schutz“ hat keine Betroffenen."
+
+
+def test_what_has_no_german_is_marked_as_english() -> None:
+    unknown = Sentence("<%(count)d> of some kind", count=3)
+    assert said(unknown) == "<3> of some kind"
+    with translation.override("de"):
+        assert said(unknown) == '<span lang="en">&lt;3&gt; of some kind</span>'
+        assert said("Cancelled by olga.") == '<span lang="en">Cancelled by olga.</span>'

@@ -261,7 +261,8 @@ class RunPlan(ApiView):
         run = Run(created_by=person(request), **_proposal(request))
         require(request.user, "consent.view_group_sizes", run.study)
         run_check(run)
-        document = {"not_for_publication": NOT_FOR_PUBLICATION, **plan_to_json(run_plan(run))}
+        planned = run_plan(run)
+        document = {"not_for_publication": NOT_FOR_PUBLICATION, **plan_to_json(planned), "notes": planned.notes}
         return Response(PlanSerializer(document).data)
 
 

@@ -17,6 +17,7 @@ from training.pate.individualise import (
     teacher_weights,
     upsampling_factors,
 )
+from training.sentences import Sentence, gettext_noop
 
 VARIANTS = ("standard", "upsampling", "weighting", "vanishing")
 SMALL_GROUPS = ("merge", "leave_out")
@@ -94,7 +95,7 @@ class Plan:
     aggregator: Aggregator
     teachers: int
     left_out: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Sentence, ...] = ()
 
     def index_of(self, name: str) -> int:
         """The index in `groups` of the group that the group `name` belongs to now; `LEFT_OUT` if to none.
@@ -180,7 +181,7 @@ def make_plan(
     >>> [(group.name, group.teachers, group.merged) for group in plan.groups]
     [('HIGH', 26, ()), ('AVERAGE', 33, ('LOW',))]
     >>> plan.notes
-    ('Group LOW has too few holders for one teacher (3 holders, about 13 per teacher): merged into AVERAGE.',)
+    ('Group LOW has too few holders for one teacher (3, usual are about 13): merged into AVERAGE.',)
     """
     _require_choice("variant", variant, VARIANTS)
     _require_choice("weight_scheme", weight_scheme, WEIGHT_SCHEMES)
@@ -204,18 +205,16 @@ def make_plan(
     except ValueError as error:
         raise PlanError(str(error)) from error
     empty = tuple(group.name for group in groups if group.holders == 0)
-    return replace(
-        plan,
-        left_out=empty + plan.left_out,
-        notes=(*(f"Group {name} has no holders." for name in empty), *plan.notes, *_warnings(plan, classes, delta)),
-    )
+    nobody = (Sentence(gettext_noop("Group %(group)s has no holders."), group=name) for name in empty)
+    return replace(plan, left_out=empty + plan.left_out, notes=(*nobody, *plan.notes, *_warnings(plan, classes, delta)))
 
 
 def _plan_standard(groups: list[Group], teachers: int, aggregator: Aggregator) -> Plan:
     everyone = _group_plan(groups, teachers)
-    notes: tuple[str, ...] = ()
+    notes: tuple[Sentence, ...] = ()
     if everyone.merged:
-        notes = (f"All groups live under the smallest budget, ε = {everyone.budget:g} of {everyone.name}.",)
+        told = gettext_noop("All groups live under the smallest budget, ε = %(epsilon)g of %(group)s.")
+        notes = (Sentence(told, epsilon=everyone.budget, group=everyone.name),)
     return Plan("standard", (everyone,), aggregator, teachers, notes=notes)
 
 
@@ -225,10 +224,11 @@ def _plan_upsampling(groups: list[Group], teachers: int, aggregator: Aggregator,
     growth = float(holders @ factors / holders.sum())
     grown = round(teachers * growth)
     if factors.max() > grown:
-        raise PlanError(
-            f"Upsampling would give a holder {factors.max()} duplicates, but there are only {grown} teachers to spread "
+        told = gettext_noop(
+            "Upsampling would give a holder %(copies)d duplicates, but there are only %(teachers)d teachers to spread "
             "them over: ask for more teachers, or round the budgets more coarsely with a smaller precision."
         )
+        raise PlanError(Sentence(told, copies=int(factors.max()), teachers=grown))
     return Plan(
         variant="upsampling",
         groups=tuple(
@@ -246,7 +246,7 @@ def _plan_teachers_of_one_group(
     """Teachers shared out in proportion to holders, groups that are too small for that merged or left out."""
     parts = [[group] for group in groups]
     left_out: list[str] = []
-    notes: list[str] = []
+    notes: list[Sentence] = []
     while True:
         holders = [sum(group.holders for group in part) for part in parts]
         counts = largest_remainder(holders, teachers).tolist()
@@ -255,22 +255,31 @@ def _plan_teachers_of_one_group(
         small = [i for i, n in enumerate(holders) if counts[i] == 0 or 2 * n * teachers < sum(holders)]
         unhelped = 0 if small_groups == "merge" and 0 in small else None
         small = [i for i in small if i != unhelped]
-        usual = f"about {round(sum(holders) / teachers)} per teacher"
+        usual = round(sum(holders) / teachers)
         if not small:
             break
         i = min(small, key=lambda i: holders[i])
-        lead = f"Group {parts[i][0].name} has too few holders for one teacher ({_count(holders[i])}, {usual})"
+        told = {"group": parts[i][0].name, "holders": holders[i], "usual": usual}
         if small_groups == "merge":
-            notes.append(f"{lead}: merged into {parts[i - 1][0].name}.")
+            merged = gettext_noop(
+                "Group %(group)s has too few holders for one teacher (%(holders)d, usual are about %(usual)d): "
+                "merged into %(other)s."
+            )
+            notes.append(Sentence(merged, **told, other=parts[i - 1][0].name))
             parts[i - 1] += parts.pop(i)
         else:
-            notes.append(f"{lead}: left out.")
+            alone = gettext_noop(
+                "Group %(group)s has too few holders for one teacher (%(holders)d, usual are about %(usual)d): "
+                "left out."
+            )
+            notes.append(Sentence(alone, **told))
             left_out += [group.name for group in parts.pop(i)]
     if unhelped is not None:
-        notes.append(
-            f"Group {parts[unhelped][0].name} has few holders for one teacher ({_count(holders[unhelped])}, {usual}) "
-            "and there is no stricter group to merge it into: its one teacher is small."
+        small_teacher = gettext_noop(
+            "Group %(group)s has few holders for one teacher (%(holders)d, usual are about %(usual)d) and there is no "
+            "stricter group to merge it into: its one teacher is small."
         )
+        notes.append(Sentence(small_teacher, group=parts[unhelped][0].name, holders=holders[unhelped], usual=usual))
     return Plan(
         variant=variant,
         groups=tuple(_group_plan(part, count) for part, count in zip(parts, counts, strict=True)),
@@ -320,7 +329,9 @@ def _require_groups(groups: Sequence[Group]) -> list[Group]:
         raise PlanError(f"Two groups have the same name ({', '.join(names)}): give each its own.")
     present = [group for group in groups if group.holders > 0]
     if not present:
-        raise PlanError("There is no group with a holder who consented: wait for consents before planning a run.")
+        raise PlanError(
+            gettext_noop("There is no group with a holder who consented: wait for consents before planning a run.")
+        )
     for group in present:
         if not math.isfinite(group.epsilon) or group.epsilon <= 0:
             raise PlanError(
@@ -339,7 +350,10 @@ def _require_teachers(teachers: int, groups: list[Group]) -> None:
         raise PlanError(f"A run needs at least 1 teacher, not {teachers}: ask for more.")
     holders = sum(group.holders for group in groups)
     if holders < teachers:
-        raise PlanError(f"There are {_count(holders)} for {teachers} teachers: ask for at most {holders} teachers.")
+        told = gettext_noop(
+            "%(holders)d holders for %(teachers)d teachers are too few: ask for at most %(holders)d teachers."
+        )
+        raise PlanError(Sentence(told, holders=holders, teachers=teachers))
 
 
 def _require_choice(name: str, value: str, choices: Sequence[str]) -> None:
@@ -347,30 +361,29 @@ def _require_choice(name: str, value: str, choices: Sequence[str]) -> None:
         raise PlanError(f"There is no {name} {value!r}: name one of {', '.join(choices)}.")
 
 
-def _warnings(plan: Plan, classes: int | None, delta: float) -> list[str]:
+def _warnings(plan: Plan, classes: int | None, delta: float) -> list[Sentence]:
     warnings = []
     aggregator, votes = plan.aggregator, plan.votes
     if isinstance(aggregator, ConfidentGNMax):
         if aggregator.threshold > votes:
-            warnings.append(
-                f"T = {aggregator.threshold:g} lies above the number of votes ({votes}): "
-                "nearly every query will be rejected."
+            told = gettext_noop(
+                "T = %(threshold)g lies above the number of votes (%(votes)d): nearly every query will be rejected."
             )
+            warnings.append(Sentence(told, threshold=aggregator.threshold, votes=votes))
         elif classes is not None and aggregator.threshold * classes <= votes:
-            warnings.append(
-                f"T = {aggregator.threshold:g} is what {votes} votes over {classes} classes reach without agreeing: "
-                "the check costs, and hardly rejects a query."
+            told = gettext_noop(
+                "T = %(threshold)g is what %(votes)d votes over %(classes)d classes reach without agreeing: the check "
+                "costs, and hardly rejects a query."
             )
+            warnings.append(Sentence(told, threshold=aggregator.threshold, votes=votes, classes=classes))
     # two noisy counts differ by noise of standard deviation √2·σ
     if isinstance(aggregator, GNMax) and aggregator.sigma * math.sqrt(2) > votes:
-        warnings.append(
-            f"σ = {aggregator.sigma:g} is large for {votes} votes: even a unanimous vote is often lost to the noise."
+        told = gettext_noop(
+            "σ = %(sigma)g is large for %(votes)d votes: even a unanimous vote is often lost to the noise."
         )
+        warnings.append(Sentence(told, sigma=aggregator.sigma, votes=votes))
     holders = sum(group.holders for group in plan.groups)
     if delta * holders > 0.1:
-        warnings.append(f"δ = {delta:g} is not well below 1 / number of holders ({holders}).")
+        told = gettext_noop("δ = %(delta)g is not well below 1 / number of holders (%(holders)d).")
+        warnings.append(Sentence(told, delta=delta, holders=holders))
     return warnings
-
-
-def _count(holders: int) -> str:
-    return f"{holders} holder" if holders == 1 else f"{holders} holders"

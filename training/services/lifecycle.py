@@ -19,6 +19,7 @@ from django.db import DatabaseError, transaction
 from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from accounting.privacy import DEFAULT_ORDERS
 from accounting.services import account_open, account_settle
@@ -79,11 +80,13 @@ def run_check(run: Run, *, private: bool = True) -> None:
             wrong(field if "no learner" in str(error) else parameters, error)
     try:
         if isinstance(aggregator_from_parameters(run.aggregator), InteractiveGNMax):
-            wrong("aggregator", "interactive_gnmax asks a student during the vote, and a run's student comes after it.")
+            wrong(
+                "aggregator", _("interactive_gnmax asks a student during the vote, and a run's student comes after it.")
+            )
     except (ValueError, TypeError, AttributeError) as error:
         wrong("aggregator", error)
     if run.seed is not None and not run.simulation:
-        wrong("seed", "Only a simulation may have a seed: noise that can be repeated protects nobody.")
+        wrong("seed", _("Only a simulation may have a seed: noise that can be repeated protects nobody."))
     _check_datasets(run, wrong)
     if private and not errors.keys() & {"private_dataset", "public_dataset"}:
         _check_private_records(run, wrong)
@@ -99,11 +102,15 @@ def _check_datasets(run: Run, wrong: Callable[[str, object], None]) -> None:
     for field in present:
         dataset = getattr(run, field)
         if dataset.study_id != run.study_id:
-            wrong(field, "This dataset belongs to another study. Choose one of this study.")
+            wrong(field, _("This dataset belongs to another study. Choose one of this study."))
         elif dataset.kind != kinds[field]:
-            wrong(field, f"This dataset is {dataset.kind}; choose a {kinds[field].value} one.")
+            kind_words = {"kind": dataset.get_kind_display(), "wanted": kinds[field].label}
+            wrong(field, _("This dataset is %(kind)s; choose a %(wanted)s one.") % kind_words)
         elif run.private_dataset_id and dataset.schema != run.private_dataset.schema:
-            wrong(field, "Its columns or classes differ from those of the private dataset. Import it with that schema.")
+            wrong(
+                field,
+                _("Its columns or classes differ from those of the private dataset. Import it with that schema."),
+            )
 
 
 def _check_private_records(run: Run, wrong: Callable[[str, object], None]) -> None:
@@ -113,13 +120,17 @@ def _check_private_records(run: Run, wrong: Callable[[str, object], None]) -> No
             names = ", ".join(run.public_dataset.classes[number] for number in sorted(unseen))
             wrong(
                 "public_dataset",
-                f"It holds points of a class that no private record has ({names}): no teacher can learn it. "
-                "Add private records of that class, or import the public points without it.",
+                _(
+                    "It holds points of a class that no private record has (%(names)s): no teacher can learn it. "
+                    "Add private records of that class, or import the public points without it."
+                )
+                % {"names": names},
             )
     if run.private_dataset_id and run.teachers > run.private_dataset.holders:
         wrong(
             "teachers",
-            f"The private dataset has {run.private_dataset.holders} holders; ask for at most as many teachers.",
+            _("The private dataset has %(holders)d holders; ask for at most as many teachers.")
+            % {"holders": run.private_dataset.holders},
         )
 
 
@@ -242,11 +253,13 @@ def _guarded(run_id: str | UUID) -> Iterator[None]:
     except (DatabaseError, OSError):
         logger.exception("The run could not go on; it is tried again.")
         Run.objects.filter(pk=run_id, status__in=Run.ACTIVE).update(
-            message="Database or storage did not answer; the run is tried again. If it stays so, see the logs."
+            message=gettext_noop(
+                "Database or storage did not answer; the run is tried again. If it stays so, see the logs."
+            )
         )
     except Exception:
         logger.exception("The run failed unexpectedly.")
-        run_fail(run_id, "An unexpected error; the logs of the worker tell it under this run's id.")
+        run_fail(run_id, gettext_noop("An unexpected error; the logs of the worker tell it under this run's id."))
 
 
 def run_advance(run_id: str | UUID) -> None:

@@ -13,6 +13,7 @@ from consent.selectors import Snapshot, consent_snapshot, policy_in_force
 from training.artifacts import arrays_load
 from training.models import Run
 from training.pate import Group, GroupPlan, Plan, PlanError, aggregator_from_parameters, make_plan
+from training.sentences import Sentence, gettext_noop
 
 
 @dataclass(frozen=True)
@@ -29,26 +30,34 @@ class RunPlan:
     standings: list[Standing]
     group_of: list[int]
     allowances: list[float]
-    notes: tuple[str, ...]
+    notes: tuple[Sentence, ...]
 
 
 def run_plan(run: Run) -> RunPlan:
     """Plan ``run`` (saved or not) on the consents of this moment. Raises PlanError, which says what to do."""
     if policy_in_force(run.study) is None:
-        raise PlanError("The study has no approved ε policy. Ask its ethics committee to propose and approve one.")
+        raise PlanError(
+            gettext_noop("The study has no approved ε policy. Ask its ethics committee to propose and approve one.")
+        )
     owners = np.unique(arrays_load(run.private_dataset.artifact, "holder")["holder"])
     snapshot = consent_snapshot(run.study, timezone.now())
     snapshot = snapshot.of(owners)
     if len(snapshot) == 0:
-        raise PlanError("No holder of the private dataset has given consent. Wait for consents before you start a run.")
+        raise PlanError(
+            gettext_noop(
+                "No holder of the private dataset has given consent. Wait for consents before you start a run."
+            )
+        )
     groups = standings(run.study, snapshot, conversion=cast(Conversion, run.conversion), fresh=run.simulation)
     notes = [_nothing_left(group) for group in groups if group.remaining <= 0]
     held = any(group.held.any() for group in groups)
     groups = [group for group in groups if group.remaining > 0]
     if not groups and held:
-        raise PlanError("All that is left is reserved for other runs. Wait until they have ended, or cancel one.")
+        raise PlanError(
+            gettext_noop("All that is left is reserved for other runs. Wait until they have ended, or cancel one.")
+        )
     if not groups:
-        raise PlanError("No group has any budget left. Only new consents would change that.")
+        raise PlanError(gettext_noop("No group has any budget left. Only new consents would change that."))
     allowances = {group.name: allowance(run, group) for group in groups}
     plan = make_plan(
         [Group(group.name, group.epsilon, len(group.holders), allowances[group.name]) for group in groups],
@@ -106,15 +115,17 @@ def openings(run: Run, planned: RunPlan) -> list[GroupOpening]:
     ]
 
 
-def _nothing_left(group: Standing) -> str:
-    who = f"Group {group.name} ({_holders(group)})"
+def _nothing_left(group: Standing) -> Sentence:
     if group.held.any():
-        return f"{who}: what was left of its ε = {group.epsilon:g} is reserved for other runs: left out."
-    return f"{who} has nothing left of its ε = {group.epsilon:g}: left out."
-
-
-def _holders(group: Standing) -> str:
-    return "1 holder" if len(group.holders) == 1 else f"{len(group.holders)} holders"
+        told = gettext_noop(
+            "Group %(group)s: what was left of its ε = %(epsilon)g is reserved for other runs, so its holders "
+            "(%(holders)d) are left out."
+        )
+    else:
+        told = gettext_noop(
+            "Group %(group)s has nothing left of its ε = %(epsilon)g, so its holders (%(holders)d) are left out."
+        )
+    return Sentence(told, group=group.name, epsilon=group.epsilon, holders=len(group.holders))
 
 
 def plan_to_json(planned: RunPlan) -> dict[str, Any]:
@@ -126,19 +137,18 @@ def plan_to_json(planned: RunPlan) -> dict[str, Any]:
         "aggregator": plan.aggregator.parameters(),
         "groups": [asdict(group) for group in plan.groups],
         "left_out": list(plan.left_out),
-        "notes": list(planned.notes),
+        "notes": [note.to_json() for note in planned.notes],
         "group_of": planned.group_of,
         "levels": [group.level for group in planned.standings],
     }
 
 
 def plan_from_json(document: dict[str, Any]) -> Plan:
-    """The plan that :func:`plan_to_json` kept."""
+    """The plan that :func:`plan_to_json` kept, without its notes."""
     return Plan(
         variant=document["variant"],
         groups=tuple(GroupPlan(**{**group, "merged": tuple(group["merged"])}) for group in document["groups"]),
         aggregator=aggregator_from_parameters(document["aggregator"]),
         teachers=document["teachers"],
         left_out=tuple(document["left_out"]),
-        notes=tuple(document["notes"]),
     )

@@ -32,8 +32,10 @@ def student_train(run: Run) -> bool:
     answered = dict(run.queries.filter(label__isnull=False).values_list("row", "label"))
     if not answered:
         raise RunError(
-            "No label could be released within the budgets, so there is nothing for a student to learn from. "
-            "Propose a run with more noise (a larger σ makes labels cheaper) or with more teachers."
+            gettext_noop(
+                "No label could be released within the budgets, so there is nothing for a student to learn from. "
+                "Propose a run with more noise (a larger σ makes labels cheaper) or with more teachers."
+            )
         )
     public = arrays_load(run.public_dataset.artifact)
     rows, labels = np.array(list(answered)), np.array(list(answered.values()))

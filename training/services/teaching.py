@@ -6,6 +6,7 @@ import math
 import numpy as np
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from consent.models import ConsentEvent
 from consent.selectors import LEVELS, Snapshot, consent_snapshot, holders_suspended_since
@@ -38,7 +39,9 @@ def run_prepare(run: Run) -> bool:
         if len(gone):
             assignment_without(run, assignment, gone)
         if len(gone) == len(np.unique(assignment["holder"])):
-            raise RunError("Every holder has left the run since. Wait for new consents, then propose it anew.")
+            raise RunError(
+                gettext_noop("Every holder has left the run since. Wait for new consents, then propose it anew.")
+            )
         run.status = Run.Status.TRAINING
         run.started_at = timezone.now()
         run.message = ""

@@ -6,6 +6,7 @@ from typing import cast
 import numpy as np
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext_noop
 
 from accounting.models import PrivacyGroup, RunAccount
 from accounting.privacy import DEFAULT_ORDERS, Conversion, Method, affordable_prefix
@@ -44,7 +45,7 @@ def vote_open(run: Run) -> bool:
         if run.status != Run.Status.TRAINING:
             return False
         if not vote_may_open(run):
-            run.message = "Waits for the vote of another run of this study to end."
+            run.message = gettext_noop("Waits for the vote of another run of this study to end.")
             run.save(update_fields=["message"])
             return False
         assignment = arrays_load(run.assignment)
@@ -54,7 +55,9 @@ def vote_open(run: Run) -> bool:
             _teach_without(run, assignment, gone)
             return True
         if not len(assignment["holder"]):
-            raise RunError("Every holder withdrew before the vote. Wait for new consents, then propose the run anew.")
+            raise RunError(
+                gettext_noop("Every holder withdrew before the vote. Wait for new consents, then propose the run anew.")
+            )
         openings, run.plan["group_of"] = _openings(run, assignment, snapshot)
         arrays_save(promises_name(run), epsilon=_epsilon_of_pairs(assignment, openings))
         run.account = account_open(

@@ -1,13 +1,20 @@
 """What the pages call shares, learners, aggregators and their parameters."""
 
+from collections.abc import Iterable
 from decimal import Decimal
+from typing import Any
 
 from django import template
 from django.utils.formats import number_format
+from django.utils.html import format_html
+from django.utils.text import capfirst
+from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
+from consent.models import Level
 from training.forms.runs import OFFERED_AGGREGATORS
 from training.learners import LEARNERS
+from training.sentences import Sentence
 
 register = template.Library()
 
@@ -34,6 +41,32 @@ def learner_label(name: str) -> str:
 @register.filter
 def aggregator_label(name: str) -> str:
     return OFFERED_AGGREGATORS.get(name, name)
+
+
+@register.filter
+def group_label(name: str) -> str:
+    """A privacy group by its level: "High protection 2" of "HIGH 2"."""
+    level, _space, number = name.partition(" ")
+    return capfirst(f"{Level(level).label} {number}".strip()) if level in Level.values else name
+
+
+@register.filter
+def group_labels(names: Iterable[str]) -> str:
+    return ", ".join(map(group_label, names))
+
+
+@register.filter
+def said(sentence: str | dict[str, Any]) -> str:
+    """A sentence, or what a plan kept of one, in the reader's language; marked as English where it has no other."""
+    if isinstance(sentence, dict):
+        sentence = Sentence(sentence["template"], **sentence["values"])
+    told = sentence.template if isinstance(sentence, Sentence) else sentence
+    text = _(told)
+    is_foreign = text == told and get_language() != "en"
+    if isinstance(sentence, Sentence):
+        # The only words among the values are the names of groups.
+        text %= {name: group_label(v) if isinstance(v, str) else v for name, v in sentence.values.items()}
+    return format_html('<span lang="en">{}</span>', text) if is_foreign else text
 
 
 @register.filter

@@ -14,11 +14,12 @@ from consent.models import Study
 from ipate_web.requests import SignedInRequest
 from training.forms.runs import RunForm, initial_for, initial_like
 from training.forms.spending import SpendingForm
-from training.models import Run
+from training.models import Dataset, Run
 from training.pate import PlanError
 from training.selectors import runs_visible_to
 from training.services import lifecycle
 from training.services.planning import run_plan
+from training.templatetags.run_words import said
 from training.views.pages import render_page, study_page
 
 
@@ -27,7 +28,7 @@ def plan_or_reason(run: Run) -> dict[str, Any]:
     try:
         planned = run_plan(run)
     except PlanError as error:
-        return {"plan_error": str(error)}
+        return {"plan_error": error.args[0]}
     parts: list[list[tuple[Standing, float]]] = [[] for _group in planned.plan.groups]
     for index, standing, allowed in zip(planned.group_of, planned.standings, planned.allowances, strict=True):
         parts[index].append((standing, allowed))
@@ -59,7 +60,9 @@ def run_new(request: SignedInRequest, study: Study) -> HttpResponse:
             context |= plan_or_reason(run)
         return render_page(request, study, "training/run_check.html", context)
     missing = [
-        kind for kind in ("private", "public") if not study.datasets.filter(kind=kind).exists()
+        kind.label
+        for kind in (Dataset.Kind.PRIVATE, Dataset.Kind.PUBLIC)
+        if not study.datasets.filter(kind=kind).exists()
     ]  # without them there is nothing to propose
     context = {"form": form, "missing": missing}
     return render_page(request, study, "training/run_new.html", context, status=422 if form.errors else 200)
@@ -90,7 +93,7 @@ def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
         try:
             lifecycle.run_approve(run=run, acting_user=request.user, **asked)
         except PlanError as error:
-            messages.error(request, str(error))
+            messages.error(request, said(error.args[0]))
         except ValidationError as error:
             messages.error(request, " ".join(error.messages))
         else:

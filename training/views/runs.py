@@ -23,6 +23,7 @@ from training.selectors import (
     run_progress,
     runs_visible_to,
 )
+from training.templatetags.run_words import group_label
 from training.views.pages import paginate, render_page, study_page
 
 
@@ -96,7 +97,7 @@ def _chart_of_costs(history: CostHistory) -> dict[str, Any] | None:
         return None
     series = [
         {
-            "name": name,
+            "name": group_label(name),
             "start": history.starts[name],
             "budget": history.budgets[name],
             "points": [{"x": x, "y": y} for x, y in zip(history.labels, values, strict=True)],

@@ -94,7 +94,7 @@ def test_what_is_left_decides_not_what_there_was() -> None:
 def test_a_group_too_small_for_a_teacher_is_merged_into_the_next_stricter_one() -> None:
     plan = plan_of([Group("HIGH", 1.0, 500), Group("AVERAGE", 2.0, 797), Group("LOW", 3.0, 3)], teachers=100)
     assert plan.notes == (
-        "Group LOW has too few holders for one teacher (3 holders, about 13 per teacher): merged into AVERAGE.",
+        "Group LOW has too few holders for one teacher (3, usual are about 13): merged into AVERAGE.",
         "T = 200 lies above the number of votes (100): nearly every query will be rejected.",
     )
     average = plan.groups[1]
@@ -108,7 +108,7 @@ def test_or_it_is_left_out() -> None:
     assert plan.left_out == ("HIGH",)
     assert plan.index_of("HIGH") == LEFT_OUT
     assert [group.name for group in plan.groups] == ["AVERAGE", "LOW"]
-    assert "(1 holder, about 13 per teacher): left out." in plan.notes[0]
+    assert "(1, usual are about 13): left out." in plan.notes[0]
 
 
 def test_the_strictest_group_keeps_its_promise_and_pulls_nobody_down() -> None:
