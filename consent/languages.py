@@ -23,6 +23,11 @@ def own_name(code: str) -> str:
     return str(get_language_info(code)["name_local"]).capitalize()
 
 
+def translated_name(code: str) -> str:
+    """What a language is called in the reader's; a code that nobody knows stands for itself."""
+    return str(get_language_info(code)["name_translated"]) if code in LANG_INFO else code
+
+
 def languages_check(codes: Any) -> None:
     """A list of known codes, the site's first language among them; raises ValidationError."""
     unknown = [code for code in codes if "name_local" not in LANG_INFO.get(code, {})]

@@ -8,12 +8,13 @@ from datetime import datetime
 from functools import cache
 
 import numpy as np
+from django.conf import settings
 from django.db import connection
 from django.db.models import Case, Count, Exists, Max, OuterRef, Q, QuerySet, Value, When
 from django.db.models.expressions import Combinable
 from django.utils import timezone
 
-from consent.models import ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, Level, Renewal, Study
+from consent.models import ConsentEvent, ConsentForm, ConsentFormDraft, DataHolder, EpsilonPolicy, Level, Renewal, Study
 
 #: The position of each level in a snapshot's ``levels``.
 LEVELS = tuple(Level.values)
@@ -24,6 +25,13 @@ GRANTING = (ConsentEvent.Kind.GIVEN, ConsentEvent.Kind.CHANGED)
 def consent_form_in_force(study: Study) -> ConsentForm | None:
     """The newest published version."""
     return ConsentForm.objects.filter(study=study).first()
+
+
+def consent_form_languages(study: Study) -> list[str]:
+    """In which languages the next version is written: the site's first, those promised, and those that have a text."""
+    form, draft = consent_form_in_force(study), ConsentFormDraft.objects.filter(study=study).first()
+    written = [*(form.texts if form else ()), *(draft.texts if draft else ())]
+    return list(dict.fromkeys([settings.LANGUAGE_CODE, *study.languages, *written]))
 
 
 def consent_form_required(study: Study, at: datetime | None = None) -> int:

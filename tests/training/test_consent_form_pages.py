@@ -5,6 +5,7 @@ import re
 import pytest
 from django.test import Client
 
+from consent import services
 from consent.models import ConsentForm, ConsentFormDraft, Study
 from tests import factories
 
@@ -43,6 +44,22 @@ def test_a_draft_begins_with_the_words_in_force_and_is_kept(olga: Client) -> Non
     assert "<h3>New words</h3>" in page.content.decode(), "the preview needs no JavaScript"
     assert "Draft saved by olga" in text(page)
     assert ConsentForm.objects.count() == 1
+
+
+def languages_offered(client: Client) -> list[str]:
+    return re.findall(r'<textarea[^>]* lang="([\w-]+)"', client.get(BASE + "new/").content.decode())
+
+
+def test_a_text_is_asked_for_in_the_languages_that_the_study_promises_or_has(study: Study, olga: Client) -> None:
+    """German is a language of the site; a study may do without it."""
+    assert languages_offered(olga) == ["en", "de"], "the version in force has both"
+    factories.form_publish(study, {"en": "Only English now."})
+    assert languages_offered(olga) == ["en"]
+    services.study_update(study=study, languages=["en", "fr"])
+    assert languages_offered(olga) == ["en", "fr"]
+    olga.post(BASE + "new/", {"en": "Hello", "fr": "Salut"})
+    services.study_update(study=study, languages=["en"])
+    assert languages_offered(olga) == ["en", "fr"], "what is in the draft is not lost"
 
 
 def test_the_preview_is_made_safe_and_saves_nothing(olga: Client) -> None:

@@ -9,10 +9,11 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.utils.text import capfirst
-from django.utils.translation import get_language_info
 from django.utils.translation import gettext_lazy as _
 
+from consent.languages import translated_name
 from consent.models import ConsentForm, ConsentFormDraft, Renewal, Role, Study
+from consent.selectors import consent_form_languages
 from consent.services import texts_digest
 
 #: Short names that would hide a page of the site.
@@ -95,13 +96,13 @@ class MemberForm(forms.Form):
 
 
 class ConsentFormForm(forms.Form):
-    """The text of a consent form, one field for each language of site and study. A draft may be unfinished."""
+    """The text of a consent form, one field for each language. A draft may be unfinished."""
 
     def __init__(self, *args: Any, study: Study, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for code in dict.fromkeys([*dict(settings.LANGUAGES), *study.languages]):
+        for code in consent_form_languages(study):
             self.fields[code] = forms.CharField(
-                label=get_language_info(code)["name_translated"],
+                label=translated_name(code),
                 widget=forms.Textarea(attrs={"rows": 16, "lang": code}),
                 required=False,
             )

@@ -2,18 +2,17 @@
 
 from typing import Any
 
-from django.conf.locale import LANG_INFO
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.safestring import SafeString
-from django.utils.translation import get_language_info
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from consent import selectors, services
 from consent.differences import Line, line_differences
+from consent.languages import translated_name
 from consent.models import ConsentForm, ConsentFormDraft, Study
 from consent.rendering import markdown_html
 from ipate_web.requests import SignedInRequest
@@ -21,19 +20,15 @@ from training.forms.studies import ConsentFormForm, PublicationForm
 from training.views.pages import render_page, study_page
 
 
-def _language_name(code: str) -> str:
-    return get_language_info(code)["name_translated"] if code in LANG_INFO else code
-
-
 def _rendered(texts: dict[str, str]) -> list[tuple[str, str, SafeString]]:
     """(code, name, HTML) of each language that has a text."""
-    return [(code, _language_name(code), markdown_html(text)) for code, text in texts.items()]
+    return [(code, translated_name(code), markdown_html(text)) for code, text in texts.items()]
 
 
 def _differences(older: dict[str, str], newer: dict[str, str]) -> list[tuple[str, str, list[Line]]]:
     """(code, name, lines) of each language that has a text in one of the versions, the unchanged left out."""
     codes = [code for code in {**newer, **older} if newer.get(code) != older.get(code)]
-    return [(code, _language_name(code), line_differences(older.get(code, ""), newer.get(code, ""))) for code in codes]
+    return [(code, translated_name(code), line_differences(older.get(code, ""), newer.get(code, ""))) for code in codes]
 
 
 @require_safe
