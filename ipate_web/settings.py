@@ -109,6 +109,9 @@ else:
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
+# Holds the counts of the API's limits alone.
+CACHES = {"default": env.cache_url("IPATE_CACHE_URL", default="locmemcache://")}
+
 PRIVATE_DIR = VAR_DIR / "private"
 MODELS_DIR = VAR_DIR / "models"
 STORAGES = {

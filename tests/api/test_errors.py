@@ -1,8 +1,13 @@
 """Errors are problem documents, whatever goes wrong, and say what to do."""
 
+import os
+import subprocess
+import sys
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from django.conf import settings
 from django.test import Client as BrowserClient
 
 from consent.models import Study
@@ -67,6 +72,26 @@ def test_who_asks_too_often_waits(client: Client, monkeypatch: pytest.MonkeyPatc
     response = ada.get("/api/v1/learners")
     assert "Expected available" in problem(response, 429)["detail"]
     assert int(response["Retry-After"]) > 0
+
+
+@pytest.mark.skipif(not settings.BROKER_URL.startswith("redis"), reason="several processes share counts over Redis")
+def test_processes_that_share_a_cache_count_requests_together() -> None:
+    asked = f"""
+import django; django.setup()
+from rest_framework.test import APIRequestFactory
+from rest_framework.throttling import AnonRateThrottle
+class Limit(AnonRateThrottle):
+    scope, rate = "{uuid4()}", "3/min"
+print([Limit().allow_request(APIRequestFactory().get("/"), None) for _ in range(2)])
+"""
+    environment = os.environ | {"IPATE_CACHE_URL": settings.BROKER_URL, "DJANGO_SETTINGS_MODULE": "ipate_web.settings"}
+    answers = [
+        subprocess.run(
+            [sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=True
+        ).stdout
+        for _process in range(2)
+    ]
+    assert answers == ["[True, True]\n", "[True, False]\n"]
 
 
 def test_a_browser_session_needs_a_csrf_token_to_write(study: Study) -> None:
