@@ -109,6 +109,8 @@ def _groups(study: Study) -> Iterator[PrivacyGroup]:
 def _group(group: PrivacyGroup) -> dict[str, Any]:
     return {
         "run": str(group.account.run),
+        "is_reservation": group.account.is_reservation,
+        "settled_at": group.account.settled_at and _moment(group.account.settled_at),
         "group": group.name,
         "level": group.level,
         "epsilon": group.epsilon,
@@ -116,6 +118,8 @@ def _group(group: PrivacyGroup) -> dict[str, Any]:
         "past_rdp": group.past_rdp,
         "spent_rdp": group.spent_rdp,
         "published_rdp": group.published_rdp,
+        "reserved_rdp": group.reserved_rdp,
+        "allowance": group.allowance,
     }
 
 

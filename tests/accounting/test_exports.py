@@ -66,6 +66,19 @@ def test_the_json_holds_every_entry_the_totals_and_where_the_chain_ends(
     assert [row["rdp"] for row in document["entries"]] == [entry.rdp for entry in entries]
     totals = {group["group"]: group["spent_rdp"] for group in document["groups"]}
     assert totals == {group.name: group.spent_rdp for group in run.account.groups.all()}
+    assert all(group["settled_at"] for group in document["groups"])
+
+
+def test_the_json_tells_what_is_held_for_a_run_that_has_not_voted(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    waiting = run_start(run.study, **TABLE_RUN, share=0.5)
+    call_command("export_ledger", run.study.slug)
+    held = [group for group in json.loads(capsys.readouterr().out)["groups"] if group["run"] == str(waiting.pk)]
+    assert [group["level"] for group in held] == ["HIGH", "AVERAGE", "LOW"]
+    for group in held:
+        assert (group["is_reservation"], group["settled_at"], any(group["spent_rdp"])) == (True, None, False)
+        rates = [rdp / order for rdp, order in zip(group["reserved_rdp"], run.account.orders, strict=True)]
+        assert min(rates) == pytest.approx(max(rates), rel=1e-12), "a Gaussian curve"
+        assert 0 < group["allowance"] < group["epsilon"]
 
 
 def test_an_empty_ledger_is_an_empty_list(capsys: pytest.CaptureFixture[str]) -> None:

@@ -131,8 +131,8 @@ def _timeline(run: Run) -> list[tuple[str, datetime, str]]:
     """What happened, when, and by whom, as far as it has."""
     events = [
         (_("Proposed"), run.created_at, str(run.created_by or "")),
-        (_("Approved"), run.approved_at, str(run.approved_by or "")),
-        (_("Consents counted, teachers begun"), run.started_at, ""),
+        (_("Approved, consents counted"), run.approved_at, str(run.approved_by or "")),
+        (_("Teachers begun"), run.started_at, ""),
         (_("Vote begun"), run.voting_at, ""),
         (run.get_status_display().capitalize(), run.ended_at, ""),
     ]
