@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from accounting.privacy.conversion import Conversion, conversion_penalty, epsilon_from_rdp
+from accounting.privacy.filter import BUDGET_RESERVE
 from accounting.privacy.orders import DEFAULT_ORDERS
 
 
@@ -17,7 +18,8 @@ def gaussian_rate(
     """The largest c for which ``past`` and a Gaussian mechanism, RDP(α) = c·α, together convert to ``epsilon`` or less.
 
     past(α) + c·α + penalty(α) ≤ ε has to hold at one order only, so that c is the maximum over α of
-    (ε − past(α) − penalty(α)) / α; 0 where nothing is left.
+    (ε − past(α) − penalty(α)) / α; 0 where nothing is left, or no more than the filter keeps back
+    (:func:`accounting.privacy.affordable_prefix`): the rounding of what was given away is no budget.
 
     Args:
         past: RDP already spent, shape (R,).
@@ -27,8 +29,10 @@ def gaussian_rate(
     0.108
     """
     alpha = np.asarray(orders, dtype=np.float64)
-    rates = (epsilon - np.asarray(past) - conversion_penalty(delta, alpha, conversion)) / alpha
-    return max(0.0, float(rates.max()))
+    left = epsilon - np.asarray(past) - conversion_penalty(delta, alpha, conversion)
+    if left.max() < BUDGET_RESERVE * epsilon:
+        return 0.0
+    return float((left / alpha).max())
 
 
 def remaining_epsilon(
@@ -55,7 +59,7 @@ def remaining_epsilon(
     >>> round(remaining_epsilon(DEFAULT_ORDERS * 0.02, 2.0, 1e-5), 2)  # a plain difference gives 1.21
     1.79
     >>> round(remaining_epsilon(np.zeros(DEFAULT_ORDERS.size), 2.0, 1e-5, share=0.5), 2)  # ε grows like √c
-    1.36
+    1.37
     """
     alpha = np.asarray(orders, dtype=np.float64)
     rate = share * gaussian_rate(past, epsilon, delta, alpha, conversion)

@@ -46,6 +46,17 @@ def test_shares_of_what_is_left_add_up(share: float) -> None:
     assert sum(parts) > remaining_epsilon(past, epsilon, delta)
 
 
+@pytest.mark.parametrize("epsilon", [1.0, 2.0, 3.0])
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5])
+def test_where_all_is_held_rounding_leaves_nothing(share: float, epsilon: float) -> None:
+    held, delta = NOTHING, 1e-5
+    for part in (share, 1.0):
+        held = held + DEFAULT_ORDERS * gaussian_rate(
+            NOTHING, remaining_epsilon(held, epsilon, delta, share=part), delta
+        )
+    assert remaining_epsilon(held, epsilon, delta) == 0.0
+
+
 def test_approval_holds_the_share_and_the_end_releases_what_was_not_spent() -> None:
     study = study_with_table()
     first = run_start(study, **TABLE_RUN | {"wanted_labels": 1}, share=0.5)
