@@ -11,7 +11,7 @@ from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_safe
 
 from consent import selectors, services
 from consent.forms import NOT_TAKING_PART, DecisionForm, Option
@@ -67,11 +67,11 @@ def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     return _read(request, holder, form)
 
 
-@require_POST
+@require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
 def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """The choice takes effect."""
-    form = _decision_form(holder, request.POST)
+    """The choice takes effect. Whoever comes back to this address, as in another language, reads and chooses again."""
+    form = _decision_form(holder, request.POST) if request.method == "POST" else None
     if form is None:
         return redirect("consent:study", holder.study.slug)
     if not form.is_valid():

@@ -239,7 +239,12 @@ def test_no_decision_is_taken_for_another_site(browser: Client, holder: DataHold
 
 
 def test_deciding_needs_a_post(browser: Client, holder: DataHolder) -> None:
-    assert browser.get(url("decide", holder.study)).status_code == 405
+    refused = submit(browser, "decide", holder)
+    assert refused.status_code == 422
+    here = re.search(r'name="next" value="([^"]+)"', refused.content.decode()).group(1)
+    # Who chooses another language there asks for that address, and finds the question again.
+    assert browser.get(here, {"choice": "HIGH"})["Location"] == url("study", holder.study)
+    assert events(holder) == []
     assert browser.post(url("choice", holder.study), {"csrfmiddlewaretoken": token(browser, "/my/")}).status_code == 405
 
 
