@@ -373,7 +373,7 @@ class Invitation(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"invitation of {self.holder}" if self.holder else "open invitation"
+        return str(_("invitation of %(name)s") % {"name": self.holder} if self.holder else _("open invitation"))
 
 
 class WrongCode(models.Model):
