@@ -19,7 +19,7 @@ from consent.selectors import (
     EpsilonRule,
     Snapshot,
     consent_form_required,
-    epsilon_since,
+    epsilons_since,
     last_events,
 )
 
@@ -218,11 +218,12 @@ def limits_of(account: RunAccount) -> Limits:
     """
     rows: list[tuple[int, np.ndarray, float]] = []
     others = {} if account.simulation else _held_beside(account)
+    # A policy since then that gives the level a smaller ε counts at once (rule 5).
+    later = epsilons_since(account.study, account.opened_at)
     for group in account.groups.all():
         spent = np.asarray(group.spent_rdp)
         total = np.asarray(group.past_rdp) + spent
-        # A policy since then that gives the level a smaller ε counts at once (rule 5).
-        budget = min(group.epsilon, epsilon_since(account.study, group.level, account.opened_at))
+        budget = min(group.epsilon, later[group.level])
         rows.append((group.index, total, budget))
         if group.allowance is not None:
             rows.append((group.index, spent, group.allowance))

@@ -62,7 +62,8 @@ def report(what: str, times: list[tuple[float, float]]) -> None:
 
 
 def commit_of_a_batch() -> None:
-    """A batch as the vote commits it: 50 queries with their labels, ten groups' charges, totals, position."""
+    """A batch as the vote commits it: groups and limits read under the lock; 50 queries with their labels, ten groups'
+    charges, totals and the run's position written."""
     import numpy as np
     from django.db import transaction
     from django.utils import timezone
@@ -72,6 +73,7 @@ def commit_of_a_batch() -> None:
     from accounting.services import GroupOpening, account_open
     from consent.services import study_lock
     from tests.training.runs import TABLE_RUN, run_draft, study_with_table
+    from training.models import Run
     from training.services.voting import _release
 
     study = study_with_table(holders=60, points=2 * QUERIES)
@@ -94,18 +96,18 @@ def commit_of_a_batch() -> None:
     def commit() -> None:
         with transaction.atomic():
             study_lock(study.pk)
+            voting = Run.objects.select_related("account__study").prefetch_related("account__groups").get(pk=run.pk)
             _release(
-                run,
-                groups=list(run.account.groups.all()),
-                limits=limits_of(run.account),
+                voting,
+                groups=list(voting.account.groups.all()),
+                limits=limits_of(voting.account),
                 sensitivities=[1.0] * GROUPS,
-                silent=np.zeros(run.teachers, dtype=bool),
+                silent=np.zeros(voting.teachers, dtype=bool),
                 labels=np.zeros(QUERIES, dtype=int),
                 answered=np.ones(QUERIES, dtype=bool),
                 rdp=cost,
                 published_rdp=cost,
             )
-        run.refresh_from_db()
 
     report(f"commit of {QUERIES} queries for {GROUPS} groups", milliseconds(commit, 40)[5:])
 

@@ -108,10 +108,10 @@ class EpsilonRule:
         return sum(effective, start=Value(0))
 
 
-def epsilon_since(study: Study, level: str, since: datetime) -> float:
-    """The smallest ε that a policy effective after ``since`` gives ``level``; infinity if there is none."""
-    later = policies_in_force(study).filter(approval__effective_from__gt=since)
-    return min((policy.epsilon(level) for policy in later), default=math.inf)
+def epsilons_since(study: Study, since: datetime) -> dict[str, float]:
+    """Level → the smallest ε that a policy effective after ``since`` gives it; infinity if there is none."""
+    later = list(policies_in_force(study).filter(approval__effective_from__gt=since))
+    return {level: min((policy.epsilon(level) for policy in later), default=math.inf) for level in LEVELS}
 
 
 @dataclass(frozen=True)

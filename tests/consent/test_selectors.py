@@ -67,10 +67,10 @@ def test_a_policy_applies_from_its_date(clock: Clock, hanna, give) -> None:
 def test_the_smallest_epsilon_since_a_moment(clock: Clock, db) -> None:
     study = factories.study_open("timed")
     since = clock.now()
-    assert selectors.epsilon_since(study, "HIGH", since) == np.inf
+    assert selectors.epsilons_since(study, since)["HIGH"] == np.inf
     factories.policy_approve(study, 0.5, 1, 1.5)
     factories.policy_approve(study, 2, 3, 4)
-    assert selectors.epsilon_since(study, "HIGH", since) == 0.5
+    assert selectors.epsilons_since(study, since)["HIGH"] == 0.5
 
 
 # --- Snapshots ------------------------------------------------------------------------------------------------------

@@ -144,7 +144,8 @@ def vote_batch(run: Run) -> bool:
     ballot = ballot_load(run.pk)
     with transaction.atomic():
         study_lock(run.study_id)
-        run = Run.objects.select_for_update(of=("self",)).select_related("account").get(pk=run.pk)
+        runs = Run.objects.select_for_update(of=("self",)).select_related("account__study")
+        run = runs.prefetch_related("account__groups").get(pk=run.pk)
         if run.status != Run.Status.VOTING:
             return False
         account = _account(run)
