@@ -1,16 +1,17 @@
 """Kill workers at random moments, again and again, and compare what was released with what was charged.
 
-    python -m benchmarks.fault_campaign --minutes 8 --seed 1
+    python -m benchmarks.fault_campaign --kills 200 --minutes 10 --seed 1
 
 On SQLite and PostgreSQL (IPATE_TEST_POSTGRES_URL), over the file system and Redis (IPATE_TEST_REDIS_URL, an empty
-database): two workers of two processes each work on three runs at once, two of them in one study. SIGKILL hits one of
-their processes or a whole worker while a run trains, votes or teaches its student; tasks are delivered again on top.
-Then the workers may finish, and every chain, total, promise and label is verified, every charge computed anew.
+database): two workers of two processes each work on four runs at once, two in each of two studies. SIGKILL hits the
+process that trains, votes or teaches a student, or its whole worker; tasks are delivered again on top. Then the workers
+may finish, and every chain, total, promise and label is verified, every charge computed anew.
 The seed fixes what is done, not when the system does it.
 """
 
 import argparse
 import json
+import math
 import os
 import random
 import signal
@@ -26,8 +27,23 @@ from typing import Any
 
 POSTGRES = os.environ.get("IPATE_TEST_POSTGRES_URL", "postgres://root@127.0.0.1:5432/postgres")
 REDIS = os.environ.get("IPATE_TEST_REDIS_URL", "redis://127.0.0.1:6379/11")
-WORKERS, RUNS_AT_ONCE = 2, 3
+WORKERS, STUDIES, RUNS_OF_A_STUDY = 2, 2, 2
 PHASES = ("training", "voting", "student")
+#: How often a phase may be hit more than the one that was hit least: runs have to get to where they can be hit.
+LEAD = 6
+#: Longest pause between two blows, in seconds.
+PAUSE = 1.0
+#: What makes a run spend about as long in each of its phases.
+LENGTHY: dict[str, Any] = {
+    "learner": "random_forest",
+    "learner_parameters": {"trees": 300},
+    "student_learner": "random_forest",
+    "student_parameters": {"trees": 200},
+    "aggregator": {"name": "confident_gnmax", "sigma": 300.0, "sigma_threshold": 600.0, "threshold": 3.0},
+    "batch_size": 3,
+    "teachers": 6,
+    "method": "exact",
+}
 RECOVERY_SECONDS = 90
 
 
@@ -35,7 +51,7 @@ RECOVERY_SECONDS = 90
 
 
 class Campaign:
-    """Two studies whose runs are worked on by workers that are killed."""
+    """Studies whose runs are worked on by workers that are killed."""
 
     def __init__(self, seed: int, folder: Path, stack: ExitStack) -> None:
         from ipate_web.processes import running, worker_command
@@ -43,60 +59,66 @@ class Campaign:
 
         self.random = random.Random(seed)
         self.counts: Counter[str] = Counter()
-        self.studies = [study_with_table(slug, points=20, retain_votes=True) for slug in ("crowded", "quiet")]
-        self._start = lambda: stack.enter_context(running(worker_command(), folder / "worker.log", quick))
-        quick = {"IPATE_HEARTBEAT_TIMEOUT": "1", "IPATE_SWEEP_INTERVAL": "0.4", "OMP_NUM_THREADS": "1"}
+        self.studies = [study_with_table(f"study-{n}", points=60, retain_votes=True) for n in range(STUDIES)]
+        self._start = lambda: stack.enter_context(running(command, folder / "worker.log", quick))
+        # The place of a process that was killed is free again after a second, not after Celery's ten.
+        command = [*worker_command(), "--", "worker.lost_wait=1"]
+        quick = {"IPATE_HEARTBEAT_TIMEOUT": "1", "IPATE_SWEEP_INTERVAL": "1", "OMP_NUM_THREADS": "1"}
         self.workers = [self._start() for _ in range(WORKERS)]
+
+    @property
+    def kills(self) -> int:
+        return self.counts["processes killed"] + self.counts["whole workers killed"]
 
     def runs_top_up(self) -> None:
         """As many runs as are worked on at once; those of one study wait for each other's vote."""
         from tests.training.runs import TABLE_RUN, run_start
         from training.models import Run
 
-        for place in range(Run.objects.filter(status__in=Run.ACTIVE).count(), RUNS_AT_ONCE):
-            noise = {"name": "confident_gnmax", "sigma": 300.0, "sigma_threshold": 600.0, "threshold": 3.0}
-            fields = {"aggregator": noise, "batch_size": 2, "teachers": 6, "method": Run.Method.EXACT}
-            run_start(self.studies[place > 0], **TABLE_RUN | fields)
-
-    def phase_awaited(self, wanted: str, seconds: float = 1.5) -> str | None:
-        """``wanted`` as soon as a run is in it; after a while, any phase that a run is in."""
-        from training.models import Run
-
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if Run.objects.filter(status=wanted).exists():
-                return wanted
-            time.sleep(0.005)
-        return Run.objects.filter(status__in=PHASES).values_list("status", flat=True).first()
+        for study in self.studies:
+            for _ in range(Run.objects.filter(study=study, status__in=Run.ACTIVE).count(), RUNS_OF_A_STUDY):
+                run_start(study, share=0.05, **TABLE_RUN | LENGTHY)
 
     def strike(self) -> None:
-        """Kill something while a run is in a phase, and deliver tasks again."""
+        """Kill who works on the phase that was hit least so far, and deliver tasks again."""
+        time.sleep(self.random.uniform(0, PAUSE))
         self.runs_top_up()
-        if self.random.random() < 0.5:
+        if self.random.random() < 0.25:
             self._deliver_again()
-        phase = self.phase_awaited(self.random.choice(PHASES))
-        if phase is None:
+        for place, worker in enumerate(self.workers):
+            if worker.poll() is not None:  # Celery's own master gives up when its processes die one after the other
+                self.workers[place] = self._start()
+                self.counts["workers that ended by themselves"] += 1
+        children = {pid: place for place, worker in enumerate(self.workers) for pid in _children(worker.pid)}
+        least = min(self.counts[f"while {phase}"] for phase in PHASES)
+        targets = [
+            (phase, pid)
+            for phase, pid in self._claims()
+            if pid in children and self.counts[f"while {phase}"] < least + LEAD
+        ]
+        if not targets:
             return
-        time.sleep(self.random.uniform(0, 0.05 if phase == "student" else 0.3))
-        place = self.random.randrange(WORKERS)
-        worker = self.workers[place]
-        if worker.poll() is not None:  # Celery's own master gives up when its processes die one after the other
-            self.workers[place] = self._start()
-            self.counts["workers that ended by themselves"] += 1
-            return
-        pids = _children(worker.pid)
-        if not pids:
-            return  # it has just been started
-        if self.random.random() < 0.2:
+        self.random.shuffle(targets)
+        phase, pid = min(targets, key=lambda target: self.counts[f"while {target[0]}"])
+        if self.random.random() < 0.1:
+            worker = self.workers[children[pid]]
             os.killpg(worker.pid, signal.SIGKILL)
             worker.wait()
-            self.workers[place] = self._start()
+            self.workers[children[pid]] = self._start()
             self.counts["whole workers killed"] += 1
         else:
             with suppress(ProcessLookupError):
-                os.kill(self.random.choice(pids), signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
             self.counts["processes killed"] += 1
         self.counts[f"while {phase}"] += 1
+
+    def _claims(self) -> list[tuple[str, int]]:
+        """(phase, process that works on it) of all that is claimed now."""
+        from training.models import Run, TeacherChunk
+
+        chunks = TeacherChunk.objects.filter(run__status="training").values_list("run__status", "claimed_by")
+        runs = Run.objects.filter(status__in=("voting", "student")).values_list("status", "claimed_by")
+        return [(phase, int(token.split(":")[1])) for phase, token in (*chunks, *runs) if token]
 
     def _deliver_again(self) -> None:
         from celery import current_app
@@ -145,17 +167,24 @@ class Campaign:
 
 
 def _children(pid: int) -> list[int]:
-    """The processes of a worker that have been alive for a second."""
+    """The processes of a worker, whichever of its threads started them, that have been alive for a second."""
     found = []
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        with suppress(FileNotFoundError):
-            if time.time() - Path(f"/proc/{child}").stat().st_ctime > 1:
-                found.append(int(child))
-    return found
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            found += [int(child) for child in children.read_text().split()]
+    return [child for child in found if _age(child) > 1]
 
 
-def combination_run(seed: int, seconds: float) -> dict[str, Any]:
-    """Kill for so many seconds in the environment's combination; what was counted, and the faults."""
+def _age(pid: int) -> float:
+    """For how many seconds a process has been alive; 0 if it is no more."""
+    with suppress(OSError):
+        ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+        return float(Path("/proc/uptime").read_text().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
+def combination_run(seed: int, kills: int, seconds: float) -> dict[str, Any]:
+    """Kill so often in the environment's combination, for so many seconds at most; what was counted, and the faults."""
     import django
 
     django.setup()
@@ -166,7 +195,7 @@ def combination_run(seed: int, seconds: float) -> dict[str, Any]:
     with ExitStack() as stack:
         campaign = Campaign(seed, settings.VAR_DIR, stack)
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
+        while campaign.kills < kills and time.monotonic() < deadline:
             campaign.strike()
         campaign.recover()
         faults = list(campaign.faults())
@@ -205,7 +234,7 @@ def empty_redis() -> Iterator[str]:
             server.flushdb()
 
 
-def combination(database: str, broker: str, seed: int, seconds: float) -> dict[str, Any]:
+def combination(database: str, broker: str, seed: int, kills: int, seconds: float) -> dict[str, Any]:
     with ExitStack() as stack:
         folder = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="ipate-faults-", ignore_cleanup_errors=True))
@@ -219,34 +248,37 @@ def combination(database: str, broker: str, seed: int, seconds: float) -> dict[s
             else f"sqlite:///{folder}/db",
             "IPATE_BROKER_URL": stack.enter_context(empty_redis()) if broker == "Redis" else "filesystem://",
         }
-        command = [sys.executable, "-m", "benchmarks.fault_campaign", "--one", str(seconds), "--seed", str(seed)]
+        options = ["--one", "--seed", str(seed), "--kills", str(kills), "--minutes", str(seconds / 60)]
+        command = [sys.executable, "-m", "benchmarks.fault_campaign", *options]
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
         return json.loads(done.stdout.splitlines()[-1])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=8, help="for how long to kill, all combinations together")
+    parser.add_argument("--kills", type=int, default=200, help="how often to kill, all combinations together")
+    parser.add_argument("--minutes", type=float, default=10, help="for how long to kill at most, all together")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--one", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.one is not None:
-        print(json.dumps(combination_run(options.seed, options.one)))
+    if options.one:
+        print(json.dumps(combination_run(options.seed, options.kills, options.minutes * 60)))
         return
-    faults = 0
-    for place, (database, broker) in enumerate(
-        (database, broker) for database in ("SQLite", "PostgreSQL") for broker in ("files", "Redis")
-    ):
-        result = combination(database, broker, options.seed + place, options.minutes * 15)
+    combinations = [(database, broker) for database in ("SQLite", "PostgreSQL") for broker in ("files", "Redis")]
+    kills, seconds = math.ceil(options.kills / len(combinations)), 60 * options.minutes / len(combinations)
+    total = faults = 0
+    for place, (database, broker) in enumerate(combinations):
+        result = combination(database, broker, options.seed + place, kills, seconds)
         counts = result["counts"]
-        kills = counts.get("processes killed", 0) + counts.get("whole workers killed", 0)
-        print(f"{database}, {broker}: {kills} SIGKILLs, {len(result['faults'])} faults")
+        killed = counts.get("processes killed", 0) + counts.get("whole workers killed", 0)
+        print(f"{database}, {broker}: {killed} SIGKILLs, {len(result['faults'])} faults")
         for name, count in sorted(counts.items()):
             print(f"  {count:5} {name}")
         for fault in result["faults"]:
             print(f"  FAULT {fault}")
         sys.stdout.flush()
-        faults += len(result["faults"])
+        total, faults = total + killed, faults + len(result["faults"])
+    print(f"{total} SIGKILLs, {faults} faults")
     if faults:
         raise SystemExit(f"{faults} faults.")
 
