@@ -95,6 +95,13 @@ class Tour:
         if look:
             self.look()
 
+    def refused(self, path: str) -> None:
+        """An address that answers with an error, and a page that says so."""
+        self.site.open(path)
+        self.site.page.locator("main a[href='/']").wait_for()
+        self.site.complaints.clear()  # Chromium notes the status itself.
+        self.look()
+
     def look(self) -> None:
         page = self.site.page
         page.evaluate("document.querySelectorAll('main details').forEach(details => { details.open = true })")

@@ -77,13 +77,3 @@ def test_a_holder_needs_no_mouse(visit, study) -> None:
     site.press("Yes, this is my decision")
     site.says("You do not take part.")
     assert events() == [("refused", "")]
-
-
-@pytest.mark.parametrize("path", ["/no-such-page", "/my/no-such-study/"])
-def test_an_error_page_is_accessible_and_says_what_to_do(visit, study, path: str) -> None:
-    site = visit("phone")
-    site.sign_in("hanna")
-    site.open(path)
-    site.says("Check the address.")
-    site.complaints.clear()  # Chromium notes the 404 itself.
-    site.is_in_order()
