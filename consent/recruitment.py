@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date
 
 import numpy as np
-from django.db.models import Case, CharField, Count, OuterRef, Q, Subquery, When
+from django.db.models import Case, CharField, Count, Exists, OuterRef, Q, Subquery, When
 from django.db.models.functions import Cast, Substr, Upper
 
 from consent.disclosure import rounded_size
@@ -16,6 +16,9 @@ from consent.selectors import LEVELS, holders_per_level
 DAYS_SHOWN = 60
 #: After a decision a holder is in one of these.
 STATES = (*LEVELS, "WITHDRAWN", "REFUSED")
+_STATE = Case(When(level="", then=Upper("kind")), default="level")
+#: In both databases a moment reads as its day and time in UTC; as dates, a million moments take seconds.
+_DAY = Substr(Cast("recorded_at", CharField()), 1, 10)
 
 
 @dataclass(frozen=True)
@@ -66,28 +69,18 @@ class Course:
 
 def recruitment_course(study: Study) -> Course:
     """How many holders were in which state, day by day, counted in the database."""
-    state = Case(When(level="", then=Upper("kind")), default="level")
-    before = ConsentEvent.objects.filter(holder=OuterRef("holder"), sequence__lt=OuterRef("sequence"))
-    moves = (
-        ConsentEvent.objects.filter(study=study)
-        .annotate(
-            # In both databases a moment reads as its day and time in UTC; a date of a million moments takes seconds.
-            day=Substr(Cast("recorded_at", CharField()), 1, 10),
-            state=state,
-            before=Subquery(before.order_by("-sequence").annotate(state=state).values("state")[:1]),
-        )
-        .order_by()
-        .values_list("day", "state", "before")
-        .annotate(holders=Count("pk"))
-    )
     position = {state: place for place, state in enumerate(STATES)}
     change: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(len(STATES), dtype=np.int64))
-    for day, after, earlier, number in moves:
-        change[day][position[after]] += number
-        if earlier:
-            change[day][position[earlier]] -= number
+    entered = ConsentEvent.objects.filter(study=study).order_by()
+    later = ConsentEvent.objects.filter(holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"))
+    next_day = Subquery(later.order_by("sequence").annotate(day=_DAY).values("day")[:1])
+    # A holder enters a state with a decision, and leaves it with the next.
+    for sign, events, day in ((1, entered, _DAY), (-1, entered.filter(Exists(later)), next_day)):
+        counted = events.annotate(day=day, state=_STATE).values_list("day", "state").annotate(holders=Count("pk"))
+        for date_told, state, holders in counted:
+            change[date_told][position[state]] += sign * holders
     days = sorted(change)
-    holders = np.cumsum([change[day] for day in days] or np.zeros((0, len(STATES))), axis=0, dtype=np.int64)
+    in_state = np.cumsum([change[day] for day in days] or np.zeros((0, len(STATES))), axis=0, dtype=np.int64)
     drawn = np.linspace(0, max(len(days) - 1, 0), min(len(days), DAYS_SHOWN))
     shown = np.unique(drawn.round().astype(int))
-    return Course([date.fromisoformat(days[place]) for place in shown], holders[shown])
+    return Course([date.fromisoformat(days[place]) for place in shown], in_state[shown])
