@@ -161,14 +161,20 @@ class Chained(AppendOnly):
         return rows
 
     @classmethod
-    def chain_faults(cls, study_id: int, watch: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> Iterator[str]:
+    def chain_faults(
+        cls, study_id: int, watch: Callable[[Iterable[Any]], Iterable[Any]] = iter, *, after: int = 0
+    ) -> Iterator[str]:
         """What is wrong with a study's chain, row by row, in words; nothing when it is whole.
 
-        Every row goes through ``watch``, which may show how far the check is.
+        Every row goes through ``watch``, which may show how far the check is. Rows up to number ``after`` are not
+        looked at.
         """
-        name, columns = cls._meta.verbose_name, hashed_columns(cls)
-        rows = cls.chain(study_id).values_list("sequence", "previous_hash", "hash", *columns)
-        last, previous = 0, GENESIS
+        name, columns, chain = cls._meta.verbose_name, hashed_columns(cls), cls.chain(study_id)
+        rows = chain.filter(sequence__gt=after).values_list("sequence", "previous_hash", "hash", *columns)
+        last: int = after
+        previous: str | None = GENESIS
+        if after:
+            previous = chain.filter(sequence=after).values_list("hash", flat=True).first()
         for sequence, previous_hash, recorded, *values in watch(rows.iterator(chunk_size=2000)):
             if sequence != last + 1:
                 yield f"{name} {sequence}: number {last + 1} was expected; rows are missing, inserted or reordered."

@@ -16,6 +16,7 @@ from consent.selectors import consent_snapshot, policy_in_force
 from ipate_web.append_only import triggers_install, triggers_remove
 from tests import factories
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
+from training.views import ledger
 
 pytestmark = pytest.mark.django_db
 
@@ -293,6 +294,24 @@ def test_a_chain_is_found_whole_or_broken(study: Study) -> None:
     broken = as_("auditor").get(address).text
     assert "Ledger entry: the chain is broken." in broken
     assert "ledger entry 4" in broken
+
+
+def test_of_a_long_chain_the_page_looks_at_the_end(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_finish(run_start(study, **TABLE_RUN))
+    monkeypatch.setattr(ledger, "ROWS_CHECKED", 3)
+    address = url("ledger_check", study)
+    said = "Ledger entry: a chain of 9 rows, the last 3 recomputed just now."
+    assert said in as_("auditor").get(address).text
+    triggers_remove(connection)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE accounting_ledgerentry SET labels = 0 WHERE sequence = 6")
+        assert said in as_("auditor").get(address).text
+        cursor.execute("UPDATE accounting_ledgerentry SET labels = 0 WHERE sequence = 7")
+    assert "ledger entry 7" in as_("auditor").get(address).text
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM accounting_ledgerentry WHERE sequence > 5")
+    triggers_install(connection)
+    assert "the chain ends here, but was 9 long" in as_("auditor").get(address).text
 
 
 # --- The admin ------------------------------------------------------------------------------------------------------
