@@ -218,6 +218,7 @@ class TeacherChunk(models.Model):
     artifact = models.CharField(max_length=200, blank=True, help_text="Its predictions in private storage.")
     claimed_by = models.CharField(max_length=80, blank=True)
     heartbeat = models.DateTimeField(null=True, blank=True)
+    deaths = models.PositiveIntegerField(default=0, help_text="How many workers died over it.")
 
     class Meta:
         verbose_name = _("chunk of teachers")

@@ -1,11 +1,14 @@
 """Who learns from whom, and what becomes of those who withdraw before the vote."""
 
 from collections import defaultdict
+from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from django.core.files.storage import storages
+from django.utils import timezone
 
 from accounting.models import HolderSpending
 from consent import services as consent_services
@@ -14,7 +17,7 @@ from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, stu
 from training.artifacts import arrays_load
 from training.ballot import ballot_load, predictions_load
 from training.learners.registry import learner_class
-from training.models import Dataset, Run
+from training.models import Dataset, Run, TeacherChunk
 from training.pate import NO_VOTE
 from training.services import lifecycle, teaching, voting
 
@@ -185,3 +188,50 @@ def test_a_worker_that_lost_its_claim_cannot_replace_what_another_taught(monkeyp
     # Whichever is later, the row leads to the one whose claim held.
     first = min(written, key=lambda name: storages["private"].get_modified_time(f"runs/{run.pk}/{name}"))
     assert chunk.artifact.endswith(first)
+
+
+# --- Workers that die -----------------------------------------------------------------------------------------------
+
+
+def left_by_a_dead_worker(run: Run, **fields: Any) -> TeacherChunk:
+    """The first chunk, as a worker that was killed while it trained leaves it."""
+    chunk = run.chunks.earliest("start")
+    long_ago = timezone.now() - timedelta(days=1)
+    run.chunks.filter(pk=chunk.pk).update(state="running", claimed_by="dead", heartbeat=long_ago, **fields)
+    return chunk
+
+
+def test_teachers_that_kill_every_worker_end_their_run() -> None:
+    run = run_start(study_with_table(), **TABLE_RUN)
+    lifecycle.run_advance(run.pk)
+    chunk = left_by_a_dead_worker(run, deaths=teaching.DEATHS - 1)
+    lifecycle.chunk_train(chunk.pk)
+    run.refresh_from_db()
+    assert run.status == Run.Status.FAILED
+    assert "memory" in run.message
+    assert not run.chunks.filter(state="done").exists()
+
+
+def test_a_worker_that_dies_now_and_then_is_no_reason_to_end_a_run() -> None:
+    run = run_start(study_with_table(), **TABLE_RUN)
+    lifecycle.run_advance(run.pk)
+    for _ in range(2):
+        chunk = left_by_a_dead_worker(run)
+        lifecycle.chunk_train(chunk.pk)
+        chunk.refresh_from_db()
+        assert chunk.state == "done"
+    assert chunk.deaths == 2
+    assert run_finish(run).status == Run.Status.FINISHED
+
+
+def test_a_storage_that_does_not_answer_kills_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_start(study_with_table(), **TABLE_RUN)
+    lifecycle.run_advance(run.pk)
+    chunk = run.chunks.earliest("start")
+    with monkeypatch.context() as patch:
+        patch.setattr(storages["private"], "_save", Mock(side_effect=OSError("the disk is full")))
+        for _ in range(teaching.DEATHS + 1):
+            lifecycle.chunk_train(chunk.pk)
+    lifecycle.chunk_train(chunk.pk)
+    chunk.refresh_from_db()
+    assert (chunk.state, chunk.deaths) == ("done", 0)

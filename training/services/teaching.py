@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 #: Into how many tasks the teachers of a run are cut: enough for many workers and for a bar that moves.
 CHUNKS = 20
+#: How many workers may die over one chunk before its run fails: more than accidents explain.
+DEATHS = 20
 
 
 def run_prepare(run: Run) -> bool:
@@ -114,15 +116,31 @@ def chunk_train(chunk: TeacherChunk) -> None:
     with lease(TeacherChunk, chunk.pk) as token:
         if token is None:
             return
-        run = Run.objects.select_related("private_dataset", "public_dataset").get(pk=chunk.run_id)
-        if run.status != Run.Status.TRAINING:  # looked up under the claim: who ends a run waits for claims to end
+        # Looked up under the claim: who ends a run waits for claims to end.
+        chunk = TeacherChunk.objects.select_related("run__private_dataset", "run__public_dataset").get(pk=chunk.pk)
+        if chunk.run.status != Run.Status.TRAINING or chunk.state == TeacherChunk.State.DONE:
             return
         mine = TeacherChunk.objects.filter(pk=chunk.pk, claimed_by=token)
+        if chunk.state == TeacherChunk.State.RUNNING:  # but nobody's: who trained it died
+            chunk.deaths += 1
+            mine.update(deaths=chunk.deaths)
+            if chunk.deaths >= DEATHS:
+                raise RunError(
+                    gettext_noop(
+                        "Workers died again and again while they trained the same teachers; most likely their memory "
+                        "did not suffice. Propose the run anew with more teachers, each of which then learns from "
+                        "fewer records, or with a smaller learner; or give the workers more memory."
+                    )
+                )
         mine.update(state=TeacherChunk.State.RUNNING)
-        artifact = predictions_name(chunk)
-        arrays_save(artifact, predictions=_predictions(run, chunk))
+        try:
+            artifact = predictions_name(chunk)
+            arrays_save(artifact, predictions=_predictions(chunk.run, chunk))
+        except BaseException:
+            mine.update(state=TeacherChunk.State.PENDING)
+            raise
         mine.update(state=TeacherChunk.State.DONE, artifact=artifact)
-        Run.objects.filter(pk=run.pk).update(heartbeat=timezone.now())
+        Run.objects.filter(pk=chunk.run_id).update(heartbeat=timezone.now())
 
 
 def left_since_snapshot(run: Run) -> np.ndarray:
