@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from django.db import connection
@@ -12,6 +13,7 @@ from django.utils import timezone
 
 from accounting.models import HolderSpending, LedgerEntry, PrivacyGroup, RunAccount, SpendingHistory
 from accounting.privacy import DEFAULT_ORDERS, Conversion, epsilon_from_rdp, remaining_epsilon
+from accounting.privacy.conversion import conversion_penalty
 from consent.models import ConsentForm, Study
 from consent.selectors import (
     GRANTING,
@@ -56,9 +58,26 @@ def past_curves(study: Study, orders: np.ndarray = DEFAULT_ORDERS) -> dict[int, 
     return _sums_along_histories(study, spent, orders)
 
 
-def held_curves(study: Study, orders: np.ndarray = DEFAULT_ORDERS) -> dict[int, np.ndarray]:
-    """History id → RDP curve (R,): what is held for its runs that have not ended, beyond what they have spent."""
-    return _sums_along_histories(study, {group.pk: group.held_rdp() for group in _reserving(study)}, orders)
+def held_curves(
+    study: Study, orders: np.ndarray = DEFAULT_ORDERS, conversion: Conversion = "improved"
+) -> dict[int, np.ndarray]:
+    """History id → RDP curve (R,): what a run that counts by ``conversion`` has to leave to those of its holders' other
+    runs that have not ended: what is held for them beyond what they have spent, see :func:`_stricter_by`."""
+    groups = list(_reserving(study))
+    held = _sums_along_histories(study, {group.pk: group.held_rdp() for group in groups}, orders)
+    classic = {group.pk: group.held_rdp() for group in groups if group.account.conversion == "classic"}
+    if not classic:
+        return held
+    of_classic, more = _sums_along_histories(study, classic, orders), _stricter_by(study.delta, orders, conversion)
+    return {node: curve + more if of_classic[node].any() else curve for node, curve in held.items()}
+
+
+def _stricter_by(delta: float, orders: np.ndarray, conversion: Conversion) -> np.ndarray:
+    """(R,): by how much more than by ``conversion`` a run is counted that counts by the classic one.
+
+    What is held for such a run is there for it as long as all that is spent, and this, stay within the budget.
+    """
+    return conversion_penalty(delta, orders, "classic") - conversion_penalty(delta, orders, conversion)
 
 
 def _reserving(study: Study) -> QuerySet[PrivacyGroup]:
@@ -103,7 +122,7 @@ def standings(
 
     ``fresh`` looks away from all of it: what a simulation starts from.
     """
-    curves, held = past_curves(study), held_curves(study)
+    curves, held = past_curves(study), held_curves(study, conversion=conversion)
     histories = np.zeros(len(snapshot), dtype=np.int64) if fresh else histories_of(study, snapshot.holders)
     # Different histories of equal cost (groups of runs that never voted) are one spending.
     by_cost: dict[bytes, int] = {}
@@ -149,7 +168,7 @@ class Remainder:
 
 def remaining_by_group(study: Study, *, conversion: Conversion = "improved") -> list[Remainder]:
     """What :func:`standings` says of all who take part now, counted in the database."""
-    curves, held_by = past_curves(study), held_curves(study)
+    curves, held_by = past_curves(study), held_curves(study, conversion=conversion)
     counts: dict[tuple[float, str, bytes, bytes], int] = defaultdict(int)
     for level, epsilon, history, holders in sorted(holders_per_history(study), key=lambda row: row[2]):
         counts[epsilon, level, curves[history].tobytes(), held_by[history].tobytes()] += holders
@@ -241,6 +260,7 @@ def _held_beside(account: RunAccount) -> dict[int, list[tuple[np.ndarray, float]
     others = {group.pk: group for group in _reserving(account.study).exclude(account=account)}
     if not others:
         return {}
+    more = _stricter_by(account.delta, np.asarray(account.orders), cast(Conversion, account.conversion))
     mine = set(account.groups.values_list("pk", flat=True))
     paths: dict[int, frozenset[int]] = {0: frozenset()}
     nodes = SpendingHistory.objects.filter(study=account.study_id).order_by("pk")
@@ -251,6 +271,8 @@ def _held_beside(account: RunAccount) -> dict[int, list[tuple[np.ndarray, float]
         reservations = [others[group] for group in path - mine]
         if reservations:
             held = np.sum([group.held_rdp() for group in reservations], axis=0)
+            if any(group.account.conversion == "classic" and group.held_rdp().any() for group in reservations):
+                held = held + more
             for group in path & mine:
                 result[group].append((held, max(reservation.epsilon for reservation in reservations)))
     return result

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from accounting.models import HolderSpending, LedgerEntry, PrivacyGroup, RunAccount, SpendingHistory
+from accounting.privacy import Conversion
 from accounting.selectors import held_curves, past_curves
 from consent.models import Study
 from consent.selectors import LEVELS, consent_snapshot
@@ -135,15 +136,18 @@ def _spending_faults(study: Study) -> Iterator[str]:
 
 def _reservation_faults(study: Study) -> Iterator[str]:
     """Is more promised to runs than the budget of any of their groups?"""
-    spent, held = past_curves(study), held_curves(study)
+    spent = past_curves(study)
+    held = {conversion: held_curves(study, conversion=conversion) for conversion in get_args(Conversion)}
     epsilons: dict[int, float] = {0: 0.0}  # node → the largest budget among the open reservations on the path to it
     accounts = RunAccount.objects.filter(study=study, simulation=False, settled_at=None)
     reserved = PrivacyGroup.objects.filter(account__in=accounts, reserved_rdp__isnull=False).in_bulk()
     for node in SpendingHistory.objects.filter(study=study).select_related("group__account").order_by("pk"):
         group = reserved.get(node.group_id)
         epsilons[node.pk] = max(epsilons[node.parent_id or 0], group.epsilon if group else 0.0)
-        if group and node.group.account.epsilon(spent[node.pk] + held[node.pk]) > epsilons[node.pk] * (1 + ROUNDING):
-            yield f"run {node.group.account.run}, group {group}: holders of it are promised away more than they allow."
+        account = node.group.account
+        promised = spent[node.pk] + held[account.conversion][node.pk]
+        if group and account.epsilon(promised) > epsilons[node.pk] * (1 + ROUNDING):
+            yield f"run {account.run}, group {group}: holders of it are promised away more than they allow."
 
 
 def _budget_faults(who: str, group: PrivacyGroup, pasts: list[np.ndarray]) -> Iterator[str]:

@@ -138,6 +138,26 @@ def test_a_vote_leaves_alone_what_is_promised_to_a_run_that_was_approved_meanwhi
     assert all(item.spent <= item.budget for item in account_consumption(second.account))
 
 
+@pytest.mark.parametrize("approved_in_between", [False, True])
+def test_a_run_that_is_counted_more_strictly_keeps_what_was_reserved_for_it(approved_in_between: bool) -> None:
+    """By the classic conversion the same budget is good for less: what that leaves is not for others meanwhile."""
+    study = study_with_table(levels="L", **LONG)
+    first = run_start(study, **TABLE_RUN | DEAR, share=0.5)
+    if approved_in_between:
+        first = run_teach(first)
+        vote_open(first)
+        vote_batch(first)
+    classic = run_start(study, **TABLE_RUN | DEAR, conversion="classic")
+    with pytest.raises(PlanError, match="reserved for other runs"):
+        run_start(study, **TABLE_RUN | DEAR)
+    (reserved,) = PrivacyGroup.objects.filter(account__run=classic.pk).values_list("reserved_rdp", flat=True)
+    assert run_finish(first).labels > 0
+    assert list(study_faults(study)) == []
+    classic = run_finish(classic)
+    assert classic.labels >= int(reserved[0] / DEFAULT_ORDERS[0] * 12.0**2 * (1 - 1e-6)) > 0
+    assert list(study_faults(study)) == []
+
+
 def test_who_leaves_an_approved_run_has_their_budget_back_when_it_votes() -> None:
     study = study_with_table()
     run = run_teach(run_start(study, **TABLE_RUN | {"wanted_labels": 1}))
