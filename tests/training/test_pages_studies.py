@@ -285,6 +285,7 @@ def test_a_chain_is_found_whole_or_broken(study: Study) -> None:
     address = url("ledger_check", study)
     whole = as_("auditor").get(address, headers={"HX-Request": "true"}).text
     assert "Ledger entry: a chain of 9 rows, recomputed just now." in whole
+    assert "ε policy: a chain of 1 row, recomputed just now." in whole
     assert "<html" not in whole
     assert "<html" in as_("auditor").get(address).text
     triggers_remove(connection)

@@ -78,6 +78,11 @@ def _epsilon(curve: list[float], entry: LedgerEntry, conversion: Any) -> float:
     return float(epsilon_from_rdp(curve, entry.delta, np.asarray(entry.orders), conversion=conversion)[0])
 
 
+def _capitalized(name: str) -> str:
+    """``name`` as the first word of a line, but for ε, whose capital looks like an E."""
+    return name if name.startswith("ε") else capfirst(name)
+
+
 @require_safe
 @study_page("accounting.view_ledger")
 def ledger_check(request: SignedInRequest, study: Study) -> HttpResponse:
@@ -86,7 +91,7 @@ def ledger_check(request: SignedInRequest, study: Study) -> HttpResponse:
     for model in chained_models():
         rows = model.head(study.pk).sequence
         faults = list(model.chain_faults(study.pk, after=max(0, rows - ROWS_CHECKED)))
-        chains.append((capfirst(model._meta.verbose_name), rows, faults))
+        chains.append((_capitalized(str(model._meta.verbose_name)), rows, faults))
     context = {"study": study, "chains": chains, "checked": ROWS_CHECKED}
     if request.headers.get("HX-Request"):
         return render(request, "accounting/chains.html", context)
