@@ -366,6 +366,7 @@ class Invitation(models.Model):
     class Meta:
         verbose_name = _("invitation")
         ordering = ["-created_at", "-pk"]
+        indexes = [models.Index(fields=["study", "-created_at", "-id"], name="invitation_latest")]
         constraints = [
             models.UniqueConstraint(
                 fields=["holder"], condition=Q(revoked_at__isnull=True), name="a_holder_has_one_valid_invitation"
