@@ -10,7 +10,7 @@ from accounting.selectors import account_consumption, remaining_by_group
 from accounting.verification import study_faults
 from consent.models import DataHolder, Study
 from consent.services import consent_withdraw
-from tests.factories import user_create
+from tests.factories import policy_approve, user_create
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, run_teach, study_with_table
 from training.models import Run
 from training.pate import PlanError
@@ -156,6 +156,18 @@ def test_a_run_that_is_counted_more_strictly_keeps_what_was_reserved_for_it(appr
     classic = run_finish(classic)
     assert classic.labels >= int(reserved[0] / DEFAULT_ORDERS[0] * 12.0**2 * (1 - 1e-6)) > 0
     assert list(study_faults(study)) == []
+
+
+def test_a_smaller_epsilon_before_the_vote_cuts_what_is_held_to_it() -> None:
+    study = study_with_table(**LONG)
+    run = run_teach(run_start(study, **TABLE_RUN | DEAR))
+    policy_approve(study, 0.5, 1.0, 1.5)
+    assert list(study_faults(study)) == [], "what was promised when it was approved was not too much"
+    vote_open(run)
+    assert list(study_faults(study)) == []
+    for group in PrivacyGroup.objects.all():
+        assert of_curves(np.array(group.reserved_rdp)) == pytest.approx(group.epsilon, rel=1e-9)
+    assert run_finish(run).status == Run.Status.FINISHED
 
 
 def test_who_leaves_an_approved_run_has_their_budget_back_when_it_votes() -> None:

@@ -9,8 +9,8 @@ from django.utils import timezone
 from django.utils.translation import gettext_noop
 
 from accounting.models import PrivacyGroup, RunAccount
-from accounting.privacy import DEFAULT_ORDERS, Conversion, Method, affordable_prefix
-from accounting.selectors import Limits, limits_of, standings
+from accounting.privacy import DEFAULT_ORDERS, Conversion, Method, affordable_prefix, gaussian_rate
+from accounting.selectors import Limits, Standing, limits_of, standings
 from accounting.services import Charge, GroupOpening, account_open, account_settle, batch_charge, groups_retire
 from consent.models import ConsentEvent
 from consent.selectors import Snapshot, consent_snapshot
@@ -93,7 +93,8 @@ def _openings(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot) -
     """The privacy groups as they stand in this new snapshot, and the group of the plan that each belongs to.
 
     Other runs of the study may have voted since the approval, and levels and policies may have changed: past spending
-    and ε are looked up anew, within each group that the run's budget was reserved for. What was reserved stays.
+    and ε are looked up anew, within each group that the run's budget was reserved for. What was reserved stays, cut to
+    what an ε that has become smaller still allows.
     """
     reserved = {
         group.index: group for group in PrivacyGroup.objects.filter(account__run=run.pk, account__is_reservation=True)
@@ -114,12 +115,18 @@ def _openings(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot) -
                     epsilon=group.epsilon,
                     holders=group.holders,
                     past=group.past,
-                    reserved=np.asarray(held.reserved_rdp) if held else None,
+                    reserved=np.minimum(np.asarray(held.reserved_rdp), _fits(run, group)) if held else None,
                     allowance=held.allowance if held else None,
                 )
             )
             group_of.append(plan_group)
     return openings, group_of
+
+
+def _fits(run: Run, group: Standing) -> np.ndarray:
+    """(R,): the largest Gaussian curve that fits into the budget of ``group`` beside what it has spent."""
+    conversion = cast(Conversion, run.conversion)
+    return DEFAULT_ORDERS * gaussian_rate(group.past, group.epsilon, run.study.delta, conversion=conversion)
 
 
 def _epsilon_of_pairs(assignment: dict[str, np.ndarray], openings: list[GroupOpening]) -> np.ndarray:
