@@ -14,14 +14,13 @@ from django.utils import timezone
 from accounting.models import HolderSpending, LedgerEntry, PrivacyGroup, RunAccount, SpendingHistory
 from accounting.privacy import DEFAULT_ORDERS, Conversion, epsilon_from_rdp, remaining_epsilon
 from accounting.privacy.conversion import conversion_penalty
-from consent.models import ConsentForm, Study
+from consent.models import Study
 from consent.selectors import (
-    GRANTING,
     LEVELS,
     EpsilonRule,
     Snapshot,
-    consent_form_required,
     epsilons_since,
+    forms_that_count,
     last_events,
 )
 
@@ -193,25 +192,24 @@ def remaining_by_group(study: Study, *, conversion: Conversion = "improved") -> 
 def holders_per_history(study: Study) -> Iterator[tuple[str, float, int, int]]:
     """(level, ε, history id or 0, number of holders) of all who take part now.
 
-    The database counts last events of all kinds and versions of the form: it plans badly what it would have to guess,
-    how many a condition on them leaves.
+    PostgreSQL merges last events and histories, both in the order of holders, and counts the events of those who have
+    left, too: it would plan badly for a number that it has to guess.
     """
     now = timezone.now()
-    rule = EpsilonRule(study, now)
-    required = consent_form_required(study, now)
-    forms = set(ConsentForm.objects.filter(study=study, version__gte=required).values_list("pk", flat=True))
+    rule, forms = EpsilonRule(study, now), forms_that_count(study, now)
     last = last_events(study, now).annotate(policies_before=rule.policies_before())
-    columns = ("kind", "form_id", "level", "policy_id", "policies_before")
+    columns = ("level", "form_id", "policy_id", "policies_before")
     query, parameters = last.values("holder_id", *columns).query.sql_with_params()
+    histories = f"SELECT holder_id, history_id FROM {HolderSpending._meta.db_table} ORDER BY holder_id"  # noqa: S608
+    counted = f"{', '.join(columns)}, history_id"
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT {', '.join(columns)}, history_id, COUNT(*) "  # noqa: S608 - the names are ours
-            f"FROM ({query}) AS last LEFT JOIN {HolderSpending._meta.db_table} AS spending "
-            f"ON spending.holder_id = last.holder_id GROUP BY {', '.join(columns)}, history_id",
+            f"SELECT {counted}, COUNT(*) FROM ({query}) AS last LEFT JOIN ({histories}) AS spending "  # noqa: S608
+            f"ON spending.holder_id = last.holder_id GROUP BY {counted}",
             parameters,
         )
-        for kind, form, level, policy, position, history, holders in cursor:
-            if kind in GRANTING and form in forms:
+        for level, form, policy, position, history, holders in cursor:
+            if level and form in forms:  # who has left has no level
                 yield level, rule.epsilon_after(policy, level, position), history or 0, holders
 
 

@@ -40,7 +40,7 @@ def consent_form_required(study: Study, at: datetime | None = None) -> int:
     return required.aggregate(newest=Max("version"))["newest"] or 0
 
 
-def _forms_that_count(study: Study, at: datetime) -> set[int]:
+def forms_that_count(study: Study, at: datetime) -> set[int]:
     """The versions with which a consent counts at ``at``."""
     forms = ConsentForm.objects.filter(study=study, version__gte=consent_form_required(study, at))
     return set(forms.values_list("pk", flat=True))
@@ -177,7 +177,7 @@ def consent_snapshot(study: Study, at: datetime | None = None, *, among: np.ndar
     Memory: 17 bytes a holder, whatever their history.
     """
     at = at or timezone.now()
-    rule, forms = EpsilonRule(study, at), _forms_that_count(study, at)
+    rule, forms = EpsilonRule(study, at), forms_that_count(study, at)
     events = ConsentEvent.objects.filter(study=study, recorded_at__lte=at)
     sequence = events.aggregate(last=Max("sequence"))["last"] or 0
     if among is not None and len(among) <= FEW_HOLDERS:
@@ -235,7 +235,7 @@ def holders_per_level(study: Study) -> dict[str, int]:
     """How many holders stand at each level, and how many withdrew, refused, have not decided, or must answer anew."""
     now = timezone.now()
     kinds = ConsentEvent.Kind
-    in_force = Q(form__in=_forms_that_count(study, now))
+    in_force = Q(form__in=forms_that_count(study, now))
     states = {level: Q(level=level) & in_force for level in LEVELS}
     states |= {"WITHDRAWN": Q(kind=kinds.WITHDRAWN), "REFUSED": Q(kind=kinds.REFUSED)}
     states["SUSPENDED"] = Q(kind__in=GRANTING) & ~in_force
