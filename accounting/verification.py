@@ -135,17 +135,26 @@ def _spending_faults(study: Study) -> Iterator[str]:
 
 
 def _reservation_faults(study: Study) -> Iterator[str]:
-    """Is more promised to runs than the budget of any of their groups?"""
+    """Is more promised to runs than the budget of any of their groups?
+
+    What is held for a run that votes does not count: nobody else can spend it, and the run itself need not keep to the
+    curve that was reserved, if only what it spends stays within the budget beside what is held for others.
+    """
     spent = past_curves(study)
     held = {conversion: held_curves(study, conversion=conversion) for conversion in get_args(Conversion)}
+    of_votes = {0: np.zeros(len(spent[0]))}  # node → what is held for runs that vote
     epsilons: dict[int, float] = {0: 0.0}  # node → the largest budget among the open reservations on the path to it
     accounts = RunAccount.objects.filter(study=study, simulation=False, settled_at=None)
-    reserved = PrivacyGroup.objects.filter(account__in=accounts, reserved_rdp__isnull=False).in_bulk()
+    groups = PrivacyGroup.objects.filter(account__in=accounts, reserved_rdp__isnull=False)
+    reserved = groups.select_related("account").in_bulk()
     for node in SpendingHistory.objects.filter(study=study).select_related("group__account").order_by("pk"):
         group = reserved.get(node.group_id)
         epsilons[node.pk] = max(epsilons[node.parent_id or 0], group.epsilon if group else 0.0)
         account = node.group.account
-        promised = spent[node.pk] + held[account.conversion][node.pk]
+        of_votes[node.pk] = of_votes[node.parent_id or 0]
+        if group and np.any(group.spent_rdp):
+            of_votes[node.pk] = of_votes[node.pk] + group.held_rdp()
+        promised = spent[node.pk] + held[account.conversion][node.pk] - of_votes[node.pk]
         if group and account.epsilon(promised) > epsilons[node.pk] * (1 + ROUNDING):
             yield f"run {account.run}, group {group}: holders of it are promised away more than they allow."
 

@@ -158,6 +158,19 @@ def test_a_run_that_is_counted_more_strictly_keeps_what_was_reserved_for_it(appr
     assert list(study_faults(study)) == []
 
 
+def test_a_vote_whose_costs_are_no_gaussian_is_in_order_after_every_batch() -> None:
+    """Between the orders the curve of its costs crosses the one that was reserved for it."""
+    study = study_with_table(holders=12, points=60)
+    fields = {"aggregator": {"name": "gnmax", "sigma": 6.0}, "variant": "standard", "teachers": 3, "method": "exact"}
+    run = run_teach(run_start(study, **TABLE_RUN | fields | {"batch_size": 1}))
+    vote_open(run)
+    while Run.objects.get(pk=run.pk).status == Run.Status.VOTING:
+        vote_batch(run)
+        assert list(study_faults(study)) == []
+    run.refresh_from_db()
+    assert run.stop_reason == Run.StopReason.BUDGET
+
+
 def test_a_smaller_epsilon_before_the_vote_cuts_what_is_held_to_it() -> None:
     study = study_with_table(**LONG)
     run = run_teach(run_start(study, **TABLE_RUN | DEAR))
