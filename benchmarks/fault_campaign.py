@@ -4,8 +4,9 @@
 
 On SQLite and PostgreSQL (IPATE_TEST_POSTGRES_URL), over the file system and Redis (IPATE_TEST_REDIS_URL, an empty
 database): two workers of two processes each work on four runs at once, two in each of two studies. SIGKILL hits the
-process that trains, votes or teaches a student, or its whole worker; tasks are delivered again on top. Then the workers
-may finish, and every chain, total, promise and label is verified, every charge computed anew.
+process that trains, votes or teaches a student, or its whole worker; connections to PostgreSQL and Redis are cut, as a
+restart of theirs would, and tasks are delivered again on top. Then the workers may finish, and every chain, total,
+promise and label is verified, every charge computed anew.
 The seed fixes what is done, not when the system does it.
 """
 
@@ -80,7 +81,7 @@ class Campaign:
                 run_start(study, share=0.05, **TABLE_RUN | LENGTHY)
 
     def strike(self) -> None:
-        """Kill who works on the phase that was hit least so far, and deliver tasks again."""
+        """Kill who works on the phase that was hit least so far, or cut connections, and deliver tasks again."""
         time.sleep(self.random.uniform(0, PAUSE))
         self.runs_top_up()
         if self.random.random() < 0.25:
@@ -97,6 +98,9 @@ class Campaign:
             if pid in children and self.counts[f"while {phase}"] < least + LEAD
         ]
         if not targets:
+            return
+        if self.random.random() < 0.15:
+            self._cut_connections()
             return
         self.random.shuffle(targets)
         phase, pid = min(targets, key=lambda target: self.counts[f"while {target[0]}"])
@@ -133,6 +137,27 @@ class Campaign:
         for name, pk in self.random.choices(tasks, k=3):
             current_app.send_task(f"training.tasks.{name}", [pk])
             self.counts["tasks delivered again"] += 1
+
+    def _cut_connections(self) -> None:
+        """What a restart of database and broker does to those who are connected; SQLite and files have none."""
+        from django.conf import settings
+        from django.db import connection
+
+        if connection.vendor == "postgresql":
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+                    "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                )
+                self.counts["connections to the database cut"] += cursor.fetchone()[0]
+        if settings.BROKER_URL.startswith("redis"):
+            import redis
+
+            with redis.Redis.from_url(settings.BROKER_URL) as server:
+                number = str(server.connection_pool.connection_kwargs["db"])
+                for client in server.client_list(_type="normal"):
+                    if client["db"] == number and client["id"] != str(server.client_id()):
+                        self.counts["connections to the broker cut"] += server.client_kill_filter(_id=client["id"])
 
     def recover(self) -> None:
         """Fresh workers finish what is left."""
