@@ -31,18 +31,18 @@ REDIS = os.environ.get("IPATE_TEST_REDIS_URL", "redis://127.0.0.1:6379/11")
 WORKERS, STUDIES, RUNS_OF_A_STUDY = 2, 2, 2
 PHASES = ("training", "voting", "student")
 #: How often a phase may be hit more than the one that was hit least: runs have to get to where they can be hit.
-LEAD = 8
+LEAD = 12
 #: Longest pause between two blows, in seconds.
 PAUSE = 1.0
 #: What makes a run spend about as long in each of its phases.
 LENGTHY: dict[str, Any] = {
     "learner": "random_forest",
-    "learner_parameters": {"trees": 300},
+    "learner_parameters": {"trees": 600},
     "student_learner": "random_forest",
     "student_parameters": {"trees": 100},
     "aggregator": {"name": "confident_gnmax", "sigma": 300.0, "sigma_threshold": 600.0, "threshold": 3.0},
     "batch_size": 3,
-    "teachers": 6,
+    "teachers": 12,
     "method": "exact",
 }
 RECOVERY_SECONDS = 90
