@@ -231,6 +231,7 @@ def test_an_operator_says_how_much_a_run_may_spend_and_sees_the_plan_with_it_fir
         "Low protection: ε 3.000 / 3.000 / 3",
     ):
         assert words in page.text
+    assert "of the ε = 9 that was asked for, only 3 is left to reserve" in page.text
     run.refresh_from_db()
     assert run.status == Run.Status.DRAFT, "looking changes nothing"
     client.post(url("run_approve", study, run.pk), {"spending": "share", "share": "25", "epsilon_high": "none"})

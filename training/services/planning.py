@@ -59,6 +59,7 @@ def run_plan(run: Run) -> RunPlan:
     if not groups:
         raise PlanError(gettext_noop("No group has any budget left. Only new consents would change that."))
     allowances = {group.name: allowance(run, group) for group in groups}
+    notes += [_less_than_asked(run, group) for group in groups if _asks_too_much(run, group)]
     plan = make_plan(
         [Group(group.name, group.epsilon, len(group.holders), allowances[group.name]) for group in groups],
         variant=run.variant,
@@ -113,6 +114,15 @@ def openings(run: Run, planned: RunPlan) -> list[GroupOpening]:
         )
         for group, allowed in zip(planned.standings, planned.allowances, strict=True)
     ]
+
+
+def _asks_too_much(run: Run, group: Standing) -> bool:
+    return run.spending_epsilons.get(group.level, 0.0) > group.remaining
+
+
+def _less_than_asked(run: Run, group: Standing) -> Sentence:
+    told = gettext_noop("Group %(group)s: of the ε = %(asked)g that was asked for, only %(left).3g is left to reserve.")
+    return Sentence(told, group=group.name, asked=run.spending_epsilons[group.level], left=group.remaining)
 
 
 def _nothing_left(group: Standing) -> Sentence:
