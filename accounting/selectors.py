@@ -4,7 +4,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 from django.db import connection
@@ -19,7 +18,6 @@ from consent.selectors import (
     LEVELS,
     EpsilonRule,
     Snapshot,
-    epsilons_since,
     forms_that_count,
     last_events,
 )
@@ -61,17 +59,17 @@ def held_curves(
     study: Study, orders: np.ndarray = DEFAULT_ORDERS, conversion: Conversion = "improved"
 ) -> dict[int, np.ndarray]:
     """History id → RDP curve (R,): what a run that counts by ``conversion`` has to leave to those of its holders' other
-    runs that have not ended: what is held for them beyond what they have spent, see :func:`_stricter_by`."""
-    groups = list(_reserving(study))
+    runs that have not ended: what is held for them beyond what they have spent, see :func:`stricter_by`."""
+    groups = list(groups_reserving(study))
     held = _sums_along_histories(study, {group.pk: group.held_rdp() for group in groups}, orders)
     classic = {group.pk: group.held_rdp() for group in groups if group.account.conversion == "classic"}
     if not classic:
         return held
-    of_classic, more = _sums_along_histories(study, classic, orders), _stricter_by(study.delta, orders, conversion)
+    of_classic, more = _sums_along_histories(study, classic, orders), stricter_by(study.delta, orders, conversion)
     return {node: curve + more if of_classic[node].any() else curve for node, curve in held.items()}
 
 
-def _stricter_by(delta: float, orders: np.ndarray, conversion: Conversion) -> np.ndarray:
+def stricter_by(delta: float, orders: np.ndarray, conversion: Conversion) -> np.ndarray:
     """(R,): by how much more than by ``conversion`` a run is counted that counts by the classic one.
 
     What is held for such a run is there for it as long as all that is spent, and this, stay within the budget.
@@ -79,7 +77,7 @@ def _stricter_by(delta: float, orders: np.ndarray, conversion: Conversion) -> np
     return conversion_penalty(delta, orders, "classic") - conversion_penalty(delta, orders, conversion)
 
 
-def _reserving(study: Study) -> QuerySet[PrivacyGroup]:
+def groups_reserving(study: Study) -> QuerySet[PrivacyGroup]:
     """The groups for which something may be held."""
     return PrivacyGroup.objects.filter(
         account__study=study, account__simulation=False, account__settled_at=None, reserved_rdp__isnull=False
@@ -211,69 +209,6 @@ def holders_per_history(study: Study) -> Iterator[tuple[str, float, int, int]]:
         for level, form, policy, position, history, holders in cursor:
             if level and form in forms:  # who has left has no level
                 yield level, rule.epsilon_after(policy, level, position), history or 0, holders
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What the next charges to an account must stay within: C conditions, each on one of its groups.
-
-    Condition c holds where ``beside[c]`` and the charge to group ``group[c]`` together convert to at most
-    ``epsilon[c]``. ``group`` (C,) indices; ``beside`` (C, R) RDP; ``epsilon`` (C,).
-    """
-
-    group: np.ndarray
-    beside: np.ndarray
-    epsilon: np.ndarray
-
-
-def limits_of(account: RunAccount) -> Limits:
-    """The conditions on what a run that votes may spend from here on.
-
-    Each group has one on its budget, the ε in force at this moment, beside all that was spent; one on its allowance,
-    if the run has one; and one for each set of reservations that some of its holders are in, so that what is held for
-    other runs stays there for them.
-    """
-    rows: list[tuple[int, np.ndarray, float]] = []
-    others = {} if account.simulation else _held_beside(account)
-    # A policy since then that gives the level a smaller ε counts at once (rule 5).
-    later = epsilons_since(account.study, account.opened_at)
-    for group in account.groups.all():
-        spent = np.asarray(group.spent_rdp)
-        total = np.asarray(group.past_rdp) + spent
-        budget = min(group.epsilon, later[group.level])
-        rows.append((group.index, total, budget))
-        if group.allowance is not None:
-            rows.append((group.index, spent, group.allowance))
-        rows += [(group.index, total + held, max(budget, epsilon)) for held, epsilon in others.get(group.pk, ())]
-    return Limits(
-        group=np.array([group for group, _, _ in rows], dtype=np.int64),
-        beside=np.array([beside for _, beside, _ in rows]).reshape(len(rows), len(account.orders)),
-        epsilon=np.array([epsilon for _, _, epsilon in rows]),
-    )
-
-
-def _held_beside(account: RunAccount) -> dict[int, list[tuple[np.ndarray, float]]]:
-    """Group of the account → what is held for other runs of its holders, and the largest ε among those reservations:
-    one for each set of reservations that holders of the group are in."""
-    others = {group.pk: group for group in _reserving(account.study).exclude(account=account)}
-    if not others:
-        return {}
-    more = _stricter_by(account.delta, np.asarray(account.orders), cast(Conversion, account.conversion))
-    mine = set(account.groups.values_list("pk", flat=True))
-    paths: dict[int, frozenset[int]] = {0: frozenset()}
-    nodes = SpendingHistory.objects.filter(study=account.study_id).order_by("pk")
-    for node, parent, group in nodes.values_list("pk", "parent_id", "group_id"):
-        paths[node] = paths[parent or 0] | ({group} & (mine | others.keys()))
-    result: dict[int, list[tuple[np.ndarray, float]]] = defaultdict(list)
-    for path in set(paths.values()):
-        reservations = [others[group] for group in path - mine]
-        if reservations:
-            held = np.sum([group.held_rdp() for group in reservations], axis=0)
-            if any(group.account.conversion == "classic" and group.held_rdp().any() for group in reservations):
-                held = held + more
-            for group in path & mine:
-                result[group].append((held, max(reservation.epsilon for reservation in reservations)))
-    return result
 
 
 @dataclass(frozen=True)

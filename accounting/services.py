@@ -12,8 +12,8 @@ from django.db.models import JSONField
 from django.utils import timezone
 
 from accounting.histories import histories_change
+from accounting.limits import Limits
 from accounting.models import LedgerEntry, PrivacyGroup, RunAccount
-from accounting.selectors import Limits
 from consent.models import Study
 from consent.services import study_lock
 
@@ -143,7 +143,7 @@ def batch_charge(
     labels: int,
     acting_user_id: int | None,
 ) -> None:
-    """Charge one batch to its groups, ``charges`` in their order, within :func:`accounting.selectors.limits_of`.
+    """Charge one batch to its groups, ``charges`` in their order, within :func:`accounting.limits.limits_of`.
 
     To be called in the transaction that releases the batch's labels. Raises BudgetExceeded before anything is written.
     """

@@ -68,8 +68,8 @@ def commit_of_a_batch() -> None:
     from django.db import transaction
     from django.utils import timezone
 
+    from accounting.limits import limits_of
     from accounting.privacy import DEFAULT_ORDERS, gaussian_rdp
-    from accounting.selectors import limits_of
     from accounting.services import GroupOpening, account_open
     from consent.services import study_lock
     from tests.training.runs import TABLE_RUN, run_draft, study_with_table

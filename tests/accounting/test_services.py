@@ -8,9 +8,10 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.utils import timezone
 
+from accounting.limits import Limits, limits_of
 from accounting.models import HolderSpending, LedgerEntry, RunAccount, SpendingHistory
 from accounting.privacy import DEFAULT_ORDERS, epsilon_from_rdp, gaussian_rdp
-from accounting.selectors import Limits, account_consumption, epsilon_by_batch, limits_of, past_curves, standings
+from accounting.selectors import account_consumption, epsilon_by_batch, past_curves, standings
 from accounting.services import BudgetExceeded, Charge, GroupOpening, account_open, batch_charge, groups_retire
 from consent.models import Study
 from consent.selectors import consent_snapshot

@@ -16,9 +16,10 @@ from django.utils import timezone
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accounting.limits import limits_of
 from accounting.models import HolderSpending, LedgerEntry, PrivacyGroup
 from accounting.privacy import DEFAULT_ORDERS
-from accounting.selectors import limits_of, standings
+from accounting.selectors import standings
 from accounting.services import BudgetExceeded, Charge, GroupOpening, account_open, batch_charge
 from consent import selectors, services
 from consent.models import ConsentEvent, DataHolder, Level, Renewal, Study

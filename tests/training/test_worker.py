@@ -63,7 +63,7 @@ def slow_run() -> Run:
     """A run that takes its time: something can happen to it while it trains and while it votes."""
     study = study_with_data(retain_votes=True)
     splits = catalogue_load("digits")
-    many = dataset_import(study=study, name="many", kind="public", rows=splits.public[:200], schema=splits.schema)
+    many = dataset_import(study=study, name="many", kind="public", rows=splits.public[:120], schema=splits.schema)
     return run_start(
         study,
         public_dataset=many,

@@ -8,9 +8,10 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext_noop
 
+from accounting.limits import Limits, limits_of
 from accounting.models import PrivacyGroup, RunAccount
 from accounting.privacy import DEFAULT_ORDERS, Conversion, Method, affordable_prefix, gaussian_rate
-from accounting.selectors import Limits, Standing, limits_of, standings
+from accounting.selectors import Standing, standings
 from accounting.services import Charge, GroupOpening, account_open, account_settle, batch_charge, groups_retire
 from consent.models import ConsentEvent
 from consent.selectors import Snapshot, consent_snapshot
