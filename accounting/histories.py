@@ -9,8 +9,8 @@ from accounting.models import HolderSpending, PrivacyGroup, RunAccount, Spending
 from accounting.selectors import holder_histories
 from consent.models import Study
 
-#: How many holders one statement moves.
-CHUNK = 50_000
+#: How many holders one statement moves: no database takes any number of values.
+CHUNK = 10_000
 
 
 def histories_change(
@@ -23,18 +23,11 @@ def histories_change(
     """
     moved = _nodes_without(leave) if leave else {}
     rows = holder_histories(study)
-    holders, before = rows["holder"], rows["history"]
+    holders = np.unique(np.concatenate([rows["holder"], *(members for _, members in join)]))
+    before = np.zeros(len(holders), dtype=np.int64)
+    before[np.searchsorted(holders, rows["holder"])] = rows["history"]
     after = _replaced(before, moved)
     for group, members in join:
-        place = np.searchsorted(holders, members)
-        known = (
-            holders[np.minimum(place, len(holders) - 1)] == members if len(holders) else np.zeros(len(members), bool)
-        )
-        new = members[~known]
-        holders = np.concatenate([holders, new])
-        before, after = (np.concatenate([part, np.zeros(len(new), np.int64)]) for part in (before, after))
-        order = np.argsort(holders, kind="stable")
-        holders, before, after = holders[order], before[order], after[order]
         place = np.searchsorted(holders, members)
         parents = after[place]
         children = {int(parent): _node(study, int(parent), group.pk) for parent in np.unique(parents)}
