@@ -95,7 +95,7 @@ class Run(models.Model):
     class StopReason(models.TextChoices):
         USED_UP = "used_up", _("every public point was put to the vote")
         ENOUGH = "enough", _("the wanted number of labels was reached")
-        BUDGET = "budget", _("the next query could have exceeded a budget")
+        BUDGET = "budget", _("the next query could have exceeded a budget, or what the run may spend")
         RETIRED = "retired", _("no teacher was left to vote")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
