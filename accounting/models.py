@@ -10,6 +10,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from numpy.typing import ArrayLike
 
+from accounting.curves import CurveField
 from accounting.privacy import Conversion, epsilon_from_rdp
 from consent.models import DataHolder, Level, Study
 from ipate_web.append_only import Chained
@@ -27,7 +28,7 @@ class RunAccount(models.Model):
     run = models.UUIDField()
     simulation = models.BooleanField(default=False)
     delta = models.FloatField()
-    orders = models.JSONField(help_text="Rényi orders α at which every curve of this account is kept.")
+    orders = CurveField(help_text="Rényi orders α at which every curve of this account is kept.")
     method = models.CharField(
         max_length=20, help_text="How costs are counted: data_independent, data_dependent, exact."
     )
@@ -67,10 +68,10 @@ class PrivacyGroup(models.Model):
     level = models.CharField(max_length=10, choices=Level)
     epsilon = models.FloatField(help_text="The budget: ε that no holder of the group may exceed over all runs.")
     holders = models.PositiveIntegerField()
-    past_rdp = models.JSONField()
-    spent_rdp = models.JSONField()
-    published_rdp = models.JSONField()
-    reserved_rdp = models.JSONField(null=True, blank=True)
+    past_rdp = CurveField()
+    spent_rdp = CurveField()
+    published_rdp = CurveField()
+    reserved_rdp = CurveField(null=True, blank=True)
     allowance = models.FloatField(null=True, blank=True)
     retired_at = models.DateTimeField(null=True, blank=True, help_text="Since when its teachers cast no vote.")
 
@@ -143,9 +144,9 @@ class LedgerEntry(Chained):
     sensitivity = models.FloatField(help_text="By how much one holder of the group can move the vote count.")
     method = models.CharField(max_length=20)
     delta = models.FloatField()
-    orders = models.JSONField()
-    rdp = models.JSONField(help_text="The cost as a curve over the orders. A secret where it depends on the votes.")
-    published_rdp = models.JSONField(help_text="The data-independent bound on the same release.")
+    orders = CurveField()
+    rdp = CurveField(help_text="The cost as a curve over the orders. A secret where it depends on the votes.")
+    published_rdp = CurveField(help_text="The data-independent bound on the same release.")
     queries = models.PositiveIntegerField(help_text="Points put to the vote in this batch.")
     labels = models.PositiveIntegerField(help_text="How many of them were answered.")
     recorded_by = models.ForeignKey(

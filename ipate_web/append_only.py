@@ -139,8 +139,8 @@ class Chained(AppendOnly):
     def append(cls, rows: Iterable[Self]) -> list[Self]:
         """Add ``rows``, all of one study, to the end of its chain.
 
-        The caller holds the study's lock in a transaction (:func:`consent.services.study_lock`). Of many rows at once,
-        none learns its primary key.
+        The caller holds the study's lock in a transaction (:func:`consent.services.study_lock`). A single row
+        learns its primary key; of several, none does.
         """
         rows = list(rows)
         if not rows:

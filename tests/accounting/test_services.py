@@ -6,13 +6,14 @@ from uuid import uuid4
 import numpy as np
 import pytest
 from django.core.exceptions import ValidationError
+from django.db import transaction
 from django.utils import timezone
 
 from accounting.limits import Limits, limits_of
 from accounting.models import HolderSpending, LedgerEntry, RunAccount, SpendingHistory
 from accounting.privacy import DEFAULT_ORDERS, epsilon_from_rdp, gaussian_rdp
 from accounting.selectors import account_consumption, epsilon_by_batch, past_curves, standings
-from accounting.services import BudgetExceeded, Charge, GroupOpening, account_open, batch_charge, groups_retire
+from accounting.services import BudgetExceeded, GroupOpening, account_open, batch_charge, groups_retire
 from consent.models import Study
 from consent.selectors import consent_snapshot
 from consent.services import holders_register
@@ -50,13 +51,15 @@ def account(study: Study, *, simulation: bool = False) -> RunAccount:
     )
 
 
+@transaction.atomic
 def charge(account: RunAccount, batch: int, *rdp: np.ndarray, limits: Limits | None = None) -> None:
-    groups = list(account.groups.all())
     batch_charge(
         account=account,
         batch=batch,
         mechanism={"name": "gnmax", "sigma": 20.0},
-        charges=[Charge(group, 1.0, cost, 2 * cost) for group, cost in zip(groups, rdp, strict=True)],
+        sensitivities=[1.0] * len(rdp),
+        rdp=np.array(rdp),
+        published_rdp=2 * np.array(rdp),
         limits=limits or limits_of(account),
         queries=3,
         labels=2,

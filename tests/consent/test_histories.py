@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting.limits import limits_of
-from accounting.models import HolderSpending, LedgerEntry, PrivacyGroup
+from accounting.models import HolderSpending, LedgerEntry
 from accounting.privacy import DEFAULT_ORDERS
 from accounting.selectors import standings
-from accounting.services import BudgetExceeded, Charge, GroupOpening, account_open, batch_charge
+from accounting.services import BudgetExceeded, GroupOpening, account_open, batch_charge
 from consent import selectors, services
 from consent.models import ConsentEvent, DataHolder, Level, Renewal, Study
 from tests import factories
@@ -164,13 +164,16 @@ class History:
             groups=[GroupOpening(each.name, each.level, each.epsilon, each.holders, each.past) for each in groups],
         )
         curve = cost * np.asarray(DEFAULT_ORDERS, dtype=float)
-        charged = list(PrivacyGroup.objects.filter(account=account))
+        limits = limits_of(account)
+        curves = np.tile(curve, (len(limits.groups), 1))
         batch_charge(
             account=account,
             batch=0,
             mechanism={"name": "gnmax"},
-            charges=[Charge(group, 1.0, curve, curve) for group in charged],
-            limits=limits_of(account),
+            sensitivities=[1.0] * len(curves),
+            rdp=curves,
+            published_rdp=curves,
+            limits=limits,
             queries=1,
             labels=1,
             acting_user_id=None,

@@ -15,7 +15,6 @@ from ipate_web.append_only import (
     triggers_install,
     triggers_remove,
 )
-from ipate_web.bulk import MANY
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -200,9 +199,12 @@ def test_a_number_in_json_that_was_edited_is_found(study: Study) -> None:
 # --- Many rows at once ----------------------------------------------------------------------------------------------
 
 
+MANY = 100
+
+
 @pytest.fixture
 def refusals(study: Study) -> list[ConsentEvent]:
-    """Of so many holders that they are not sent as one statement; not recorded yet."""
+    """Of many holders; not recorded yet."""
     ids = services.holders_register(study=study, pseudonyms=[f"M-{n}" for n in range(MANY)])
     return [ConsentEvent(study=study, holder_id=pk, kind="refused", channel="staff") for pk in ids.values()]
 

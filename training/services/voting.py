@@ -12,10 +12,11 @@ from accounting.limits import Limits, limits_of
 from accounting.models import PrivacyGroup, RunAccount
 from accounting.privacy import DEFAULT_ORDERS, Conversion, Method, affordable_prefix, gaussian_rate
 from accounting.selectors import Standing, standings
-from accounting.services import Charge, GroupOpening, account_open, account_settle, batch_charge, groups_retire
+from accounting.services import GroupOpening, account_open, account_settle, batch_charge, groups_retire
 from consent.models import ConsentEvent
 from consent.selectors import Snapshot, consent_snapshot
 from consent.services import study_lock
+from ipate_web.bulk import rows_insert
 from training.artifacts import arrays_load, arrays_save
 from training.ballot import Ballot, ballot_load, predictions_load, promises_name
 from training.dispatch import send
@@ -152,20 +153,18 @@ def vote_batch(run: Run) -> bool:
     ballot = ballot_load(run.pk)
     with transaction.atomic():
         study_lock(run.study_id)
-        runs = Run.objects.select_for_update(of=("self",)).select_related("account__study")
-        run = runs.prefetch_related("account__groups").get(pk=run.pk)
+        run = Run.objects.select_for_update(of=("self",)).select_related("account__study").get(pk=run.pk)
         if run.status != Run.Status.VOTING:
             return False
         account = _account(run)
-        groups = list(account.groups.all())
-        silent = _silent_teachers(run, ballot, groups)
+        limits = limits_of(account)
+        silent = _silent_teachers(run, ballot, limits.groups)
         if reason := _reason_to_stop(run, ballot, silent):
             _vote_close(run, reason)
             return True
         points = slice(run.position, run.position + run.batch_size)
         release = ballot.plan.aggregator.release(ballot.votes(points, silent), _noise(run))
         costs = ballot.costs(points, silent, account.orders, cast(Method, account.method))
-        limits = limits_of(account)
         prefix = affordable_prefix(
             past=limits.beside,
             check=costs.check[:, limits.group],
@@ -182,7 +181,6 @@ def vote_batch(run: Run) -> bool:
             bound = ballot.costs(points, silent, account.orders, "data_independent")
             _release(
                 run,
-                groups=groups,
                 limits=limits,
                 sensitivities=ballot.sensitivities,
                 silent=silent,
@@ -193,7 +191,7 @@ def vote_batch(run: Run) -> bool:
             )
         elif run.on_exhausted == Run.OnExhausted.RETIRE:
             stopped = {ballot.group_of[index] for index in limits.group[prefix.exhausted]}
-            groups_retire(groups=[group for group in groups if ballot.group_of[group.index] in stopped])
+            groups_retire(groups=[group for group in limits.groups if ballot.group_of[group.index] in stopped])
         else:
             _vote_close(run, Run.StopReason.BUDGET)
     return True
@@ -249,7 +247,6 @@ def _until_wanted(run: Run, answered: np.ndarray) -> int:
 def _release(
     run: Run,
     *,
-    groups: list[PrivacyGroup],
     limits: Limits,
     sensitivities: list[float],
     silent: np.ndarray,
@@ -269,17 +266,19 @@ def _release(
         silent_teachers=np.flatnonzero(silent).tolist(),
         simulated_rdp=rdp.tolist() if run.simulation else None,
     )
-    Query.objects.bulk_create(
-        Query(run=run, batch=batch, row=run.position + offset, label=int(label) if is_answered else None)
-        for offset, (label, is_answered) in enumerate(zip(labels, answered, strict=True))
+    rows_insert(
+        [
+            Query(run=run, batch=batch, row=run.position + offset, label=int(label) if is_answered else None)
+            for offset, (label, is_answered) in enumerate(zip(labels, answered, strict=True))
+        ]
     )
     batch_charge(
         account=_account(run),
         batch=batch.index,
         mechanism=run.plan["aggregator"],
-        charges=[
-            Charge(group, sensitivities[group.index], rdp[group.index], published_rdp[group.index]) for group in groups
-        ],
+        sensitivities=sensitivities,
+        rdp=rdp,
+        published_rdp=published_rdp,
         limits=limits,
         queries=count,
         labels=released,
