@@ -96,7 +96,8 @@ TEMPLATES = [
 ]
 
 # --- State: database, files, broker ---------------------------------------------------------------------------------
-DATABASES = {"default": env.db_url("DATABASE_URL", default=f"sqlite:///{VAR_DIR / 'ipate.sqlite3'}")}
+DATABASE_URL = env.str("DATABASE_URL", default="") or f"sqlite:///{VAR_DIR / 'ipate.sqlite3'}"
+DATABASES = {"default": env.db_url_config(DATABASE_URL)}
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     # An immediate transaction is SQLite's only lock: it takes the place of SELECT … FOR UPDATE (rule 3 of the design).
     DATABASES["default"]["OPTIONS"] = {
