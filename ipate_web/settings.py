@@ -7,14 +7,14 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import environ
 from csp.constants import NONE, SELF
 from django.utils.translation import gettext_lazy as _
+from environ import Env
 
-env = environ.Env()
+from ipate_web import environment as env
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-VAR_DIR = Path(env.str("IPATE_VAR_DIR", default=str(BASE_DIR / "var"))).resolve()
+VAR_DIR = Path(env.read("IPATE_VAR_DIR", env.TEXT, default=str(BASE_DIR / "var"))).resolve()
 VAR_DIR.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
@@ -33,14 +33,14 @@ def _generated_secret_key() -> str:
 
 
 # --- Where the site is and who may ask for it -----------------------------------------------------------------------
-SITE_URL = env.str("IPATE_SITE_URL", default="http://127.0.0.1:8000")
+SITE_URL = env.read("IPATE_SITE_URL", env.SITE, default="http://127.0.0.1:8000")
 _site = urlsplit(SITE_URL)
 HTTPS = _site.scheme == "https"
-DEBUG = env.bool("IPATE_DEBUG", default=False)
-SECRET_KEY = env.str("IPATE_SECRET_KEY", default="") or _generated_secret_key()
-SECRET_KEY_FALLBACKS = env.list("IPATE_SECRET_KEY_FALLBACKS", default=[])
-ALLOWED_HOSTS = env.list(
-    "IPATE_ALLOWED_HOSTS", default=[_site.hostname or "127.0.0.1", "localhost", "127.0.0.1", "[::1]"]
+DEBUG = env.read("IPATE_DEBUG", env.YES_OR_NO, default=False)
+SECRET_KEY = env.read("IPATE_SECRET_KEY", env.TEXT, default="") or _generated_secret_key()
+SECRET_KEY_FALLBACKS = env.read("IPATE_SECRET_KEY_FALLBACKS", env.LIST, default=[])
+ALLOWED_HOSTS = env.read(
+    "IPATE_ALLOWED_HOSTS", env.LIST, default=[_site.hostname or "127.0.0.1", "localhost", "127.0.0.1", "[::1]"]
 )
 CSRF_TRUSTED_ORIGINS = [SITE_URL] if HTTPS else []
 
@@ -96,8 +96,11 @@ TEMPLATES = [
 ]
 
 # --- State: database, files, broker ---------------------------------------------------------------------------------
-DATABASE_URL = env.str("DATABASE_URL", default="") or f"sqlite:///{VAR_DIR / 'ipate.sqlite3'}"
-DATABASES = {"default": env.db_url_config(DATABASE_URL)}
+DATABASES = {
+    "default": env.read(
+        "DATABASE_URL", env.DATABASE, default=Env.db_url_config(f"sqlite:///{VAR_DIR / 'ipate.sqlite3'}")
+    )
+}
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     # An immediate transaction is SQLite's only lock: it takes the place of SELECT … FOR UPDATE (rule 3 of the design).
     DATABASES["default"]["OPTIONS"] = {
@@ -111,7 +114,7 @@ else:
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # Holds the counts of the API's limits alone.
-CACHES = {"default": env.cache_url("IPATE_CACHE_URL", default="locmemcache://")}
+CACHES = {"default": Env.cache_url_config(env.read("IPATE_CACHE_URL", env.CACHE, default="locmemcache://"))}
 
 PRIVATE_DIR = VAR_DIR / "private"
 MODELS_DIR = VAR_DIR / "models"
@@ -122,21 +125,22 @@ STORAGES = {
     },
     # Private rows, teachers' predictions: never served.
     "private": {
-        "BACKEND": env.str("IPATE_PRIVATE_STORAGE", default="django.core.files.storage.FileSystemStorage"),
-        "OPTIONS": env.json(
+        "BACKEND": env.read("IPATE_PRIVATE_STORAGE", env.TEXT, default="django.core.files.storage.FileSystemStorage"),
+        "OPTIONS": env.read(
             "IPATE_PRIVATE_STORAGE_OPTIONS",
+            env.OPTIONS,
             default={"location": str(PRIVATE_DIR), "file_permissions_mode": 0o600, "directory_permissions_mode": 0o700},
         ),
     },
     # Student models: what is published, through the API and its permissions only.
     "models": {
-        "BACKEND": env.str("IPATE_MODELS_STORAGE", default="django.core.files.storage.FileSystemStorage"),
-        "OPTIONS": env.json("IPATE_MODELS_STORAGE_OPTIONS", default={"location": str(MODELS_DIR)}),
+        "BACKEND": env.read("IPATE_MODELS_STORAGE", env.TEXT, default="django.core.files.storage.FileSystemStorage"),
+        "OPTIONS": env.read("IPATE_MODELS_STORAGE_OPTIONS", env.OPTIONS, default={"location": str(MODELS_DIR)}),
     },
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
 
-BROKER_URL = env.str("IPATE_BROKER_URL", default="filesystem://")
+BROKER_URL = env.read("IPATE_BROKER_URL", env.BROKER, default="filesystem://")
 CELERY_BROKER_URL = BROKER_URL
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_IGNORE_RESULT = True
@@ -147,7 +151,7 @@ CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_SEND_TASK_EVENTS = False
-CELERY_TASK_TIME_LIMIT = env.int("IPATE_TASK_TIME_LIMIT", default=12 * 3600)
+CELERY_TASK_TIME_LIMIT = env.read("IPATE_TASK_TIME_LIMIT", env.SECONDS, default=12 * 3600)
 # The sweep starts anew with its worker; there is nothing to remember on disk.
 CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"
 if BROKER_URL.startswith("filesystem"):
@@ -166,14 +170,14 @@ else:
 
 # --- The life of a run ----------------------------------------------------------------------------------------------
 #: Work that has not said "alive" for so long is taken to be dead and picked up again, in seconds.
-HEARTBEAT_TIMEOUT = env.float("IPATE_HEARTBEAT_TIMEOUT", default=30.0)
+HEARTBEAT_TIMEOUT = env.read("IPATE_HEARTBEAT_TIMEOUT", env.POSITIVE, default=30.0)
 #: How often the sweep looks for such work, in seconds.
-SWEEP_INTERVAL = env.float("IPATE_SWEEP_INTERVAL", default=10.0)
+SWEEP_INTERVAL = env.read("IPATE_SWEEP_INTERVAL", env.POSITIVE, default=10.0)
 CELERY_BEAT_SCHEDULE = {"sweep runs": {"task": "training.tasks.runs_sweep", "schedule": SWEEP_INTERVAL}}
 #: The largest ε that a policy may promise to anyone.
-EPSILON_CAP = env.float("IPATE_EPSILON_CAP", default=10.0)
+EPSILON_CAP = env.read("IPATE_EPSILON_CAP", env.POSITIVE, default=10.0)
 #: Where real datasets lie (docs/operations.md says which files); empty: only the digits that scikit-learn ships.
-DATA_DIR = env.str("IPATE_DATA_DIR", default="")
+DATA_DIR = env.read("IPATE_DATA_DIR", env.TEXT, default="")
 
 # --- People ---------------------------------------------------------------------------------------------------------
 AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend", "consent.permissions.StudyRoleBackend"]
@@ -193,7 +197,7 @@ LANGUAGE_COOKIE_AGE = 365 * 24 * 3600
 LANGUAGE_COOKIE_HTTPONLY = True
 LANGUAGE_COOKIE_SECURE = HTTPS
 LANGUAGE_COOKIE_SAMESITE = "Lax"
-TIME_ZONE = env.str("IPATE_TIME_ZONE", default="UTC")
+TIME_ZONE = env.read("IPATE_TIME_ZONE", env.ZONE, default="UTC")
 USE_TZ = True
 
 # --- What browsers are told -----------------------------------------------------------------------------------------
@@ -206,7 +210,9 @@ SESSION_COOKIE_HTTPONLY = True
 SECURE_SSL_REDIRECT = HTTPS
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = HTTPS
-SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if env.bool("IPATE_BEHIND_PROXY", default=False) else None
+SECURE_PROXY_SSL_HEADER = (
+    ("HTTP_X_FORWARDED_PROTO", "https") if env.read("IPATE_BEHIND_PROXY", env.YES_OR_NO, default=False) else None
+)
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 CONTENT_SECURITY_POLICY = {
@@ -237,9 +243,9 @@ REST_FRAMEWORK = {
         "rest_framework.throttling.AnonRateThrottle",
     ],
     "DEFAULT_THROTTLE_RATES": {
-        "user": env.str("IPATE_API_RATE", default="600/min"),
-        "anon": env.str("IPATE_API_ANONYMOUS_RATE", default="60/min"),
-        "predict": env.str("IPATE_API_PREDICT_RATE", default="60/min"),
+        "user": env.read("IPATE_API_RATE", env.RATE, default="600/min"),
+        "anon": env.read("IPATE_API_ANONYMOUS_RATE", env.RATE, default="60/min"),
+        "predict": env.read("IPATE_API_PREDICT_RATE", env.RATE, default="60/min"),
     },
 }
 SPECTACULAR_SETTINGS = {
@@ -273,7 +279,7 @@ MIGRATION_MODULES = {"knox": None}
 REST_KNOX = {"TOKEN_TTL": None, "TOKEN_PREFIX": "ipate_", "AUTH_HEADER_PREFIX": "Bearer"}
 
 # --- Logs: one JSON object a line, with the run that it is about ----------------------------------------------------
-LOG_FORMAT = env.str("IPATE_LOG_FORMAT", default="json")
+LOG_FORMAT = env.read("IPATE_LOG_FORMAT", env.LOG_FORMATS, default="json")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -287,6 +293,6 @@ LOGGING = {
         "plain": {"format": "%(asctime)s %(levelname)-7s %(name)s [%(run)s] %(message)s"},
     },
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT, "filters": ["run"]}},
-    "root": {"handlers": ["console"], "level": env.str("IPATE_LOG_LEVEL", default="INFO")},
+    "root": {"handlers": ["console"], "level": env.read("IPATE_LOG_LEVEL", env.LOG_LEVEL, default="INFO")},
     "loggers": {"django.server": {"handlers": ["console"], "level": "INFO", "propagate": False}},
 }

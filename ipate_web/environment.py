@@ -1,0 +1,130 @@
+"""Settings out of the environment: each of a kind, and refused in words where it is not of that kind.
+
+A variable that is empty counts as one that is not set. What it holds is never repeated: it may be a secret.
+"""
+
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+from urllib.parse import urlsplit
+from zoneinfo import available_timezones
+
+import environ
+from django.core.exceptions import ImproperlyConfigured
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """What a variable may say: ``wanted`` in words; ``parse`` raises ValueError where it says anything else."""
+
+    wanted: str
+    parse: Callable[[str], T]
+
+
+def read(name: str, kind: Kind[T], *, default: T) -> T:
+    """What the variable ``name`` says, or ``default``. Raises ImproperlyConfigured."""
+    text = os.environ.get(name, "").strip()
+    if not text:
+        return default
+    try:
+        return kind.parse(text)
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} should be {kind.wanted}. See docs/operations.md.") from None
+
+
+# --- The kinds ------------------------------------------------------------------------------------------------------
+
+
+def one_of(allowed: Collection[str], wanted: str = "") -> Kind[str]:
+    """One of the ``allowed`` words."""
+
+    def parse(text: str) -> str:
+        if text not in allowed:
+            raise ValueError
+        return text
+
+    return Kind(wanted or f"one of {', '.join(sorted(allowed))}", parse)
+
+
+def address(*schemes: str, wanted: str) -> Kind[str]:
+    """A URL that begins with one of ``schemes``."""
+
+    def parse(text: str) -> str:
+        if urlsplit(text).scheme not in schemes:
+            raise ValueError
+        return text
+
+    return Kind(wanted, parse)
+
+
+def _yes_or_no(text: str) -> bool:
+    words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+    if text.lower() not in words:
+        raise ValueError
+    return words[text.lower()]
+
+
+def _site(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
+        raise ValueError
+    return text.rstrip("/")
+
+
+def _database(text: str) -> dict[str, Any]:
+    if urlsplit(text).scheme not in ("postgres", "postgresql", "sqlite"):
+        raise ValueError
+    found = environ.Env.db_url_config(text)
+    if not found["NAME"]:
+        raise ValueError
+    return found
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < math.inf:
+        raise ValueError
+    return number
+
+
+def _seconds(text: str) -> int:
+    if (number := int(text)) <= 0:
+        raise ValueError
+    return number
+
+
+def _rate(text: str) -> str:
+    if not re.fullmatch(r"[1-9]\d*/(s|sec|second|m|min|minute|h|hour|d|day)", text):
+        raise ValueError
+    return text
+
+
+def _options(text: str) -> dict[str, Any]:
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError
+    return found
+
+
+TEXT = Kind("a text", str)
+LIST = Kind("a list with commas", lambda text: [part.strip() for part in text.split(",") if part.strip()])
+YES_OR_NO = Kind("true or false", _yes_or_no)
+POSITIVE = Kind("a number above 0", _positive)
+SECONDS = Kind("a whole number of seconds above 0", _seconds)
+RATE = Kind("a number of requests in a time, such as 600/min", _rate)
+OPTIONS = Kind('a JSON object, such as {"location": "/srv/ipate"}', _options)
+SITE = Kind("where the site is, without a path, such as https://ipate.example", _site)
+DATABASE = Kind(
+    "postgres://user:password@host:5432/name, in which a password writes @ as %40, or sqlite:////folder/file", _database
+)
+BROKER = address("filesystem", "redis", "rediss", "redis+socket", wanted="filesystem:// or redis://host:6379/0")
+CACHE = address("locmemcache", "redis", "rediss", wanted="redis://host:6379/1, or not set")
+LOG_LEVEL = one_of(["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"])
+LOG_FORMATS = one_of(["json", "plain"])
+ZONE = one_of(available_timezones(), "the name of a time zone, such as Europe/Berlin")
