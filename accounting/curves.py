@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from django.core.exceptions import ValidationError
 from django.db import models
-from django.utils.translation import gettext_lazy as _
 
 #: IEEE 754 doubles in the byte order of PostgreSQL's own ``float8send``, so that SQL can read them, too.
 STORED = np.dtype(">f8")
@@ -15,7 +14,7 @@ STORED = np.dtype(">f8")
 class CurveField(models.Field):
     """A list of floats, one for each Rényi order: exactly those, on every database, and without parsing any text."""
 
-    description = _("curve over the Rényi orders")
+    description = "curve over the Rényi orders"
 
     def get_internal_type(self) -> str:
         return "BinaryField"
@@ -26,7 +25,7 @@ class CurveField(models.Field):
                 value = json.loads(value)
             return None if value is None else [float(number) for number in value]
         except (TypeError, ValueError) as error:
-            raise ValidationError(_("A curve is a list of numbers.")) from error
+            raise ValidationError("A curve is a list of numbers.") from error
 
     def from_db_value(self, value: Any, expression: object, connection: object) -> list[float] | None:
         return None if value is None else np.frombuffer(value, dtype=STORED).tolist()

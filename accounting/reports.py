@@ -13,19 +13,21 @@ from accounting.selectors import Consumption, account_consumption, epsilon_by_ba
 
 WIDTH, HEIGHT = 720, 300
 LEFT, RIGHT, TOP, BOTTOM = 56, 136, 28, 40
+LINE = 15
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A line of a plot: ``points`` is what SVG's polyline takes; its name stands at ``end``.
+    """A line of a plot: ``points`` is what SVG's polyline takes; it ends at the height ``end``.
 
-    ``colour`` is one of three; ``limit`` the height of its budget, if it has one.
+    ``colour`` is one of three; ``label`` the height of its name, ``limit`` that of its budget, if it has one.
     """
 
     name: str
     colour: int
     points: str
     end: float
+    label: float
     limit: float | None
 
 
@@ -124,12 +126,14 @@ def _plot(title: str, x_label: str, y_label: str, series: Sequence[Any], *, loga
     def up(value: float) -> float:
         return round(HEIGHT - BOTTOM - (value - y_low) / (y_high - y_low) * (HEIGHT - BOTTOM - TOP), 1)
 
+    labels = _apart([up(y[-1]) for _, _, y, _ in series])
     curves = [
         Curve(
             name,
             number % 3,
             " ".join(f"{across(a)},{up(b)}" for a, b in zip(x, y, strict=True)),
             up(y[-1]),
+            labels[number],
             None if limit is None else up(limit),
         )
         for number, (name, x, y, limit) in enumerate(series)
@@ -137,6 +141,18 @@ def _plot(title: str, x_label: str, y_label: str, series: Sequence[Any], *, loga
     x_ticks = [Tick(across(value), text) for value, text in _marks(x_low, x_high, logarithmic)]
     y_ticks = [Tick(up(value), text) for value, text in _marks(y_low, y_high, logarithmic)]
     return Plot(title, x_label, y_label, curves, x_ticks, y_ticks)
+
+
+def _apart(heights: Sequence[float]) -> list[float]:
+    """``heights`` moved as little as it takes for a line of text to fit at each, in their order from top to bottom."""
+    order = sorted(range(len(heights)), key=lambda place: heights[place])
+    moved = [heights[place] for place in order]
+    for place in range(1, len(moved)):
+        moved[place] = max(moved[place], moved[place - 1] + LINE)
+    moved[-1] = min(moved[-1], HEIGHT - LINE / 2)
+    for place in reversed(range(len(moved) - 1)):
+        moved[place] = min(moved[place], moved[place + 1] - LINE)
+    return [round(height, 1) for _, height in sorted(zip(order, moved, strict=True))]
 
 
 def _range(values: np.ndarray, logarithmic: bool) -> tuple[float, float]:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -124,6 +125,18 @@ def test_the_report_has_the_numbers_in_tables_and_draws_them(run: Run) -> None:
     assert len(rising) == 3, "the start and two batches"
     assert rising[0][0] < rising[1][0] < rising[2][0]
     assert rising[0][1] > rising[1][1] > rising[2][1]
+
+
+def test_the_names_of_curves_that_end_together_stand_below_each_other() -> None:
+    run = run_finish(run_start(study_with_table(), **TABLE_RUN | {"variant": "standard", "wanted_labels": 8}))
+    assert len({tuple(group.spent_rdp) for group in run.account.groups.all()}) == 1, "all have spent the same"
+    page = client_of(run.study, "auditor").get(f"/studies/{run.study.slug}/ledger/{run.pk}/report/").content.decode()
+    for plot in re.findall(r'<svg[^>]*role="img".*?</svg>', page, re.DOTALL):
+        drawing = ElementTree.fromstring(plot)
+        names = [group.find("{*}text") for group in drawing.findall(".//{*}g")]
+        heights = sorted(float(name.attrib["y"]) for name in names)
+        assert all(below - above >= 14 for above, below in pairwise(heights)), heights
+        assert heights[-1] < float(drawing.attrib["viewBox"].split()[3])
 
 
 def test_a_simulation_has_no_report(run: Run) -> None:
