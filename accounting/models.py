@@ -136,8 +136,9 @@ class HolderSpending(models.Model):
 class LedgerEntry(Chained):
     """What one batch of a run's vote cost one privacy group. Written in the transaction that releases the labels."""
 
-    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="ledger_entries")
-    group = models.ForeignKey(PrivacyGroup, on_delete=models.PROTECT, related_name="ledger_entries")
+    # A unique constraint begins with each of these two: one more index of their own would only slow writing down.
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="ledger_entries", db_index=False)
+    group = models.ForeignKey(PrivacyGroup, on_delete=models.PROTECT, related_name="ledger_entries", db_index=False)
     run = models.UUIDField()
     batch = models.PositiveIntegerField()
     mechanism = models.JSONField(help_text="The aggregator with its parameters.")

@@ -282,8 +282,9 @@ class ConsentEvent(Chained):
 
     added_columns = {"evidence": "", "signed_on": None}
 
-    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="consent_events")
-    holder = models.ForeignKey(DataHolder, on_delete=models.PROTECT, related_name="consent_events")
+    # An index of several columns begins with each of these two: one more of their own would only slow writing down.
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="consent_events", db_index=False)
+    holder = models.ForeignKey(DataHolder, on_delete=models.PROTECT, related_name="consent_events", db_index=False)
     kind = models.CharField(max_length=10, choices=Kind)
     level = models.CharField(max_length=10, choices=Level, blank=True)
     form = models.ForeignKey(ConsentForm, on_delete=models.PROTECT, related_name="+", null=True, blank=True)

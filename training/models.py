@@ -235,7 +235,8 @@ class TeacherChunk(models.Model):
 class VoteBatch(models.Model):
     """Queries voted on and committed together. Written in one transaction with its queries and its charges."""
 
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="batches")
+    # The unique constraint is index enough.
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="batches", db_index=False)
     index = models.PositiveIntegerField()
     start = models.PositiveIntegerField()
     queries = models.PositiveIntegerField()
@@ -259,7 +260,8 @@ class VoteBatch(models.Model):
 class Query(models.Model):
     """One public point put to the vote: answered with a label, or rejected."""
 
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="queries")
+    # The unique constraint is index enough.
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="queries", db_index=False)
     batch = models.ForeignKey(VoteBatch, on_delete=models.CASCADE, related_name="results")
     row = models.PositiveIntegerField(help_text="The point's row in the public dataset.")
     label = models.PositiveSmallIntegerField(null=True, help_text="Class index; empty where rejected.")
