@@ -55,9 +55,8 @@ def url(page: str, study: Study, *args: object) -> str:
 
 def filled_in(study: Study, **changes: Any) -> dict[str, Any]:
     """What a browser sends for the form as it was opened, with ``changes``."""
-    form = RunForm(
-        study=study, acting_user=factories.user_create("operator"), may_simulate=True, initial=initial_for(study)
-    )
+    operator = factories.user_create("operator")
+    form = RunForm(study=study, acting_user=operator, may_simulate=True, initial=initial_for(study, operator))
     values = {field.html_name: field.value() for field in form}
     sent = {
         name: getattr(value, "pk", value) for name, value in values.items() if value is not None and value is not False
@@ -75,7 +74,7 @@ def costs_of(run: Run) -> list[Consumption]:
 
 
 def test_the_form_opens_with_values_that_suit_the_study(study: Study) -> None:
-    values = initial_for(study)
+    values = initial_for(study, factories.user_create("operator"))
     assert values["teachers"] == round(30 / 13)
     assert values["sigma"] == pytest.approx(0.2 * values["teachers"])
     assert values["learner"] == "random_forest"
@@ -195,6 +194,17 @@ def test_a_researcher_proposes_without_learning_group_sizes(study: Study) -> Non
     assert "30 holders" not in page.text
     client.post(url("run_new", study), filled_in(study, confirmed="1", simulation="on"))
     assert Run.objects.get().simulation is False
+
+
+def test_neither_a_refusal_nor_a_prefilled_value_tells_a_researcher_how_many_holders_there_are() -> None:
+    study = study_with_table(holders=305)
+    researcher = factories.user_create("researcher")
+    membership_add(study=study, user=researcher, role=Role.RESEARCHER)
+    client = as_("researcher")
+    assert client.get(url("run_new", study)).context["form"]["teachers"].value() == round(310 / 13)
+    page = client.post(url("run_new", study), filled_in(study, teachers=5000))
+    assert page.status_code == 200
+    assert "305 holders" not in page.text
 
 
 # --- Approving and cancelling ---------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from django.utils.functional import Promise
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
+from consent.disclosure import SMALLEST, rounded_size
 from consent.models import Study
 from consent.selectors import consent_snapshot
 from training.learners import LEARNERS, learner_fields
@@ -137,7 +138,7 @@ class RunForm(forms.Form):
             self.errors.pop(name, None)
         if not self.errors:
             try:
-                run_check(self.proposal())
+                run_check(self.proposal(), private=self.acting_user.has_perm("consent.view_group_sizes", self.study))
             except ValidationError as error:
                 self._show(error)
         return self.cleaned_data
@@ -190,9 +191,14 @@ def _taken_by(aggregator: str) -> list[str]:
     return [field.name for field in dataclasses.fields(AGGREGATORS[aggregator])]
 
 
-def initial_for(study: Study) -> dict[str, Any]:
-    """Sensible values for a first run: about 13 holders a teacher, noise and threshold in proportion."""
+def initial_for(study: Study, acting_user: User) -> dict[str, Any]:
+    """Sensible values for a first run: about 13 holders a teacher, noise and threshold in proportion.
+
+    They tell how many holders there are, and rest on a rounded number for those who may not see the exact one.
+    """
     holders = len(consent_snapshot(study))
+    if not acting_user.has_perm("consent.view_group_sizes", study):
+        holders = rounded_size(holders) or SMALLEST
     teachers = max(1, _round(holders / 13))
     datasets = {
         f"{kind}_dataset": study.datasets.filter(kind=kind).order_by("-imported_at").first()
@@ -216,7 +222,7 @@ def initial_for(study: Study) -> dict[str, Any]:
     }
 
 
-def initial_like(run: Run) -> dict[str, Any]:
+def initial_like(run: Run, acting_user: User) -> dict[str, Any]:
     """The values of an earlier run."""
     values: Mapping[str, Any] = {name: getattr(run, name) for name in _OF_THE_MODEL if name != "seed"}
     parameters = {"learner": run.learner_parameters, "student_learner": run.student_parameters}
@@ -226,7 +232,13 @@ def initial_like(run: Run) -> dict[str, Any]:
         for name, value in given.items()
     }
     aggregator = dict(run.aggregator)
-    return {**initial_for(run.study), **values, **chosen, "aggregator": aggregator.pop("name"), **aggregator}
+    return {
+        **initial_for(run.study, acting_user),
+        **values,
+        **chosen,
+        "aggregator": aggregator.pop("name"),
+        **aggregator,
+    }
 
 
 def _round(number: float) -> int:

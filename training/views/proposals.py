@@ -72,11 +72,11 @@ def _initial(request: SignedInRequest, study: Study) -> dict[str, Any]:
     """The values of the run that the address names, if any, else some that suit the study."""
     like = request.GET.get("like")
     if not like:
-        return initial_for(study)
+        return initial_for(study, request.user)
     try:
-        return initial_like(get_object_or_404(runs_visible_to(request.user), study=study, pk=like))
+        return initial_like(get_object_or_404(runs_visible_to(request.user), study=study, pk=like), request.user)
     except ValidationError:  # no id at all
-        return initial_for(study)
+        return initial_for(study, request.user)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
