@@ -103,10 +103,11 @@ DATABASES = {
 }
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     # An immediate transaction is SQLite's only lock: it takes the place of SELECT … FOR UPDATE (rule 3 of the design).
+    # Not even a power failure may undo a charge whose labels have been read (rule 2): every commit is synchronised.
     DATABASES["default"]["OPTIONS"] = {
         "transaction_mode": "IMMEDIATE",
         "timeout": 60,
-        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;",
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;",
     }
 else:
     DATABASES["default"]["CONN_MAX_AGE"] = 60

@@ -354,7 +354,7 @@ def test_a_run_that_everybody_has_left_before_it_starts_fails_and_says_why() -> 
     lifecycle.run_advance(run.pk)
     run.refresh_from_db()
     assert run.status == Run.Status.FAILED
-    assert "Every holder has left the run" in run.message
+    assert "Nobody is left whom this run may count" in run.message
     assert not RunAccount.objects.exists(), "nothing is held for it any more"
 
 

@@ -124,7 +124,7 @@ def test_the_overview_counts_holders_and_budgets(study: Study) -> None:
         assert f"{group.spent:.3f}" in page.text
         assert f"{group.remaining:.3f}" in page.text
     assert page.context["steps"] == []
-    for odds in (73, 88, 95):
+    for odds in (74, 89, 96):
         assert f'<td class="number">{odds}</td>' in page.text
 
 
@@ -198,7 +198,7 @@ def test_a_policy_is_proposed_with_its_odds_in_view(study: Study) -> None:
     client = as_("committee")
     page = client.post(url("policy_new", study), EPSILONS)
     rows = page.context["comparison"]
-    assert [(row["before"].right_guesses, row["after"].right_guesses) for row in rows] == [(73, 62), (88, 88), (95, 99)]
+    assert [(row["before"].right_guesses, row["after"].right_guesses) for row in rows] == [(74, 63), (89, 89), (96, 100)]
     for consequence in ("applies at once", "no change", "only after they consent anew"):
         assert consequence in page.text
     assert EpsilonPolicy.objects.filter(study=study).count() == 1

@@ -49,8 +49,8 @@ def propose(study: Study) -> EpsilonPolicy:
 
 def test_odds_are_shown_while_typing_and_nothing_is_saved(study: Study) -> None:
     page = text(as_("carla").post(BASE + "odds/", EPSILONS))
-    assert re.search(r"High protection 1 0\.5 73 62", page)
-    assert re.search(r"Low protection 3 5 95 99", page)
+    assert re.search(r"High protection 1 0\.5 74 63", page)
+    assert re.search(r"Low protection 3 5 96 100", page)
     assert EpsilonPolicy.objects.count() == 1
 
 

@@ -140,7 +140,7 @@ def test_a_run_that_everybody_has_left_fails_and_says_so() -> None:
         consent_services.consent_withdraw(holder=holder, acting_user=None)
     run = run_finish(run)
     assert (run.status, run.account) == (Run.Status.FAILED, None)
-    assert run.message.startswith("Every holder withdrew before the vote.")
+    assert run.message.startswith("Nobody is left whom this run may count")
 
 
 def test_a_crash_while_holders_leave_does_not_let_their_teachers_vote(monkeypatch: pytest.MonkeyPatch) -> None:

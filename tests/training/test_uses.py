@@ -77,7 +77,7 @@ def test_the_page_says_it_in_odds_and_the_export_holds_ones_own_records_alone() 
     client.force_login(holder.user)
     page = client.get(reverse("consent:uses", args=[study.slug])).content.decode()
     assert "Reading" in page
-    assert "it will never be more than 73 times in 100" in page
+    assert "it will never be more than 74 times in 100" in page
     assert "ε" not in page
     data = json.loads(client.get(reverse("consent:export", args=[study.slug])).content)
     assert data["holder"]["pseudonym"] == holder.pseudonym

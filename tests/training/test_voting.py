@@ -27,6 +27,7 @@ from tests.training.runs import (
 from training.artifacts import arrays_load
 from training.ballot import ballot_load
 from training.models import Query, Run, VoteBatch
+from training.pate import SimulationNoise
 from training.services import lifecycle, voting
 
 pytestmark = pytest.mark.django_db
@@ -85,7 +86,8 @@ def test_a_vote_says_why_it_ended(fields: dict[str, Any], reason: str, labels: i
         assert run.labels == labels
 
 
-def test_enough_labels_are_enough_even_where_points_are_rejected() -> None:
+def test_enough_labels_are_enough_even_where_points_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(voting, "SystemNoise", lambda: SimulationNoise(1))
     picky = {"name": "confident_gnmax", "sigma": 40.0, "sigma_threshold": 60.0, "threshold": 6.0}
     run = vote_to_the_end(run_voting(study_with_table(points=30), aggregator=picky, wanted_labels=4, batch_size=30))
     assert (run.labels, run.stop_reason) == (4, Run.StopReason.ENOUGH)
@@ -404,6 +406,53 @@ def test_who_becomes_stricter_before_the_vote_is_taken_out_and_who_becomes_less_
     assert sensitivity == min(ballot_load(run.pk).sensitivities), "their teacher votes with the weight of before"
     run = vote_to_the_end(run)
     assert all(item.spent <= item.budget for item in account_consumption(run.account))
+
+
+def test_a_worker_that_waited_for_the_lock_does_not_open_the_vote_before_teachers_have_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    study = study_with_table()
+    run = run_teach(run_start(study, **TABLE_RUN))
+    gone = holder_of(study, "LOW")
+    consent_services.consent_withdraw(holder=gone, acting_user=None)
+    faster = iter([True])
+
+    def lock(study_id: int) -> Study:
+        if next(faster, False):
+            assert voting.vote_open(Run.objects.get(pk=run.pk)), "the other worker sends a teacher back to learn"
+        return consent_services.study_lock(study_id)
+
+    monkeypatch.setattr(voting, "study_lock", lock)
+    assert not voting.vote_open(run)
+    run = run_finish(run)
+    assert not HolderSpending.objects.filter(holder=gone).exists()
+    assert run.status == Run.Status.FINISHED
+
+
+def test_a_level_whose_budget_shrinks_below_what_it_spent_is_taken_out_and_the_others_vote() -> None:
+    study = study_with_table(points=40)
+    first = run_finish(run_start(study, share=0.5, **TABLE_RUN))
+    spent_by = {item.group.level: item.spent for item in account_consumption(first.account)}
+    second = run_start(study, **TABLE_RUN)
+    policy_approve(study, high=0.9, average=spent_by["LOW"] * 0.98, low=spent_by["LOW"] * 0.99)
+    second = run_finish(second)
+    assert second.status == Run.Status.FINISHED, second.message
+    assert second.labels
+    assert {group.level for group in second.account.groups.all()} == {"HIGH", "AVERAGE"}
+
+
+def test_who_has_spent_more_at_another_level_than_theirs_allows_does_not_end_the_vote_of_the_others() -> None:
+    study = study_with_table(levels="HLL", points=40)
+    waiting = run_teach(run_start(study, share=0.3, **TABLE_RUN))
+    holder = holder_of(study, "HIGH")
+    level_change(holder, "LOW")
+    between = run_finish(run_start(study, **TABLE_RUN))
+    assert between.labels
+    level_change(holder, "HIGH")
+    waiting = run_finish(waiting)
+    assert waiting.status == Run.Status.FINISHED, waiting.message
+    assert waiting.labels
+    assert HolderSpending.objects.get(holder=holder).history.group.account == between.account
 
 
 # --- Exhaustion -----------------------------------------------------------------------------------------------------

@@ -2,12 +2,15 @@
 
 import logging
 import math
+from typing import cast
 
 import numpy as np
 from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext_noop
 
+from accounting.privacy import Conversion, gaussian_rate
+from accounting.selectors import standings
 from consent.models import ConsentEvent
 from consent.selectors import LEVELS, Snapshot, consent_snapshot, holders_suspended_since
 from consent.services import study_lock
@@ -27,6 +30,10 @@ logger = logging.getLogger(__name__)
 CHUNKS = 20
 #: How many workers may die over one chunk before its run fails: more than accidents explain.
 DEATHS = 20
+NOBODY_LEFT = gettext_noop(
+    "Nobody is left whom this run may count: its holders have withdrawn, chosen a stricter level, or have no budget "
+    "left. Wait for new consents, then propose it anew."
+)
 
 
 def run_prepare(run: Run) -> bool:
@@ -41,9 +48,7 @@ def run_prepare(run: Run) -> bool:
         if len(gone):
             assignment_without(run, assignment, gone)
         if len(gone) == len(np.unique(assignment["holder"])):
-            raise RunError(
-                gettext_noop("Every holder has left the run since. Wait for new consents, then propose it anew.")
-            )
+            raise RunError(NOBODY_LEFT)
         run.status = Run.Status.TRAINING
         run.started_at = timezone.now()
         run.message = ""
@@ -76,8 +81,9 @@ def assignment_create(run: Run, planned: RunPlan) -> None:
 def holders_gone(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot) -> np.ndarray:
     """Who is in a run that has not voted yet and must not stay, by the consents of a new ``snapshot``.
 
-    Those who withdrew, even if they have come back since; those whose consent does not count any more; and those who
-    chose a stricter level: their teacher's vote weighs more than they allow, and would end the vote early for all.
+    Those who withdrew, even if they have come back since; those whose consent does not count any more; those who
+    chose a stricter level: their teacher's vote weighs more than they allow; and those who have nothing left, because
+    their ε became smaller. Any of the last two would end the vote early for all.
     """
     pairs = assignment["holder"]
     promised = np.array([LEVELS.index(level) for level in run.plan["levels"]])[assignment["group"]]
@@ -85,7 +91,20 @@ def holders_gone(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot
     stricter = np.zeros(len(pairs), dtype=bool)
     place = np.searchsorted(snapshot.holders, pairs[present])
     stricter[present] = snapshot.levels[place] < promised[present]
-    return np.intersect1d(pairs, np.union1d(left_since_snapshot(run), pairs[~present | stricter]))
+    left = np.union1d(left_since_snapshot(run), _without_budget(run, snapshot.of(pairs)))
+    return np.intersect1d(pairs, np.union1d(left, pairs[~present | stricter]))
+
+
+def _without_budget(run: Run, snapshot: Snapshot) -> np.ndarray:
+    """Who has spent all of the ε that is theirs in ``snapshot``."""
+    conversion = cast(Conversion, run.conversion)
+    groups = standings(run.study, snapshot, conversion=conversion, fresh=run.simulation)
+    spent = [
+        group.holders
+        for group in groups
+        if gaussian_rate(group.past, group.epsilon, run.study.delta, conversion=conversion) == 0
+    ]
+    return np.concatenate([np.array([], dtype=np.int64), *spent])
 
 
 def assignment_without(run: Run, assignment: dict[str, np.ndarray], gone: np.ndarray) -> np.ndarray:

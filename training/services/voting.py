@@ -23,7 +23,14 @@ from training.dispatch import send
 from training.errors import RunError
 from training.models import Query, Run, TeacherChunk, VoteBatch
 from training.pate import Noise, SimulationNoise, SystemNoise
-from training.services.teaching import assignment_without, chunks_send, holders_gone, left_since_snapshot
+from training.services.teaching import (
+    NOBODY_LEFT,
+    assignment_without,
+    chunks_done,
+    chunks_send,
+    holders_gone,
+    left_since_snapshot,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +51,8 @@ def vote_open(run: Run) -> bool:
     with transaction.atomic():
         study_lock(run.study_id)
         run = Run.objects.select_for_update().get(pk=run.pk)
-        if run.status != Run.Status.TRAINING:
+        # While this worker waited for the lock, another may have sent teachers back to learn without somebody.
+        if run.status != Run.Status.TRAINING or not chunks_done(run):
             return False
         if not vote_may_open(run):
             run.message = gettext_noop("Waits for the vote of another run of this study to end.")
@@ -57,9 +65,7 @@ def vote_open(run: Run) -> bool:
             _teach_without(run, assignment, gone)
             return True
         if not len(assignment["holder"]):
-            raise RunError(
-                gettext_noop("Every holder withdrew before the vote. Wait for new consents, then propose the run anew.")
-            )
+            raise RunError(NOBODY_LEFT)
         openings, run.plan["group_of"] = _openings(run, assignment, snapshot)
         arrays_save(promises_name(run), epsilon=_epsilon_of_pairs(assignment, openings))
         run.account = account_open(
