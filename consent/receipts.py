@@ -51,7 +51,11 @@ def receipt_facts(event: ConsentEvent) -> list[tuple[str, str]]:
     ]
     if event.policy is not None:
         right = right_guesses_in_100(event.policy.epsilon(event.level))
-        odds = _("Someone who guesses whether your records were used would be right at most %(right)d times in 100.")
+        odds = (
+            _("Someone who guesses whether your records were used would be right at most %(right)d times in 100.")
+            if right < 100
+            else _("Someone who guesses whether your records were used could be right nearly always.")
+        )
         facts.append((_("What it means"), odds % {"right": right}))
     if event.form is not None:
         text = _("version %(version)d, SHA-256 %(digest)s") % {

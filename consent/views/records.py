@@ -1,6 +1,5 @@
 """What a holder takes away: receipts, what their data was used for, everything the system holds on them."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +8,8 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from consent.forms import CHANCE
 from consent.models import ConsentEvent, DataHolder, Invitation
+from consent.odds import right_guesses_in_100
 from consent.receipts import receipt_facts, receipt_json, receipt_pdf
 from consent.uses import usage_of
 from consent.views.decision import events_of, option_in_force
@@ -61,7 +60,7 @@ def uses(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     events = events_of(holder)
     current = events[0] if events and events[0].grants else None
     option = option_in_force(current) if current else None
-    so_far = _right_at_most(usage.epsilon)
+    so_far = right_guesses_in_100(usage.epsilon)
     context = {
         "study": holder.study,
         "uses": usage.uses,
@@ -104,11 +103,6 @@ def export(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         "records": usage.records(),
     }
     return _download(_json(data), f"my-data-{holder.study.slug}.json")
-
-
-def _right_at_most(epsilon: float) -> int:
-    """Right guesses in 100 at ``epsilon``, rounded up, so that the number stays a bound; 50 at ε = 0."""
-    return CHANCE if epsilon == 0 else math.ceil(100 / (1 + math.exp(-epsilon)))
 
 
 def _json(data: dict[str, Any]) -> JsonResponse:

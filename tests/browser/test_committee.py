@@ -59,7 +59,7 @@ def test_a_policy_is_proposed_and_approved_by_another(visit, study, size: str, j
     site.open("/studies/digits/policies/new/")
     site.page.get_by_label("ε at low protection").fill("5")
     if javascript:
-        site.page.locator("#odds").get_by_text("99").wait_for()
+        site.page.locator("#odds").get_by_text("100", exact=True).wait_for()
     site.is_in_order() if javascript else site.fits()
     site.page.get_by_label("Reason").fill("As the literature does.")
     site.press("See what it means")

@@ -65,7 +65,7 @@ def test_the_study_page_says_who_asks_for_what_and_the_odds(browser: Client, hol
     page = text(browser.get(url("study", holder.study)))
     for part in ("University Hospital", "Learn to read handwritten digits.", "study@example.org", "Version 1 of this"):
         assert part in page
-    for odds in ("at most 73 times in 100", "at most 88 times in 100", "at most 95 times in 100", "50 times in 100"):
+    for odds in ("at most 74 times in 100", "at most 89 times in 100", "at most 96 times in 100", "50 times in 100"):
         assert odds in page
 
 
@@ -111,7 +111,7 @@ def test_check_questions_explain_and_never_block(browser: Client, holder: DataHo
     questions = re.search(r'aria-labelledby="questions">.*?</section>', html, re.DOTALL).group()
     answers = re.findall(r"<details><summary>.*?</summary><p>(Yes|No)", questions)
     assert sorted(answers) == ["No"] * 4 + ["Yes"] * 4
-    assert "at most 73 times" in text(browser.get(url("study", holder.study)))
+    assert "at most 74 times" in text(browser.get(url("study", holder.study)))
     assert "<input" not in questions  # nothing is sent, nothing is in the way
 
 
@@ -162,7 +162,7 @@ def test_what_changed_meanwhile_must_be_read_first(browser: Client, holder: Data
     else:
         factories.policy_approve(holder.study, 2, 3, 4)
         response = submit(browser, step, holder, "HIGH", policy_version=1)
-        assert "at most 98 times in 100" in text(response)
+        assert "at most 99 times in 100" in text(response)
     html = response.content.decode()
     assert response.status_code == 422
     assert "has changed since you opened this page" in html
@@ -184,7 +184,16 @@ def test_my_choice_shows_the_whole_history_newest_first(browser: Client, holder:
 def test_my_choice_shows_the_odds_in_force(browser: Client, holder: DataHolder, give: Decide) -> None:
     give(holder, "LOW")
     factories.policy_approve(holder.study, 0.25, 0.5, 1)
-    assert "at most 73 times in 100" in text(browser.get(url("choice", holder.study)))
+    assert "at most 74 times in 100" in text(browser.get(url("choice", holder.study)))
+
+
+def test_a_bound_that_excludes_nothing_is_not_called_one(browser: Client, holder: DataHolder, give: Decide) -> None:
+    factories.policy_approve(holder.study, 1, 2, 5)
+    give(holder, "LOW")
+    for page in ("study", "choice"):
+        shown = text(browser.get(url(page, holder.study)))
+        assert "nearly always instead of 50 times in 100" in shown
+        assert "100 times in 100" not in shown
 
 
 def test_withdrawing_takes_one_page_and_one_click(browser: Client, holder: DataHolder, give: Decide) -> None:
@@ -262,7 +271,7 @@ def test_the_whole_path_in_german(browser: Client, holder: DataHolder, give: Dec
     page = browser.get(url("study", holder.study))
     assert '<html lang="de">' in page.content.decode()
     assert "Wir möchten aus Ihren Daten lernen" in text(page)
-    assert "höchstens 73 von 100 Mal" in text(page)
+    assert "höchstens 74 von 100 Mal" in text(page)
     assert "Prüfen Sie Ihre Antwort" in text(submit(browser, "study", holder, "HIGH"))
     give(holder, "HIGH")
     assert "Sie nehmen teil: hoher Schutz." in text(browser.get(url("choice", holder.study)))

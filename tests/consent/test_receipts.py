@@ -41,7 +41,7 @@ def test_a_receipt_says_what_was_decided_and_on_which_words(
 ) -> None:
     event = give(holder, "HIGH")
     page = browser.get(url("receipt", study, 1)).content.decode()
-    for part in (*FIELDS.values(), "Consent given: high protection", "at most 73 times in 100", event.hash, "UTC"):
+    for part in (*FIELDS.values(), "Consent given: high protection", "at most 74 times in 100", event.hash, "UTC"):
         assert part in page
     assert event.form.digest in page
 
@@ -83,7 +83,7 @@ def test_the_json_follows_the_standards_parts(browser: Client, study: Study, hol
         "dpv:ConsentWithdrawn",
     ]
     assert record["events"][0]["extension"]["epsilon"] == 1.0
-    assert record["events"][1]["extension"]["right_guesses_in_100"] == 95
+    assert record["events"][1]["extension"]["right_guesses_in_100"] == 96
     # The receipt of the first decision knows nothing of the later ones.
     first = browser.get(url("receipt_json", study, 1)).json()["consent_record"]
     assert first["events"] == record["events"][:1]
