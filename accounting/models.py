@@ -53,6 +53,36 @@ class RunAccount(models.Model):
         return epsilon_from_rdp(curves, self.delta, np.asarray(self.orders), conversion=conversion)[0]
 
 
+class AccountRecord(Chained):
+    """That a run's account was opened or settled: one row for each time, chained, so that no account is edited unseen.
+
+    A reservation is opened, and ends when it is replaced by the account that is charged, or released because the run
+    never votes.
+    """
+
+    class Kind(models.TextChoices):
+        RESERVED = "reserved", _("reserved")
+        OPENED = "opened", _("opened")
+        SETTLED = "settled", _("settled")
+        RELEASED = "released", _("released")
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="account_records", db_index=False)
+    run = models.UUIDField()
+    kind = models.CharField(max_length=10, choices=Kind)
+    seals = models.JSONField(
+        default=dict, blank=True, help_text="What the account was opened with, see accounting.seals."
+    )
+    recorded_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta(Chained.Meta):
+        verbose_name = _("account record")
+        verbose_name_plural = _("account records")
+        constraints = [models.UniqueConstraint(fields=["study", "sequence"], name="account_record_sequence_is_unique")]
+
+    def __str__(self) -> str:
+        return f"{self.kind}: account of run {self.run}"
+
+
 class PrivacyGroup(models.Model):
     """Within a run: the holders with the same ε budget and the same past spending.
 

@@ -14,7 +14,8 @@ from django.utils import timezone
 from accounting.curves import CurveField
 from accounting.histories import histories_change
 from accounting.limits import Limits
-from accounting.models import LedgerEntry, PrivacyGroup, RunAccount
+from accounting.models import AccountRecord, LedgerEntry, PrivacyGroup, RunAccount
+from accounting.seals import account_seals
 from consent.models import Study
 from consent.services import study_lock
 
@@ -92,6 +93,8 @@ def account_open(
         join.append((group, opening.holders))
     if not simulation:
         histories_change(study=study, leave=reservation, join=join)
+        kind = AccountRecord.Kind.RESERVED if is_reservation else AccountRecord.Kind.OPENED
+        _record(account, kind, at=timezone.now(), seals=account_seals(account, join))
     if reservation:
         _account_delete(reservation)
     return account
@@ -104,12 +107,22 @@ def account_settle(*, run: UUID) -> None:
     if account is None:
         return
     study_lock(account.study_id)
+    now = timezone.now()
     if account.is_reservation:
         histories_change(study=account.study, leave=account)
         _account_delete(account)
     else:
-        account.settled_at = timezone.now()
+        account.settled_at = now
         account.save(update_fields=["settled_at"])
+    if not account.simulation:
+        kind = AccountRecord.Kind.RELEASED if account.is_reservation else AccountRecord.Kind.SETTLED
+        _record(account, kind, at=now)
+
+
+def _record(account: RunAccount, kind: str, *, at: datetime, seals: dict[str, str] | None = None) -> None:
+    AccountRecord.append(
+        [AccountRecord(study_id=account.study_id, run=account.run, kind=kind, seals=seals or {}, recorded_at=at)]
+    )
 
 
 def _account_delete(account: RunAccount) -> None:
