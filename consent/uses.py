@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from consent.models import DataHolder
+from consent.odds import right_guesses_in_100
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,10 @@ class Usage:
     uses: list[Use] = field(default_factory=list)
     epsilon: float = 0.0
     records: Callable[[], dict[str, Any]] = dict
+
+    @property
+    def right_guesses(self) -> int:
+        return right_guesses_in_100(self.epsilon)
 
 
 Provider = Callable[[DataHolder], Usage]

@@ -18,6 +18,7 @@ from consent.forms import NOT_TAKING_PART, DecisionForm, Option
 from consent.languages import own_name
 from consent.models import ConsentEvent, DataHolder
 from consent.rendering import consent_text
+from consent.uses import usage_of
 from consent.views.page import acting_user, holder_page, own_page
 
 
@@ -38,6 +39,7 @@ def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm) -> HttpR
         "text": text,
         "other_texts": [(code, own_name(code)) for code in form.consent_form.texts if code != text.language],
         "current": selectors.consent_current(holder),
+        "so_far": usage_of(holder).right_guesses,
         "chosen": None if form.is_bound and form.changed else form["choice"].value(),
     }
     return render(request, "consent/study.html", context, status=422 if form.errors else 200)
@@ -59,11 +61,13 @@ def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     if form is None:
         return render(request, "consent/not_open.html", {"study": holder.study})
     if form.is_valid() and "change" not in request.POST:
-        return render(
-            request,
-            "consent/check.html",
-            {"study": holder.study, "form": form, "current": selectors.consent_current(holder)},
-        )
+        context = {
+            "study": holder.study,
+            "form": form,
+            "current": selectors.consent_current(holder),
+            "so_far": usage_of(holder).right_guesses,
+        }
+        return render(request, "consent/check.html", context)
     return _read(request, holder, form)
 
 
@@ -104,6 +108,7 @@ def choice(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         "consent_form": selectors.consent_form_in_force(holder.study),
         "renewal": selectors.renewal_asked(holder),
         "option": option_in_force(current) if current and current.grants else None,
+        "so_far": usage_of(holder).right_guesses,
     }
     return render(request, "consent/choice.html", context)
 

@@ -9,7 +9,6 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from consent.models import ConsentEvent, DataHolder, Invitation
-from consent.odds import right_guesses_in_100
 from consent.receipts import receipt_facts, receipt_json, receipt_pdf
 from consent.uses import usage_of
 from consent.views.decision import events_of, option_in_force
@@ -60,13 +59,12 @@ def uses(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     events = events_of(holder)
     current = events[0] if events and events[0].grants else None
     option = option_in_force(current) if current else None
-    so_far = right_guesses_in_100(usage.epsilon)
     context = {
         "study": holder.study,
         "uses": usage.uses,
-        "so_far": so_far,
+        "so_far": usage.right_guesses,
         # Who chose a stronger level since is used no more where more was released before.
-        "limit": max(option.right_guesses, so_far) if option else None,
+        "limit": max(option.right_guesses, usage.right_guesses) if option else None,
     }
     return render(request, "consent/uses.html", context)
 

@@ -85,3 +85,27 @@ def test_the_page_says_it_in_odds_and_the_export_holds_ones_own_records_alone() 
     assert [len(own["records"]) for own in data["records"].values()] == [2]
     others = DataHolder.objects.filter(study=study).exclude(pk=holder.pk).values_list("pseudonym", flat=True)
     assert not any(f'"{name}"' in json.dumps(data) for name in others)
+
+
+def test_odds_that_what_was_released_exceeds_are_said_to_be_for_the_future() -> None:
+    study = study_with_table()
+    holder = holder_at(study, "LOW")
+    services.holder_link(holder=holder, user=user_create("hanna"))
+    finish(study, aggregator={"name": "gnmax", "sigma": 10.0})
+    so_far = usage_of(holder).right_guesses
+    assert 74 < so_far <= 96
+    told = f"What was released before already allows up to {so_far} right guesses in 100"
+    client = Client()
+    client.force_login(holder.user)
+    versions = {"form_version": 1, "policy_version": 1}
+
+    def says(page: str, answer: str = "") -> int:
+        path = reverse(f"consent:{page}", args=[study.slug])
+        response = client.post(path, {**versions, "choice": answer}) if answer else client.get(path)
+        return " ".join(response.text.split()).count(told)
+
+    assert says("study") == 1
+    assert (says("study", "NONE"), says("study", "HIGH"), says("study", "LOW")) == (1, 1, 0)
+    assert says("choice") == 0, "low protection limits all that is ever released"
+    client.post(reverse("consent:decide", args=[study.slug]), {**versions, "choice": "HIGH"})
+    assert says("choice") == 1
