@@ -214,7 +214,7 @@ def test_a_run_can_be_cancelled_until_it_ends(
     with django_capture_on_commit_callbacks(execute=True):
         lifecycle.run_cancel(run=run, acting_user=user_create("olga"))
     run = Run.objects.get(pk=run.pk)
-    assert (run.status, run.message) == (Run.Status.CANCELLED, "Cancelled by olga.")
+    assert (run.status, run.message) == (Run.Status.CANCELLED, "An operator has cancelled the run.")
     assert run.ended_at
     assert run.forgotten_at
     assert files(run) == []
@@ -226,7 +226,7 @@ def test_a_run_can_be_cancelled_until_it_ends(
     for step in (teaching.run_prepare, voting.vote_batch if run.account_id else voting.vote_open):
         assert not step_is_taken(step, before)
     again = Run.objects.get(pk=run.pk)
-    assert (again.status, again.message, again.position) == (Run.Status.CANCELLED, "Cancelled by olga.", run.position)
+    assert (again.status, again.message, again.position) == (Run.Status.CANCELLED, "An operator has cancelled the run.", run.position)
     assert files(run) == []
 
 

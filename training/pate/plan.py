@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from accounting.privacy.conversion import Conversion
+from accounting.privacy.conversion import Conversion, conversion_penalty
+from accounting.privacy.orders import DEFAULT_ORDERS
 from training.pate.aggregators import Aggregator, ConfidentGNMax, GNMax
 from training.pate.apportionment import largest_remainder
 from training.pate.individualise import (
@@ -206,7 +207,9 @@ def make_plan(
         raise PlanError(str(error)) from error
     empty = tuple(group.name for group in groups if group.holders == 0)
     nobody = (Sentence(gettext_noop("Group %(group)s has no holders."), group=name) for name in empty)
-    return replace(plan, left_out=empty + plan.left_out, notes=(*nobody, *plan.notes, *_warnings(plan, classes, delta)))
+    return replace(
+        plan, left_out=empty + plan.left_out, notes=(*nobody, *plan.notes, *_warnings(plan, classes, delta, conversion))
+    )
 
 
 def _plan_standard(groups: list[Group], teachers: int, aggregator: Aggregator) -> Plan:
@@ -361,7 +364,7 @@ def _require_choice(name: str, value: str, choices: Sequence[str]) -> None:
         raise PlanError(f"There is no {name} {value!r}: name one of {', '.join(choices)}.")
 
 
-def _warnings(plan: Plan, classes: int | None, delta: float) -> list[Sentence]:
+def _warnings(plan: Plan, classes: int | None, delta: float, conversion: Conversion) -> list[Sentence]:
     warnings = []
     aggregator, votes = plan.aggregator, plan.votes
     if isinstance(aggregator, ConfidentGNMax):
@@ -382,8 +385,30 @@ def _warnings(plan: Plan, classes: int | None, delta: float) -> list[Sentence]:
             "σ = %(sigma)g is large for %(votes)d votes: even a unanimous vote is often lost to the noise."
         )
         warnings.append(Sentence(told, sigma=aggregator.sigma, votes=votes))
+    for group in plan.groups:
+        one = _epsilon_of_one_answer(plan, group, delta, conversion)
+        if one > group.budget:
+            told = gettext_noop(
+                "By the bound that holds for any votes, a single answer costs group %(group)s up to ε = %(one).3g, but "
+                "this run may spend %(allowed).3g: perhaps no query can be answered. More noise or more teachers would "
+                "help, or leave to spend more."
+            )
+            warnings.append(Sentence(told, group=group.name, one=one, allowed=group.budget))
     holders = sum(group.holders for group in plan.groups)
     if delta * holders > 0.1:
         told = gettext_noop("δ = %(delta)g is not well below 1 / number of holders (%(holders)d).")
         warnings.append(Sentence(told, delta=delta, holders=holders))
     return warnings
+
+
+def _epsilon_of_one_answer(plan: Plan, group: GroupPlan, delta: float, conversion: Conversion) -> float:
+    """What one answered query costs at most, whatever the votes."""
+    anything = np.array([[float(plan.votes), 0.0]])
+    cost = plan.aggregator.costs(
+        anything,
+        sensitivity=group.sensitivity,
+        orders=DEFAULT_ORDERS,
+        method="data_independent",
+        student_probabilities=np.full_like(anything, 0.5),
+    )
+    return float((cost.check[0] + cost.label[0] + conversion_penalty(delta, DEFAULT_ORDERS, conversion)).min())

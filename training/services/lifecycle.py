@@ -196,12 +196,12 @@ def run_cancel(*, run: Run, acting_user: AbstractBaseUser) -> Run:
     if run.has_ended:
         return run
     run.status = Run.Status.CANCELLED
-    run.message = f"Cancelled by {acting_user.get_username()}."
+    run.message = gettext_noop("An operator has cancelled the run.")
     run.ended_at = timezone.now()
     run.save()
     account_settle(run=run.pk)
     with logging_run(run.pk):
-        logger.info("The run was cancelled.")
+        logger.info("The run was cancelled by user %s.", acting_user.pk)
     transaction.on_commit(lambda: run_forget(run))
     return run
 

@@ -8,13 +8,13 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext_noop
 
-from accounting.selectors import account_consumption
 from ipate_web import __version__
 from training.artifacts import arrays_load, model_fetch, model_store
 from training.errors import RunError
 from training.formats import DataError, Schema, schema_from_json
 from training.learners import Model, learner_create, model_load, model_save
 from training.models import Run, StudentModel
+from training.selectors import promises
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,8 @@ def student_train(run: Run) -> bool:
         raise RunError(
             gettext_noop(
                 "No label could be released within the budgets, so there is nothing for a student to learn from. "
-                "Propose a run with more noise (a larger σ makes labels cheaper) or with more teachers."
+                "Propose a run with more noise (a larger σ makes labels cheaper) or with more teachers, or approve one "
+                "that may spend more."
             )
         )
     public = arrays_load(run.public_dataset.artifact)
@@ -125,10 +126,7 @@ def _card(run: Run, label_accuracy: float | None, evaluation: dict | None) -> di
             "accounting": run.method,
             "bound": "data-independent",
             "note": ABOUT_THE_BOUND,
-            "groups": [
-                {"level": item.group.level, "epsilon_promised": item.budget, "epsilon_published": item.announced}
-                for item in account_consumption(run.account)
-            ],
+            "groups": promises(run.account),
         },
         "software": f"iPATE {__version__}",
     }

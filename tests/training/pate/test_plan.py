@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accounting.privacy import DEFAULT_ORDERS, epsilon_from_rdp
 from training.pate import (
     LEFT_OUT,
     VARIANTS,
@@ -173,6 +174,15 @@ def test_upsampling_never_asks_for_more_duplicates_than_teachers(groups: list[Gr
 def test_the_plan_warns(options: dict, part: str) -> None:
     (note,) = plan_of(**options).notes
     assert part in note
+
+
+def test_the_plan_warns_where_not_even_one_answer_may_be_affordable() -> None:
+    """A label of GNMax costs α/σ² whatever the votes (Papernot et al. 2018, Proposition 8)."""
+    one = float(epsilon_from_rdp(DEFAULT_ORDERS / 3.0**2, 1e-6)[0])
+    assert one > 1
+    (_, note) = plan_of(variant="standard", aggregator=GNMax(sigma=3.0)).notes
+    assert f"a single answer costs group HIGH up to ε = {one:.3g}, but this run may spend 1:" in note
+    assert len(plan_of(variant="standard", aggregator=GNMax(sigma=3.0 * one)).notes) == 1
 
 
 @pytest.mark.parametrize(
