@@ -136,6 +136,9 @@ class RunForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         for name in self._fields_that_do_not_count():
             self.errors.pop(name, None)
+        for name in _taken_by(self.cleaned_data.get("aggregator", "")):
+            if self.cleaned_data.get(name) is not None and self.cleaned_data[name] <= 0:
+                self.add_error(name, _("Give a number above 0."))
         if not self.errors:
             try:
                 run_check(self.proposal(), private=self.acting_user.has_perm("consent.view_group_sizes", self.study))
