@@ -1,8 +1,13 @@
-"""The accounts, for looking only: what they hold is never repaired by hand."""
+"""The accounts, for looking only: what they hold is never repaired by hand.
+
+Without the histories of holders, which lead to their levels: one person's level is looked up where every look is on
+record.
+"""
 
 from django.contrib import admin
 
-from accounting.models import HolderSpending, LedgerEntry, PrivacyGroup, RunAccount, SpendingHistory
+from accounting.models import LedgerEntry, PrivacyGroup, RunAccount
+from consent.admin import FilteredAsListed
 from ipate_web.admin import ReadOnlyAdmin, SecretsAdmin
 
 
@@ -13,29 +18,16 @@ class RunAccountAdmin(ReadOnlyAdmin):
 
 
 @admin.register(PrivacyGroup)
-class PrivacyGroupAdmin(SecretsAdmin):
-    list_display = ("name", "account", "level", "epsilon", "holders", "retired_at")
+class PrivacyGroupAdmin(FilteredAsListed, SecretsAdmin):
+    list_display = ("name", "account", "level", "epsilon", "holders")
     list_filter = ("account__study", "level")
     list_select_related = ("account",)
-    secrets = ("past_rdp", "spent_rdp")
-
-
-@admin.register(SpendingHistory)
-class SpendingHistoryAdmin(ReadOnlyAdmin):
-    list_display = ("pk", "study", "parent", "group")
-    list_filter = ("study",)
-    list_select_related = ("study", "parent", "group")
-
-
-@admin.register(HolderSpending)
-class HolderSpendingAdmin(ReadOnlyAdmin):
-    list_display = ("holder", "history")
-    list_select_related = ("holder", "history")
-    search_fields = ("holder__pseudonym",)
+    # What may still be spent, and when nothing was left, follow from what was.
+    secrets = ("past_rdp", "spent_rdp", "reserved_rdp", "allowance", "retired_at")
 
 
 @admin.register(LedgerEntry)
-class LedgerEntryAdmin(SecretsAdmin):
+class LedgerEntryAdmin(FilteredAsListed, SecretsAdmin):
     list_display = ("sequence", "study", "run", "batch", "group", "queries", "labels", "recorded_at")
     list_filter = ("study", "group__level")
     list_select_related = ("study", "group")

@@ -18,6 +18,17 @@ from consent.services import FIXED_BY_CONSENT
 from ipate_web.admin import ReadOnlyAdmin
 
 
+class FilteredAsListed(admin.ModelAdmin):
+    """Filters by what ``list_filter`` names and by nothing else that an address may ask for.
+
+    What is found by a hidden value tells that value.
+    """
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        listed = {str(name).partition("__")[0] for name in self.list_filter}
+        return lookup.partition("__")[0] in listed and super().lookup_allowed(lookup, value, request)
+
+
 @admin.register(Study)
 class StudyAdmin(admin.ModelAdmin):
     list_display = ("title", "slug", "controller", "delta", "created_at")
@@ -36,7 +47,9 @@ class MembershipAdmin(admin.ModelAdmin):
 
 
 @admin.register(DataHolder)
-class DataHolderAdmin(admin.ModelAdmin):
+class DataHolderAdmin(FilteredAsListed):
+    """Nobody is deleted here: the question whether to would tell what they chose."""
+
     list_display = ("pseudonym", "study", "user")
     list_filter = ("study",)
     search_fields = ("pseudonym",)
@@ -45,6 +58,9 @@ class DataHolderAdmin(admin.ModelAdmin):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         return ("study",) if obj else ()
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
 
 
 @admin.register(ConsentForm)
@@ -65,10 +81,13 @@ class EpsilonPolicyApprovalAdmin(ReadOnlyAdmin):
 
 
 @admin.register(ConsentEvent)
-class ConsentEventAdmin(ReadOnlyAdmin):
-    """Without the holder: who chose what is looked up where every look is on record."""
+class ConsentEventAdmin(FilteredAsListed, ReadOnlyAdmin):
+    """Without the holder: who chose what is looked up where every look is on record.
+
+    Nor with what leads to them: who recorded it, often they themselves, and hashes, against which holders can be tried.
+    """
 
     list_display = ("study", "sequence", "kind", "level", "recorded_at", "channel")
     list_filter = ("study", "kind")
-    exclude = ("holder",)
+    fields = ("study", "sequence", "kind", "level", "form", "policy", "channel", "signed_on", "recorded_at")
     show_full_result_count = False

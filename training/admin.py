@@ -2,12 +2,13 @@
 
 from django.contrib import admin
 
+from consent.admin import FilteredAsListed
 from ipate_web.admin import ReadOnlyAdmin, SecretsAdmin
 from training.models import Dataset, Query, Run, StudentModel, TeacherChunk, VoteBatch
 
 
 @admin.register(Dataset)
-class DatasetAdmin(SecretsAdmin):
+class DatasetAdmin(FilteredAsListed, SecretsAdmin):
     list_display = ("name", "study", "kind", "rows", "holders", "imported_at")
     list_filter = ("study", "kind")
     search_fields = ("name",)
@@ -16,12 +17,13 @@ class DatasetAdmin(SecretsAdmin):
 
 
 @admin.register(Run)
-class RunAdmin(SecretsAdmin):
+class RunAdmin(FilteredAsListed, SecretsAdmin):
     list_display = ("title", "study", "status", "simulation", "labels", "created_at", "heartbeat")
     list_filter = ("study", "status", "simulation")
     search_fields = ("title", "id")
     repairable = ("title", "purpose", "claimed_by", "message")
-    secrets = ("teacher_accuracy",)
+    # The plan's budgets and weights, and its notes, follow from what earlier votes have left.
+    secrets = ("plan", "teacher_accuracy")
 
 
 @admin.register(TeacherChunk)
@@ -33,7 +35,7 @@ class TeacherChunkAdmin(ReadOnlyAdmin):
 
 
 @admin.register(VoteBatch)
-class VoteBatchAdmin(SecretsAdmin):
+class VoteBatchAdmin(FilteredAsListed, SecretsAdmin):
     list_display = ("run", "index", "start", "queries", "labels", "recorded_at")
     list_select_related = ("run",)
     secrets = ("silent_teachers", "simulated_rdp")

@@ -2,6 +2,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from consent import services
 from consent.models import ConsentEvent, DataHolder
 from tests import factories
 from tests.consent.conftest import Decide
@@ -34,6 +35,31 @@ def test_people_and_studies_can_be_repaired(admin: Client, holder: DataHolder, m
     pk = ConsentEvent._meta.apps.get_model("consent", model).objects.first().pk
     page = admin.get(reverse(f"admin:consent_{model}_change", args=[pk]))
     assert 'name="_save"' in page.content.decode()
+
+
+def test_nothing_leads_from_a_holder_to_their_choice(admin: Client, holder: DataHolder) -> None:
+    """One person's level is looked up where every look is on record."""
+    form = holder.study.consent_forms.get()
+    event = services.consent_give(holder=holder, level="HIGH", form=form, acting_user=holder.user)
+    pages = {name: reverse(f"admin:consent_{name}_changelist") for name in ("consentevent", "dataholder")}
+    shown = admin.get(reverse("admin:consent_consentevent_change", args=[event.pk])).text
+    assert "HIGH" in shown or "high protection" in shown
+    assert not [told for told in (holder.pseudonym, holder.user.username, event.hash) if told in shown]
+    for name, sought in (
+        ("consentevent", {"holder": holder.pk}),
+        ("consentevent", {"holder__id__exact": holder.pk}),
+        ("consentevent", {"recorded_by": holder.user.pk}),
+        ("consentevent", {"study__consent_events__holder": holder.pk}),
+        ("dataholder", {"consent_events": event.pk}),
+        ("dataholder", {"spending__history": 1}),
+    ):
+        assert admin.get(pages[name], sought).status_code == 400, sought
+    for name in pages:
+        assert len(admin.get(pages[name], {"study__id__exact": holder.study_id}).context["cl"].queryset) == 1
+    asked = admin.get(reverse("admin:consent_dataholder_delete", args=[holder.pk]))
+    assert asked.status_code == 403, "the question names what would be lost"
+    chosen = {"action": "delete_selected", "_selected_action": [holder.pk]}
+    assert "high" not in admin.post(pages["dataholder"], chosen, follow=True).text.lower()
 
 
 def test_what_holders_were_told_is_not_repaired_away(admin: Client, holder: DataHolder, give: Decide) -> None:
