@@ -8,6 +8,7 @@ import numpy as np
 from django.db.models import Count, QuerySet, Sum
 from django.utils import timezone
 
+from accounting.models import RunAccount
 from accounting.selectors import Consumption, account_consumption, epsilon_by_batch
 from consent.models import Study
 from consent.permissions import studies_with_permission
@@ -24,20 +25,30 @@ def runs_visible_to(user: Any) -> QuerySet[Run]:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: teachers trained, public points put to the vote."""
+    """How far a run is: teachers trained, public points put to the vote.
+
+    ``teachers_share`` is ``teachers_done / teachers`` as it leaves staff. In upsampling the number of teachers follows
+    from the sizes of the groups, so the share goes through the same steps whatever that number is: tenths, or one for
+    each teacher asked for where these are fewer.
+    """
 
     teachers_done: int
     teachers: int
+    teachers_share: float
     position: int
     points: int
     labels: int
 
 
 def run_progress(run: Run) -> Progress:
-    done = run.chunks.filter(state=TeacherChunk.State.DONE).values_list("start", "stop")
+    chunks = run.chunks.filter(state=TeacherChunk.State.DONE).values_list("start", "stop")
+    done = sum(stop - start for start, stop in chunks)
+    teachers = run.plan["teachers"] if run.plan else run.teachers
+    steps = min(10, run.teachers)
     return Progress(
-        teachers_done=sum(stop - start for start, stop in done),
-        teachers=run.plan["teachers"] if run.plan else run.teachers,
+        teachers_done=done,
+        teachers=teachers,
+        teachers_share=steps * done // teachers / steps,
         position=run.position,
         points=run.public_dataset.rows,
         labels=run.labels,
@@ -88,6 +99,21 @@ def run_groups(run: Run) -> list[GroupReport]:
             retired=item.group.retired_at is not None,
         )
         for item in account_consumption(run.account)
+    ]
+
+
+def promises(account: RunAccount) -> list[dict[str, Any]]:
+    """For each level and ε promised in a run, strictest first: the largest bound announced for any of its groups.
+
+    That holders of one promise make several groups, because some joined later, would tell of the few in the smallest.
+    """
+    largest: dict[tuple[str, float], float] = {}
+    for item in account_consumption(account):
+        promise = item.group.level, item.budget
+        largest[promise] = max(item.announced, largest.get(promise, 0.0))
+    return [
+        {"level": level, "epsilon_promised": promised, "epsilon_published": announced}
+        for (level, promised), announced in largest.items()
     ]
 
 

@@ -5,7 +5,8 @@ from uuid import uuid4
 
 import pytest
 
-from consent.models import Study
+from consent.models import Role, Study
+from consent.permissions import ROLE_PERMISSIONS
 from tests.api.conftest import HOLDERS, Client
 from tests.factories import study_open
 from tests.training.runs import run_draft
@@ -92,8 +93,15 @@ def test_auditors_see_runs_and_propose_none(study: Study, client: Client) -> Non
     assert "training.propose_run" in response.json()["detail"]
 
 
-def test_a_plan_is_for_those_who_may_see_group_sizes(study: Study, client: Client) -> None:
+def test_a_plan_is_for_those_who_may_see_sizes_and_costs(
+    study: Study, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert client("researcher").post(f"{RUNS}/plan", proposal(study), format="json").status_code == 403
+    for permission in ("consent.view_group_sizes", "accounting.view_private_costs"):
+        with monkeypatch.context() as patch:
+            patch.setitem(ROLE_PERMISSIONS, Role.OPERATOR, ROLE_PERMISSIONS[Role.OPERATOR] - {permission})
+            refused = client("operator").post(f"{RUNS}/plan", proposal(study), format="json")
+        assert (refused.status_code, permission in refused.json()["detail"]) == (403, True)
     plan = client("operator").post(f"{RUNS}/plan", proposal(study), format="json").json()
     assert plan["groups"][0]["holders"] == HOLDERS["HIGH"]
     assert "Not for publication" in plan["not_for_publication"]

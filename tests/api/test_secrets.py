@@ -8,8 +8,11 @@ from django.urls import get_resolver, reverse
 
 from accounting.selectors import account_consumption
 from consent.models import Study
+from consent.services import consent_give
 from tests.api.conftest import HOLDERS, Client
+from tests.training.runs import run_finish, run_start
 from training.models import Run, TeacherChunk
+from training.services.lifecycle import run_advance
 
 SECRET_NAMES = {
     *("seed", "teacher_accuracy", "epsilon_spent", "epsilon_before", "spent", "past", "rdp", "votes", "seen_classes"),
@@ -91,9 +94,34 @@ def test_what_is_for_staff_is_refused_and_the_rest_is_given(everything: dict[str
     }
 
 
-def test_progress_does_not_count_teachers(study: Study, run: Run, client: Client) -> None:
-    """In upsampling their number follows from the sizes of the groups."""
-    TeacherChunk.objects.filter(run=run, start=0).update(state=TeacherChunk.State.PENDING)
-    told = client("researcher").get(reverse("api:run", kwargs={"pk": run.pk})).json()
-    assert 0 < told["progress"]["teachers"] < 1
-    assert told["teachers"] == run.teachers
+@pytest.mark.parametrize(("teachers", "steps"), [(4, 4), (12, 10), (25, 10)])
+def test_progress_does_not_count_teachers(study: Study, client: Client, teachers: int, steps: int) -> None:
+    """In upsampling their number follows from the sizes of the groups, so it takes the same steps as any other run."""
+    researcher, in_all = client("researcher"), set()
+    for variant in ("weighting", "upsampling"):
+        run = run_start(study, share=0.25, variant=variant, teachers=teachers)
+        run_advance(run.pk)
+        told = []
+        for chunk in run.chunks.all():
+            TeacherChunk.objects.filter(pk=chunk.pk).update(state=TeacherChunk.State.DONE)
+            document = researcher.get(reverse("api:run", kwargs={"pk": run.pk})).json()
+            told.append(document["progress"]["teachers"])
+        assert sorted({0.0, *told}) == [step / steps for step in range(steps + 1)]
+        assert document["teachers"] == teachers
+        run.refresh_from_db()
+        in_all.add(run.plan["teachers"])
+    assert len(in_all) == 2, "then this test shows nothing"
+
+
+def test_one_who_joins_later_is_not_a_group_in_what_is_published(study: Study, run: Run, client: Client) -> None:
+    holder = study.holders.filter(consent_events__isnull=True).earliest("pk")
+    consent_give(holder=holder, level="LOW", form=study.consent_forms.get(), acting_user=None)
+    second = run_finish(run_start(study, learner_parameters={}, aggregator={"name": "gnmax", "sigma": 30.0}))
+    address = reverse("api:run", kwargs={"pk": second.pk})
+    each = client("auditor").get(address).json()["groups"]
+    assert [group["level"] for group in each] == ["HIGH", "AVERAGE", "LOW", "LOW"]
+    published = client("researcher").get(address).json()["groups"]
+    assert [group["level"] for group in published] == ["HIGH", "AVERAGE", "LOW"]
+    assert published[2]["epsilon_published"] == max(group["epsilon_published"] for group in each[2:])
+    model = client("researcher").get(reverse("api:model", kwargs={"pk": second.pk})).json()
+    assert model["card"]["privacy"]["groups"] == published

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from accounting.selectors import Consumption, account_consumption
 from consent.models import Role, Study
+from consent.permissions import ROLE_PERMISSIONS
 from consent.services import membership_add
 from tests import factories
 from tests.training.runs import (
@@ -121,12 +122,13 @@ def test_one_can_go_back_and_change_it(study: Study) -> None:
     [
         ({"title": ""}, "title", "required"),
         ({"teachers": 31}, "teachers", "at most"),
-        ({"sigma": -1}, "aggregator", "sigma"),
+        ({"sigma": -1}, "sigma", "Give a number above 0."),
         ({"sigma": ""}, "sigma", "required"),
         ({"learner": "oracle"}, "learner", "oracle"),
         ({"learner": "random_forest", "learner-random_forest-trees": 0}, "learner-random_forest-trees", "greater than"),
         ({"seed": 3}, "seed", "Only a simulation"),
         ({"batch_size": 0}, "batch_size", "greater than"),
+        ({"aggregator": "confident_gnmax", "threshold": -5}, "threshold", "Give a number above 0."),
     ],
 )
 def test_what_is_wrong_is_said_beside_the_field(study: Study, changes: dict[str, Any], field: str, told: str) -> None:
@@ -207,6 +209,22 @@ def test_neither_a_refusal_nor_a_prefilled_value_tells_a_researcher_how_many_hol
     assert "305 holders" not in page.text
 
 
+def test_a_plan_is_for_those_who_may_see_what_earlier_votes_have_left(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draft, started = run_draft(study, **TABLE_RUN), run_start(study, share=0.5, **TABLE_RUN)
+    pages = (
+        lambda client: client.post(url("run_new", study), filled_in(study)),
+        lambda client: client.get(url("run_approve", study, draft.pk)),
+        lambda client: client.get(url("run", study, started.pk)),
+    )
+    assert all("Weight of a vote" in ask(as_("operator")).text for ask in pages)
+    everything = ROLE_PERMISSIONS[Role.OPERATOR]
+    for permission in ("accounting.view_private_costs", "consent.view_group_sizes"):
+        monkeypatch.setitem(ROLE_PERMISSIONS, Role.OPERATOR, everything - {permission})
+        assert not any("Weight of a vote" in ask(as_("operator")).text for ask in pages)
+
+
 # --- Approving and cancelling ---------------------------------------------------------------------------------------
 
 
@@ -276,7 +294,7 @@ def test_cancelling_says_what_stays_and_ends_the_run(study: Study) -> None:
     run.refresh_from_db()
     assert not run.has_ended, "looking at the question changes nothing"
     page = client.post(url("run_cancel", study, run.pk), follow=True)
-    assert "Cancelled by operator." in page.text
+    assert "An operator has cancelled the run." in page.text
     run.refresh_from_db()
     assert run.status == Run.Status.CANCELLED
     assert "has ended already" in client.post(url("run_cancel", study, run.pk), follow=True).text
@@ -316,6 +334,18 @@ def test_teachers_and_points_are_counted(study: Study) -> None:
     TeacherChunk.objects.filter(pk=run.chunks.earliest("start").pk).update(state=TeacherChunk.State.PENDING)
     progress = as_("operator").get(url("run", study, run.pk)).context["progress"]
     assert (progress.teachers_done, progress.teachers, progress.points) == (5, 6, 12)
+
+
+def test_how_many_teachers_there_are_is_for_staff(study: Study) -> None:
+    """In upsampling it tells the sizes of the groups: twice as many as asked for are a copy more of each holder."""
+    run = run_teach(run_start(study, **TABLE_RUN | {"variant": "upsampling", "teachers": 4}))
+    assert run.plan["teachers"] == 8
+    TeacherChunk.objects.filter(run=run, start__gte=3).update(state=TeacherChunk.State.PENDING)
+    bar = re.compile(r'(?s)Teachers trained</label>\s*<span class="number">([^<]*)</span>.*?value="(\d+)" max="(\d+)"')
+    for page in ("run", "run_live"):
+        seen, unseen = (as_(role).get(url(page, study, run.pk)).text for role in ("operator", "researcher"))
+        assert bar.search(seen).groups() == ("3 of 8", "3", "8")  # type: ignore[union-attr]
+        assert bar.search(unseen).groups() == ("25 %", "25", "100")  # type: ignore[union-attr]
 
 
 def test_a_finished_run_shows_costs_and_student(study: Study) -> None:

@@ -18,7 +18,7 @@ from consent.models import Level, Study
 from consent.permissions import studies_with_permission
 from training.api.base import ApiView, Strict, person, require
 from training.models import Dataset, Query, Run
-from training.selectors import run_cost_history, run_groups, run_progress, runs_visible_to
+from training.selectors import promises, run_cost_history, run_groups, run_progress, runs_visible_to
 from training.services.lifecycle import run_approve, run_cancel, run_check, run_propose
 from training.services.planning import plan_to_json, run_plan
 
@@ -71,14 +71,19 @@ class RunSerializer(serializers.ModelSerializer):
 class ProgressSerializer(serializers.Serializer):
     """How far a run is."""
 
-    teachers = serializers.FloatField(help_text="Share of the teachers that are trained, 0 to 1.")
+    teachers = serializers.FloatField(
+        help_text="Share that is trained, 0 to 1, in tenths; in steps of one teacher if fewer than ten were asked for."
+    )
     queries = serializers.IntegerField(help_text="Public points put to the vote so far.")
     points = serializers.IntegerField(help_text="Public points in all.")
     labels = serializers.IntegerField(help_text="Queries answered so far.")
 
 
 class PublishedGroupSerializer(serializers.Serializer):
-    """A privacy group: what was promised to its holders, and the data-independent bound on what this run cost them."""
+    """What was promised to holders, and the data-independent bound on what this run cost them.
+
+    One for each level and ε promised, with the largest bound; staff see each privacy group.
+    """
 
     level = serializers.ChoiceField(Level.choices)
     epsilon_promised = serializers.FloatField()
@@ -121,17 +126,21 @@ class RunDetailSerializer(RunSerializer):
 
 def run_document(run: Run, user: Any) -> dict[str, Any]:
     """A run as the API tells it: parameters and what was released; of its costs, only what may be published."""
-    progress = run_progress(run)
+    progress, groups = run_progress(run), []
+    if run.account and user.has_perm("consent.view_group_sizes", run.study):
+        groups = [
+            {"level": item.group.level, "epsilon_promised": item.budget, "epsilon_published": item.announced}
+            for item in account_consumption(run.account)
+        ]
+    elif run.account:
+        groups = promises(run.account)
     run.progress = {  # type: ignore[attr-defined]
-        "teachers": progress.teachers_done / progress.teachers,
+        "teachers": progress.teachers_share,
         "queries": progress.position,
         "points": progress.points,
         "labels": progress.labels,
     }
-    run.groups = [  # type: ignore[attr-defined]
-        {"level": item.group.level, "epsilon_promised": item.budget, "epsilon_published": item.announced}
-        for item in (account_consumption(run.account) if run.account else [])
-    ]
+    run.groups = groups  # type: ignore[attr-defined]
     run.model = run.pk if hasattr(run, "student") and not run.simulation else None  # type: ignore[attr-defined]
     if not user.has_perm("consent.view_dashboard", run.study):
         run.message = None  # type: ignore[assignment]  # it may tell how many holders there are
@@ -257,9 +266,11 @@ class RunPlan(ApiView):
         examples=[PROPOSAL],
     )
     def post(self, request: Request) -> Response:
-        """Groups, teachers, weights and warnings, without saving anything. For those who may see group sizes."""
+        """Groups, teachers, weights and warnings, without saving anything. For those who may see sizes and costs."""
         run = Run(created_by=person(request), **_proposal(request))
         require(request.user, "consent.view_group_sizes", run.study)
+        # Budgets and weights follow from what earlier votes on private data have left.
+        require(request.user, "accounting.view_private_costs", run.study)
         run_check(run)
         planned = run_plan(run)
         document = {"not_for_publication": NOT_FOR_PUBLICATION, **plan_to_json(planned), "notes": planned.notes}

@@ -3,7 +3,7 @@
 from typing import Any
 
 from django.contrib import messages
-from django.core.exceptions import ValidationError
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext as _
@@ -36,6 +36,11 @@ def plan_or_reason(run: Run) -> dict[str, Any]:
     return {"plan": planned.plan, "plan_groups": groups, "plan_notes": planned.notes}
 
 
+def _sees_plans(request: SignedInRequest, study: Study) -> bool:
+    """A plan tells how large the groups are, and what earlier votes on private data have left of their budgets."""
+    return request.user.has_perms(("consent.view_group_sizes", "accounting.view_private_costs"), study)
+
+
 @require_http_methods(["GET", "HEAD", "POST"])
 @study_page("training.propose_run")
 def run_new(request: SignedInRequest, study: Study) -> HttpResponse:
@@ -55,8 +60,7 @@ def run_new(request: SignedInRequest, study: Study) -> HttpResponse:
             return redirect("training:run", study.slug, run.pk)
         run = form.proposal()
         context: dict[str, Any] = {"form": form, "run": run}
-        # A plan tells how large the groups are.
-        if request.user.has_perm("consent.view_group_sizes", study):
+        if _sees_plans(request, study):
             context |= plan_or_reason(run)
         return render_page(request, study, "training/run_check.html", context)
     missing = [
@@ -83,6 +87,8 @@ def _initial(request: SignedInRequest, study: Study) -> dict[str, Any]:
 @study_page("training.approve_run")
 def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """What the run would do, how much it may spend, and the yes that reserves it and starts the run."""
+    if not _sees_plans(request, study):  # nobody approves what they may not see
+        raise PermissionDenied
     run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk)
     if run.status != Run.Status.DRAFT:
         messages.info(request, _("This run is not a draft any more."))
