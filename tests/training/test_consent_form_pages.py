@@ -62,6 +62,27 @@ def test_a_text_is_asked_for_in_the_languages_that_the_study_promises_or_has(stu
     assert languages_offered(olga) == ["en", "fr"], "what is in the draft is not lost"
 
 
+def test_an_unfinished_draft_is_kept_but_not_taken_on_to_publication(olga: Client) -> None:
+    page = olga.post(BASE + "new/", {"en": "", "de": "Nur Deutsch.", "publish": "1"})
+    assert page.status_code == 422
+    assert "Write this text before you publish the form." in text(page)
+    assert "Nur Deutsch." in page.content.decode(), "nothing typed is lost"
+    assert not ConsentFormDraft.objects.exists()
+    assert olga.post(BASE + "new/", {"en": "", "de": "Nur Deutsch."}).status_code == 302
+
+
+def test_nobody_writes_over_a_draft_that_they_have_not_seen(study: Study, olga: Client) -> None:
+    services.consent_form_draft_save(study=study, acting_user=factories.user_create("otto"), texts={"en": "By Otto"})
+    page = olga.post(BASE + "new/", {"en": "By Olga", "seen": ""})
+    assert page.status_code == 422
+    assert "otto has saved another draft since you opened this page" in text(page)
+    assert "By Olga" in page.content.decode()
+    assert ConsentFormDraft.objects.get().texts == {"en": "By Otto"}
+    again = re.search(r'name="seen" value="(\w+)"', page.content.decode()).group(1)
+    assert olga.post(BASE + "new/", {"en": "By Olga", "seen": again}).status_code == 302
+    assert ConsentFormDraft.objects.get().texts == {"en": "By Olga"}
+
+
 def test_the_preview_is_made_safe_and_saves_nothing(olga: Client) -> None:
     html = olga.post(BASE + "preview/", {"en": "**Bold** <script>alert(1)</script>"}).content.decode()
     assert "<strong>Bold</strong>" in html

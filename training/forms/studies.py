@@ -96,21 +96,54 @@ class MemberForm(forms.Form):
 
 
 class ConsentFormForm(forms.Form):
-    """The text of a consent form, one field for each language. A draft may be unfinished."""
+    """The text of a consent form, one field for each language. A draft may be unfinished; what is published may not.
 
-    def __init__(self, *args: Any, study: Study, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        for code in consent_form_languages(study):
+    ``draft`` is the one that would be replaced.
+    """
+
+    seen = forms.CharField(widget=forms.HiddenInput, required=False)
+
+    def __init__(
+        self,
+        data: Any = None,
+        *,
+        study: Study,
+        draft: ConsentFormDraft | None,
+        acting_user: AbstractBaseUser,
+        **kwargs: Any,
+    ) -> None:
+        self.digest = texts_digest(draft.texts) if draft else ""
+        self.draft, self.acting_user = draft, acting_user
+        super().__init__(data, **kwargs)
+        self.fields["seen"].initial = self.digest
+        self.languages = list(consent_form_languages(study))
+        for code in self.languages:
             self.fields[code] = forms.CharField(
                 label=translated_name(code),
                 widget=forms.Textarea(attrs={"rows": 16, "lang": code}),
-                required=False,
+                required=code == settings.LANGUAGE_CODE or code in study.languages,
+                error_messages={"required": _("Write this text before you publish the form.")},
             )
+
+    def clean(self) -> dict[str, Any]:
+        if "publish" not in self.data:
+            for code in self.languages:
+                self.errors.pop(code, None)
+        others = self.draft is not None and self.draft.saved_by != self.acting_user
+        if others and self.cleaned_data.get("seen") != self.digest:
+            # Whoever has read this and saves again means it.
+            self.data = {**self.data.dict(), "seen": self.digest}  # type: ignore[attr-defined]
+            told = _(
+                "%(who)s has saved another draft since you opened this page; yours is not saved yet. Save again to "
+                "replace it, or open the page anew in a second window to compare."
+            )
+            raise ValidationError(told, params={"who": self.draft.saved_by})  # type: ignore[union-attr]
+        return self.cleaned_data
 
     @property
     def texts(self) -> dict[str, str]:
         """Text by language code, as far as there is any."""
-        return {code: str(text) for code in self.fields if (text := self[code].value())}
+        return {code: str(text) for code in self.languages if (text := self[code].value())}
 
 
 class PublicationForm(forms.Form):

@@ -68,7 +68,7 @@ def consent_form_new(request: SignedInRequest, study: Study) -> HttpResponse:
     draft = ConsentFormDraft.objects.filter(study=study).first()
     latest = selectors.consent_form_in_force(study)
     written = draft.texts if draft else latest.texts if latest else {}
-    form = ConsentFormForm(request.POST or None, study=study, initial=written)
+    form = ConsentFormForm(request.POST or None, study=study, draft=draft, acting_user=request.user, initial=written)
     if form.is_valid():
         services.consent_form_draft_save(study=study, acting_user=request.user, texts=form.texts)
         if "publish" in request.POST:
@@ -76,14 +76,14 @@ def consent_form_new(request: SignedInRequest, study: Study) -> HttpResponse:
         messages.success(request, _("The draft is saved. Holders do not see it."))
         return redirect("training:consent_form_new", study.slug)
     context = {"form": form, "latest": latest, "draft": draft, "texts": _rendered(form.texts)}
-    return render_page(request, study, "training/consent_form_new.html", context)
+    return render_page(request, study, "training/consent_form_new.html", context, status=422 if form.errors else 200)
 
 
 @require_POST
 @study_page("consent.publish_consentform")
 def consent_form_preview(request: SignedInRequest, study: Study) -> HttpResponse:
     """The draft as holders would see it: the part of the page that htmx replaces while somebody writes."""
-    texts = _rendered(ConsentFormForm(request.POST, study=study).texts)
+    texts = _rendered(ConsentFormForm(request.POST, study=study, draft=None, acting_user=request.user).texts)
     return render(request, "training/consent_texts.html", {"texts": texts})
 
 
