@@ -16,6 +16,7 @@ from consent.models import (
 )
 from consent.services import FIXED_BY_CONSENT
 from ipate_web.admin import ReadOnlyAdmin
+from ipate_web.append_only import chains_begin
 
 
 class FilteredAsListed(admin.ModelAdmin):
@@ -37,6 +38,11 @@ class StudyAdmin(admin.ModelAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         decided = obj is not None and obj.consent_events.exists()
         return ("slug", *FIXED_BY_CONSENT) if decided else ()
+
+    def save_model(self, request: HttpRequest, obj: Study, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        if not change:
+            chains_begin(obj.pk)
 
 
 @admin.register(Membership)

@@ -123,7 +123,8 @@ class Membership(models.Model):
 class ChainHead(Head):
     """Where each of a study's hash chains ends, signed: see :mod:`ipate_web.append_only`."""
 
-    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="chain_heads")
+    # The rows of a chain protect their study; one that has none yet takes the heads along.
+    study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="chain_heads")
 
     class Meta:
         verbose_name = _("chain head")

@@ -28,6 +28,7 @@ from consent.models import (
     Role,
     Study,
 )
+from ipate_web.append_only import chains_begin
 
 
 def study_lock(study_id: int) -> Study:
@@ -45,6 +46,7 @@ def study_create(*, acting_user: AbstractBaseUser, **fields: Any) -> Study:
     study = Study(**fields)
     study.full_clean()
     study.save()
+    chains_begin(study.pk)
     membership_add(study=study, user=acting_user, role="operator")
     return study
 

@@ -1,17 +1,18 @@
 """Tables that only grow: enforced by triggers in the database, chained by hashes.
 
-A model that inherits :class:`AppendOnly` can be inserted and read. UPDATE and DELETE (on PostgreSQL also TRUNCATE) are
-refused by triggers, whoever asks: the ORM, the admin, or a person with an SQL prompt. The triggers are put in place
-after every ``migrate``, because SQLite's schema changes rebuild tables and lose them.
+A model that inherits :class:`AppendOnly` can be inserted and read. UPDATE and DELETE (on PostgreSQL also TRUNCATE, on
+SQLite also an INSERT that would replace a row) are refused by triggers, whoever asks: the ORM, the admin, or a person
+with an SQL prompt. The triggers are put in place after every ``migrate``, because SQLite's schema changes rebuild
+tables and lose them.
 
 :class:`Chained` adds, for each study, a sequence number without gaps and a SHA-256 over every other column and the
 previous row's hash, so that a row edited, removed, inserted or reordered behind the triggers' back is found. Where a
 chain ends is kept beside it in a :class:`Head`, signed with the site's secret key, which the database does not hold:
-whoever has the database alone can neither shorten a chain nor compute it anew unseen. They could put back an older
-state of everything; against that, heads are noted outside (see ``manage.py verify_ledger --noted``).
+whoever has the database alone can neither shorten or empty a chain nor compute it anew unseen. They could put back an
+older state of everything; against that, heads are noted outside (see ``manage.py verify_ledger --noted``).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NoReturn, Self
 
 from django.apps import apps
@@ -123,16 +124,18 @@ class Chained(AppendOnly):
 
     @classmethod
     def head(cls, study_id: int) -> Head:
-        """The signed end of a study's chain, as it is kept beside the chain; unsigned where it is missing."""
+        """The signed end of a study's chain, as it is kept beside the chain; unsigned where it is missing.
+
+        Every chain has had one since its study began (:func:`chains_begin`), so that none is ever signed anew.
+        """
         heads = apps.get_model("consent", "ChainHead")
         kept = heads._default_manager.filter(study_id=study_id, chain=cls._meta.label_lower).first()
         if kept is not None:
             return kept
-        head, last = heads(study_id=study_id, chain=cls._meta.label_lower), cls.chain(study_id).last()
-        if last is None:
-            head.sign()
-        else:
-            head.sequence, head.hash = last.sequence, last.hash
+        head = heads(study_id=study_id, chain=cls._meta.label_lower)
+        last = cls.chain(study_id).values_list("sequence", "hash").last()
+        if last is not None:
+            head.sequence, head.hash = last
         return head
 
     @classmethod
@@ -167,7 +170,7 @@ class Chained(AppendOnly):
         """What is wrong with a study's chain, row by row, in words; nothing when it is whole.
 
         Every row goes through ``watch``, which may show how far the check is. Rows up to number ``after`` are not
-        looked at.
+        looked at, nor those that follow one with a value that its column cannot have.
         """
         name, columns, chain = cls._meta.verbose_name, hashed_columns(cls), cls.chain(study_id)
         rows = chain.filter(sequence__gt=after).values_list("sequence", "previous_hash", "hash", *columns)
@@ -175,14 +178,18 @@ class Chained(AppendOnly):
         previous: str | None = GENESIS
         if after:
             previous = chain.filter(sequence=after).values_list("hash", flat=True).first()
-        for sequence, previous_hash, recorded, *values in watch(rows.iterator(chunk_size=2000)):
-            if sequence != last + 1:
-                yield f"{name} {sequence}: number {last + 1} was expected; rows are missing, inserted or reordered."
-            if previous_hash != previous:
-                yield f"{name} {sequence}: does not follow the row before it (previous hash differs)."
-            if recorded not in possible_hashes(columns, values, cls.added_columns):
-                yield f"{name} {sequence}: its content is not what was recorded (hash differs)."
-            last, previous = sequence, recorded
+        try:
+            for sequence, previous_hash, recorded, *values in watch(rows.iterator(chunk_size=2000)):
+                if sequence != last + 1:
+                    yield f"{name} {sequence}: number {last + 1} was expected; rows are missing, inserted or reordered."
+                if previous_hash != previous:
+                    yield f"{name} {sequence}: does not follow the row before it (previous hash differs)."
+                if recorded not in possible_hashes(columns, values, cls.added_columns):
+                    yield f"{name} {sequence}: its content is not what was recorded (hash differs)."
+                last, previous = sequence, recorded
+        except (TypeError, ValueError) as error:  # SQLite takes any text for any column
+            yield f"{name} {last + 1}: cannot be read any more ({type(error).__name__}: {error})."
+            return
         head = cls.head(study_id)
         if not head.is_genuine:
             yield f"{name} {last}: the end of the chain is not signed with this site's secret key."
@@ -190,6 +197,15 @@ class Chained(AppendOnly):
             yield f"{name} {last}: the chain ends here, but was {head.sequence} long; rows are missing or were added."
         elif head.hash != previous:
             yield f"{name} {last}: is not the row with which the chain ended (its hash differs from the chain's head)."
+
+
+def chains_begin(study_id: int) -> None:
+    """Sign the heads of all chains of a new study, which have no rows yet: from here on, a missing head is a fault."""
+    heads = apps.get_model("consent", "ChainHead")
+    begun = [heads(study_id=study_id, chain=model._meta.label_lower) for model in chained_models()]
+    for head in begun:
+        head.sign()
+    heads._default_manager.bulk_create(begun)
 
 
 # --- Triggers -------------------------------------------------------------------------------------------------------
@@ -208,16 +224,16 @@ def _trigger(table: str, event: str) -> str:
 
 
 def triggers_install(connection: BaseDatabaseWrapper) -> None:
-    """Refuse UPDATE and DELETE on every append-only table of ``connection``; safe to repeat."""
+    """Refuse UPDATE and DELETE, by whatever statement, on every append-only table of ``connection``; safe to repeat."""
     with connection.cursor() as cursor:
         present = set(connection.introspection.table_names(cursor))
-        tables = [model._meta.db_table for model in append_only_models() if model._meta.db_table in present]
+        tables = {model._meta.db_table: model for model in append_only_models() if model._meta.db_table in present}
         if connection.vendor == "postgresql":
             cursor.execute(
                 "CREATE OR REPLACE FUNCTION ipate_append_only() RETURNS trigger LANGUAGE plpgsql AS "
                 "$$ BEGIN RAISE EXCEPTION '% is append-only: % refused', TG_TABLE_NAME, TG_OP; END $$"
             )
-        for table in tables:
+        for table, model in tables.items():
             if connection.vendor == "postgresql":
                 for event in ("UPDATE", "DELETE", "TRUNCATE"):
                     cursor.execute(
@@ -230,6 +246,22 @@ def triggers_install(connection: BaseDatabaseWrapper) -> None:
                         f"CREATE TRIGGER IF NOT EXISTS {_trigger(table, event)} BEFORE {event} ON {table} "
                         f"BEGIN SELECT RAISE(ABORT, '{table} is append-only: {event} refused'); END"
                     )
+                # INSERT OR REPLACE deletes the rows in its way, and no trigger on DELETE hears of it.
+                cursor.execute(
+                    f"CREATE TRIGGER IF NOT EXISTS {_trigger(table, 'INSERT')} BEFORE INSERT ON {table} "
+                    f"WHEN EXISTS ({_rows_in_the_way(model)}) BEGIN "
+                    f"SELECT RAISE(ABORT, '{table} is append-only: INSERT refused, not UNIQUE'); END"
+                )
+
+
+def _rows_in_the_way(model: type[models.Model]) -> str:
+    """SQL: the rows with the key of the row NEW, or with its values of a unique constraint that has no condition."""
+    options = model._meta
+    unique: list[Sequence[str]] = [[field.name] for field in options.concrete_fields if field.unique]  # the key, too
+    unique += [*options.unique_together, *(constraint.fields for constraint in options.total_unique_constraints)]
+    columns = [[options.get_field(name).column for name in names] for names in unique]  # type: ignore[union-attr]
+    same = " OR ".join("(" + " AND ".join(f"{name} = NEW.{name}" for name in names) + ")" for names in columns)
+    return f"SELECT 1 FROM {options.db_table} WHERE {same}"  # noqa: S608, the model's names
 
 
 def triggers_remove(connection: BaseDatabaseWrapper) -> None:
@@ -237,7 +269,7 @@ def triggers_remove(connection: BaseDatabaseWrapper) -> None:
     with connection.cursor() as cursor:
         for model in append_only_models():
             table = model._meta.db_table
-            for event in ("UPDATE", "DELETE", "TRUNCATE"):
+            for event in ("INSERT", "UPDATE", "DELETE", "TRUNCATE"):
                 on_table = f" ON {table}" if connection.vendor == "postgresql" else ""
                 cursor.execute(f"DROP TRIGGER IF EXISTS {_trigger(table, event)}{on_table}")
 

@@ -36,10 +36,12 @@ def hashed_columns(model: type[models.Model]) -> tuple[str, ...]:
 def possible_hashes(columns: Sequence[str], values: Sequence[Any], added: Mapping[str, Any]) -> Iterator[str]:
     """The hashes that a row may have been recorded with if its ``columns`` now read as ``values``.
 
-    ``added`` are the table's ``added_columns``, see :class:`ipate_web.append_only.Chained`.
+    There are none for what JSON cannot say (NaN, infinity): it was never recorded. ``added`` are the table's
+    ``added_columns``, see :class:`ipate_web.append_only.Chained`.
     """
-    yield _content_hash(columns, values, added)
-    yield _content_hash(columns, [_floats_again(value) for value in values], added)
+    with suppress(ValueError):
+        yield _content_hash(columns, values, added)
+        yield _content_hash(columns, [_floats_again(value) for value in values], added)
 
 
 def zeros_without_sign(value: Any) -> Any:

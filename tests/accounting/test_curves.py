@@ -35,6 +35,17 @@ def test_a_curve_comes_back_bit_by_bit() -> None:
         assert bytes(cursor.fetchone()[0]) == doubles(AWKWARD)
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize("forged", [b"\x00", b"no curve"[:7], doubles([1.0, 2.0])[:-1]])
+def test_what_is_no_curve_in_the_database_is_read_as_an_empty_one(forged: bytes) -> None:
+    study = study_open("curves")
+    account = RunAccount.objects.create(study=study, run=uuid4(), delta=study.delta, orders=AWKWARD)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE accounting_runaccount SET orders = %s", [forged])
+    account.refresh_from_db()
+    assert account.orders == []
+
+
 @pytest.mark.parametrize("value", ["none", [1.0, "two"], [[1.0], [2.0, 3.0]], 4711])
 def test_what_is_no_list_of_numbers_is_refused(value: Any) -> None:
     with pytest.raises(ValidationError, match="A curve is a list of numbers"):

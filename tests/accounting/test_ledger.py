@@ -43,6 +43,17 @@ def test_the_database_refuses_to_change_the_ledger(study: Study, statement: str)
         LedgerEntry.objects.earliest("sequence").save()
 
 
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="only SQLite has INSERT OR REPLACE")
+def test_the_database_refuses_to_replace_an_entry(study: Study) -> None:
+    table = LedgerEntry._meta.db_table
+    columns = [str(field.column) for field in LedgerEntry._meta.concrete_fields]
+    values = ["0" if name == "labels" else name for name in columns]
+    statement = f"REPLACE INTO {table} ({', '.join(columns)}) SELECT {', '.join(values)} FROM {table}"
+    with connection.cursor() as cursor, pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
+        cursor.execute(statement)
+    assert list(LedgerEntry.chain_faults(study.pk)) == []
+
+
 def test_a_ledger_as_written_is_whole(study: Study) -> None:
     assert list(LedgerEntry.chain_faults(study.pk)) == []
     assert list(study_faults(study)) == []

@@ -1,6 +1,8 @@
 """``manage.py verify_ledger``: what is changed in the database behind the site's back is found and named."""
 
 import io
+import math
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import date, datetime, timedelta
@@ -179,6 +181,32 @@ def test_a_row_added_behind_the_sites_back_is_found_and_stops_nobody(study: Stud
     assert next(iter(ConsentEvent.chain_faults(study.pk))).startswith("consent event 33: does not follow")
 
 
+def test_a_chain_that_was_emptied_is_not_signed_anew(study: Study) -> None:
+    ChainHead.objects.all().delete()
+    for model in chained_models():
+        with undone():
+            rows_of(model)._raw_delete("default")
+            faults = list(model.chain_faults(study.pk))
+        assert faults == [
+            f"{model._meta.verbose_name} 0: the end of the chain is not signed with this site's secret key."
+        ]
+
+
+@pytest.mark.parametrize("forged", [b"\x00", struct.pack(f">{CURVE}d", *[math.nan] * CURVE)], ids=["byte", "NaN"])
+@pytest.mark.parametrize("column", ["rdp", "published_rdp", "orders"])
+def test_an_entry_with_a_curve_that_is_none_is_named(study: Study, column: str, forged: bytes) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"UPDATE accounting_ledgerentry SET {column} = %s WHERE sequence = 2", [forged])
+    assert "ledger entry 2: its content is not what was recorded (hash differs)." in verify("--replay")
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="only SQLite takes any text for any column")
+def test_an_entry_that_cannot_be_read_is_named(study: Study) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE accounting_ledgerentry SET run = 'forged' WHERE sequence = 2")
+    assert any(fault.startswith("ledger entry 2: cannot be read any more") for fault in verify())
+
+
 def test_an_older_key_still_vouches_while_it_is_named(study: Study, settings: Any) -> None:
     old, new = settings.SECRET_KEY, "n" * 50
     with override_settings(SECRET_KEY=new):
@@ -206,14 +234,22 @@ def simulated(study: Study, **fields: Any) -> None:
     VoteBatch.objects.filter(run__study=study, run__simulation=True, index=0).update(**fields)
 
 
-def ledger_garble() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(f"UPDATE {LedgerEntry._meta.db_table} SET rdp = %s", [b"none"])
+def charged(**fields: Any) -> None:
+    Run.objects.filter(simulation=False).update(**fields)
 
+
+def query_between_runs() -> None:
+    """Of the run that was charged, in a batch of the simulation."""
+    Query.objects.create(
+        run=Run.objects.get(simulation=False), batch=VoteBatch.objects.filter(run__simulation=True)[0], row=99
+    )
+
+
+UNKNOWN = uuid4()
 
 FORGERIES: list[tuple[Callable[[Study], object], str]] = [
     (lambda study: group_update(study, spent_rdp=[0.0] * CURVE), "total of rdp is not the sum"),
-    (lambda study: ledger_garble(), "cannot be checked any more"),
+    (lambda study: study.accounts.update(orders=[]), "cannot be checked any more"),
     (lambda study: group_update(study, published_rdp=[0.0] * 3), "total of published_rdp is not the sum"),
     (lambda study: group_update(study, past_rdp=[0.0] * 3), "past_rdp is not what its holders had spent"),
     (lambda study: group_update(study, epsilon=9.0), "had consented to another level or ε"),
@@ -224,7 +260,12 @@ FORGERIES: list[tuple[Callable[[Study], object], str]] = [
     (lambda study: HolderSpending.objects.earliest("pk").delete(), "holders are on record"),
     (lambda study: Query.objects.filter(run__simulation=False).earliest("pk").delete(), "labels of 4, but has 3"),
     (lambda study: Query.objects.filter(run__simulation=False).update(label=None), "labels of 4, but has 0"),
-    (lambda study: Run.objects.filter(simulation=False).update(position=9), "its position and number of labels"),
+    (lambda study: charged(position=9), "its position and number of labels"),
+    (lambda study: charged(account=None), "labels were released, but there is no account that paid for them"),
+    (lambda study: charged(account=None, status="draft"), "there is no account that paid for them"),
+    (lambda study: query_between_runs(), "1 of its queries are in none of its batches"),
+    (lambda study: query_between_runs(), "1 of the queries in its batches are of other runs"),
+    (lambda study: rows_of(LedgerEntry).update(run=UNKNOWN), f"run {UNKNOWN}: has 6 entries in the ledger"),
     (lambda study: VoteBatch.objects.filter(run__simulation=False, index=1).delete(), "batches that were never"),
     (lambda study: simulated(study, simulated_rdp=[[0.0] * CURVE] * 3), "not what the simulation's batches cost"),
 ]

@@ -1,17 +1,23 @@
 """Rule 9, on the database that DATABASE_URL names: run the suite a second time for the other one."""
 
 from collections.abc import Callable
+from importlib import import_module
 
 import pytest
+from django.apps import apps
 from django.core.exceptions import ValidationError
 from django.db import DatabaseError, IntegrityError, connection, models, transaction
+from django.test import Client
+from django.urls import reverse
 
 from consent import selectors, services
-from consent.models import ConsentEvent, ConsentForm, EpsilonPolicy, EpsilonPolicyApproval, Study
+from consent.models import ChainHead, ConsentEvent, ConsentForm, EpsilonPolicy, EpsilonPolicyApproval, Study
 from ipate_web.append_only import (
     AppendOnly,
     AppendOnlyError,
+    Chained,
     append_only_models,
+    chained_models,
     triggers_install,
     triggers_remove,
 )
@@ -68,6 +74,27 @@ def test_the_database_refuses_update_and_delete(study: Study, model: type[Append
     assert model.objects.exists()
 
 
+@pytest.mark.parametrize("verb", ["INSERT", "INSERT OR REPLACE"])
+@pytest.mark.parametrize("same", ["key", "constraint"])
+@pytest.mark.parametrize(
+    "model", [ConsentForm, EpsilonPolicy, EpsilonPolicyApproval, ConsentEvent], ids=lambda model: model.__name__
+)
+def test_no_row_is_put_in_the_place_of_another(study: Study, model: type[Chained], same: str, verb: str) -> None:
+    """Callers of a plain INSERT are told what a unique constraint would tell them."""
+    if verb != "INSERT" and connection.vendor != "sqlite":
+        pytest.skip("only SQLite has INSERT OR REPLACE")
+    before = list(model.objects.order_by("pk").values())
+    table = model._meta.db_table
+    copied = [str(field.column) for field in model._meta.concrete_fields if not field.primary_key]
+    values = [f"{name} + 1000" if (name, same) == ("sequence", "key") else name for name in copied]
+    if same == "key":
+        copied, values = ["id", *copied], ["id", *values]
+    statement = f"{verb} INTO {table} ({', '.join(copied)}) SELECT {', '.join(values)} FROM {table} WHERE id = %s"
+    with connection.cursor() as cursor, pytest.raises(IntegrityError, match=r"(?i)unique"), transaction.atomic():
+        cursor.execute(statement, [before[0]["id"]])
+    assert list(model.objects.order_by("pk").values()) == before
+
+
 @pytest.mark.postgres
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL has TRUNCATE: set DATABASE_URL")
 def test_the_database_refuses_truncate(study: Study) -> None:
@@ -86,8 +113,12 @@ def test_triggers_are_there_for_every_table_and_can_be_installed_again(study: St
     with connection.cursor() as cursor:
         cursor.execute(source)
         present = {name for (name,) in cursor.fetchall()}
-    for model in append_only_models():
-        assert {f"{model._meta.db_table}_no_update", f"{model._meta.db_table}_no_delete"} <= present
+    events = ("update", "delete", "truncate" if connection.vendor == "postgresql" else "insert")
+    assert {f"{model._meta.db_table}_no_{event}" for model in append_only_models() for event in events} <= present
+    triggers_remove(connection)
+    with connection.cursor() as cursor:
+        cursor.execute(source)
+        assert not [name for (name,) in cursor.fetchall() if "_no_" in name]
 
 
 @pytest.mark.parametrize(
@@ -123,6 +154,35 @@ def test_each_study_has_its_own_chain(study: Study) -> None:
     event = services.consent_give(holder=holder, level="HIGH", form=form, acting_user=None)
     assert (event.sequence, event.previous_hash) == (1, "0" * 64)
     assert faults(other) == faults(study) == []
+
+
+def test_a_study_that_begins_has_the_signed_head_of_every_chain(study: Study) -> None:
+    client = Client()
+    client.force_login(factories.user_create("root", is_superuser=True, is_staff=True))
+    basics = {name: getattr(study, name) for name in ("title", "purpose", "controller", "contact", "lawful_basis")}
+    address = reverse("admin:consent_study_add")
+    page = client.post(address, {**basics, "slug": "admin", "delta": "1e-5", "languages": '["en"]'})
+    assert page.status_code == 302
+    for begun in (factories.study_create("service"), Study.objects.get(slug="admin")):
+        assert {head.chain for head in begun.chain_heads.all() if head.is_genuine} == {
+            model._meta.label_lower for model in chained_models()
+        }
+
+
+def test_a_study_in_which_nothing_is_on_record_can_be_deleted() -> None:
+    factories.study_create("mistake").delete()
+    assert not ChainHead.objects.exists()
+
+
+def test_the_migration_signs_the_heads_of_empty_chains_alone(study: Study) -> None:
+    kept = ChainHead.objects.get(study=study, chain="consent.epsilonpolicy")
+    ChainHead.objects.exclude(pk=kept.pk).delete()
+    import_module("consent.migrations.0012_heads_of_empty_chains").sign(apps, None)
+    heads = {head.chain: head for head in ChainHead.objects.filter(study=study)}
+    assert heads.keys() == {"consent.epsilonpolicy", "consent.levelaccess", "accounting.ledgerentry"}
+    assert all(head.is_genuine for head in heads.values())
+    assert heads["accounting.ledgerentry"].sequence == 0
+    assert any("not signed" in fault for fault in faults(study))
 
 
 def test_whoever_waits_can_watch_a_chain_being_checked(study: Study) -> None:

@@ -11,7 +11,7 @@ from accounting.verification import Check, study_checks
 from consent.models import Study
 from ipate_web.append_only import chained_models
 from training.models import Run
-from training.verification import batches_kept, release_faults, replay_faults
+from training.verification import batches_kept, charge_faults, release_faults, replay_faults
 
 
 class Command(BaseCommand):
@@ -50,8 +50,9 @@ class Command(BaseCommand):
             *study_checks(study, watch=partial(tqdm, unit=" rows", leave=False, disable=None)),
             *(
                 Check(f"labels and charges of run {run.pk}", lambda run=run: release_faults(run))  # type: ignore[misc]
-                for run in Run.objects.filter(study=study, account__isnull=False).select_related("account")
+                for run in Run.objects.filter(study=study).select_related("account")
             ),
+            Check("charges of runs that are not there", lambda: charge_faults(study)),
         ]
         if replay:
             kept = batches_kept(study)
