@@ -222,3 +222,15 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, language: str, s
     )
     assert missing == [], "visit them here, or say in NO_PAGES why nobody looks at them"
     assert tour.problems == [], "\n".join(tour.problems)
+
+
+@pytest.mark.parametrize(("medium", "width"), [("print", 659), ("screen", 1280)], ids=["on A4", "on a desk"])
+def test_a_report_shows_all_of_its_columns(visit, study: Study, medium: str, width: int) -> None:
+    tour = Tour(visit, "de", "light")
+    tour.begin("carla")
+    page = tour.site.page
+    page.emulate_media(media=medium)
+    page.set_viewport_size({"width": width, "height": 900})
+    tour.open("training:ledger_report", "digits", Run.objects.get(title="First vote").pk, look=False)
+    beyond = "tables => tables.map(table => table.offsetWidth - table.parentElement.clientWidth)"
+    assert max(page.locator(".table").evaluate_all(beyond)) <= 0
