@@ -20,6 +20,7 @@ CHAINED = {
     "consent.consentevent": "study_id",
     "consent.levelaccess": "study_id",
     "accounting.ledgerentry": "study_id",
+    "accounting.accountrecord": "study_id",
 }
 
 
@@ -35,8 +36,8 @@ def sign(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
-    # Not before the heads of ledgers that have entries are signed.
-    dependencies = [("consent", "0011_fewer_indexes"), ("accounting", "0002_ledger_heads")]
+    # Not before the heads of the chains that have rows are signed.
+    dependencies = [("consent", "0011_fewer_indexes"), ("accounting", "0008_account_records")]
 
     operations = [
         migrations.AlterField(
