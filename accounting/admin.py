@@ -6,15 +6,24 @@ record.
 
 from django.contrib import admin
 
-from accounting.models import LedgerEntry, PrivacyGroup, RunAccount
-from consent.admin import FilteredAsListed
-from ipate_web.admin import ReadOnlyAdmin, SecretsAdmin
+from accounting.models import AccountRecord, LedgerEntry, PrivacyGroup, RunAccount
+from ipate_web.admin import FilteredAsListed, ReadOnlyAdmin, SecretsAdmin
 
 
 @admin.register(RunAccount)
 class RunAccountAdmin(ReadOnlyAdmin):
     list_display = ("run", "study", "simulation", "method", "delta", "opened_at")
     list_filter = ("study", "simulation")
+
+
+@admin.register(AccountRecord)
+class AccountRecordAdmin(FilteredAsListed, SecretsAdmin):
+    list_display = ("sequence", "study", "run", "kind", "recorded_at")
+    list_filter = ("study", "kind")
+    list_select_related = ("study",)
+    search_fields = ("run",)
+    # Hashes, against which holders and what they have left can be tried.
+    secrets = ("seals", "hash", "previous_hash")
 
 
 @admin.register(PrivacyGroup)

@@ -15,19 +15,8 @@ from consent.models import (
     Study,
 )
 from consent.services import FIXED_BY_CONSENT
-from ipate_web.admin import ReadOnlyAdmin
+from ipate_web.admin import FilteredAsListed, ReadOnlyAdmin
 from ipate_web.append_only import chains_begin
-
-
-class FilteredAsListed(admin.ModelAdmin):
-    """Filters by what ``list_filter`` names and by nothing else that an address may ask for.
-
-    What is found by a hidden value tells that value.
-    """
-
-    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        listed = {str(name).partition("__")[0] for name in self.list_filter}
-        return lookup.partition("__")[0] in listed and super().lookup_allowed(lookup, value, request)
 
 
 @admin.register(Study)

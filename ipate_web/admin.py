@@ -7,6 +7,17 @@ from django.db.models import Model
 from django.http import HttpRequest
 
 
+class FilteredAsListed(admin.ModelAdmin):
+    """Filters by what ``list_filter`` names and by nothing else that an address may ask for.
+
+    What is found by a hidden value tells that value.
+    """
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        listed = {str(name).partition("__")[0] for name in self.list_filter}
+        return lookup.partition("__")[0] in listed and super().lookup_allowed(lookup, value, request)
+
+
 class ReadOnlyAdmin(admin.ModelAdmin):
     """Nothing is added or deleted here, and nothing changed but the fields in ``repairable``."""
 

@@ -2,8 +2,7 @@
 
 from django.contrib import admin
 
-from consent.admin import FilteredAsListed
-from ipate_web.admin import ReadOnlyAdmin, SecretsAdmin
+from ipate_web.admin import FilteredAsListed, ReadOnlyAdmin, SecretsAdmin
 from training.models import Dataset, Query, Run, StudentModel, TeacherChunk, VoteBatch
 
 

@@ -226,7 +226,11 @@ def test_a_run_can_be_cancelled_until_it_ends(
     for step in (teaching.run_prepare, voting.vote_batch if run.account_id else voting.vote_open):
         assert not step_is_taken(step, before)
     again = Run.objects.get(pk=run.pk)
-    assert (again.status, again.message, again.position) == (Run.Status.CANCELLED, "An operator has cancelled the run.", run.position)
+    assert (again.status, again.message, again.position) == (
+        Run.Status.CANCELLED,
+        "An operator has cancelled the run.",
+        run.position,
+    )
     assert files(run) == []
 
 

@@ -4,7 +4,7 @@ import pytest
 from django.utils import translation
 
 from training.sentences import Sentence
-from training.templatetags.run_words import group_label, percent, said, trimmed
+from training.templatetags.run_words import group_label, in_words, percent, said, trimmed
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,18 @@ def test_shares_are_rounded_not_cut_off(share: float | None, said: str) -> None:
 @pytest.mark.parametrize(("number", "said"), [(0.5, "0.5"), (200.0, "200"), (1.06182, "1.062")])
 def test_numbers_lose_the_zeros_that_say_nothing(number: float, said: str) -> None:
     assert trimmed(number) == said
+
+
+def test_parameters_of_a_learner_are_said_in_the_readers_words() -> None:
+    parameters = {"inverse_penalty": 0.5, "iterations": 200, "balanced": True}
+    told = in_words(parameters, "logistic_regression")
+    assert "balanced" not in told.split(": ")[0]
+    assert told.endswith(": yes")
+    assert ": 0.5, " in told and ": 200, " in told
+    with translation.override("de"):
+        assert in_words(parameters, "logistic_regression").endswith(": ja")
+        assert ": 0,5, " in in_words(parameters, "logistic_regression")
+    assert in_words({"depth": 3}, "of_old") == "depth: 3"
 
 
 def test_groups_are_called_by_their_levels() -> None:

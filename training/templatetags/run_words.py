@@ -1,6 +1,6 @@
 """What the pages call shares, learners, aggregators and their parameters."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -13,7 +13,7 @@ from django.utils.translation import gettext as _
 
 from consent.models import Level
 from training.forms.runs import OFFERED_AGGREGATORS
-from training.learners import LEARNERS
+from training.learners import LEARNERS, learner_fields
 from training.sentences import Sentence
 
 register = template.Library()
@@ -36,6 +36,21 @@ def trimmed(number: float) -> str:
 @register.filter
 def learner_label(name: str) -> str:
     return _(LEARNERS[name].label) if name in LEARNERS else name
+
+
+@register.filter
+def in_words(parameters: Mapping[str, Any], learner: str) -> str:
+    """The parameters of a learner, each by what it is rather than by its name."""
+    if learner not in LEARNERS:
+        return ", ".join(f"{name}: {value}" for name, value in parameters.items())
+    said = {spec.name: _(spec.help) for spec in learner_fields(learner)}
+    return ", ".join(f"{said.get(name, name)}: {_value(value)}" for name, value in parameters.items())
+
+
+def _value(value: bool | float) -> str:
+    if isinstance(value, bool):
+        return _("yes") if value else _("no")
+    return trimmed(value) if isinstance(value, float) else str(value)
 
 
 @register.filter
