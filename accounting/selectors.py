@@ -13,7 +13,7 @@ from django.utils import timezone
 from accounting.models import HolderSpending, LedgerEntry, PrivacyGroup, RunAccount, SpendingHistory
 from accounting.privacy import DEFAULT_ORDERS, Conversion, epsilon_from_rdp, remaining_epsilon
 from accounting.privacy.conversion import conversion_penalty
-from consent.models import Study
+from consent.models import EpsilonPolicy, Study
 from consent.selectors import (
     LEVELS,
     EpsilonRule,
@@ -185,6 +185,15 @@ def remaining_by_group(study: Study, *, conversion: Conversion = "improved") -> 
             )
         )
     return result
+
+
+def holders_spent_beyond(study: Study, policy: EpsilonPolicy) -> dict[str, int]:
+    """By level, how many of those who take part have spent more than ``policy`` allows: no run can use their data."""
+    groups = remaining_by_group(study)
+    return {
+        level: sum(group.holders for group in groups if group.level == level and group.spent > policy.epsilon(level))
+        for level in LEVELS
+    }
 
 
 def holders_per_history(study: Study) -> Iterator[tuple[str, float, int, int]]:

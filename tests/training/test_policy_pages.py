@@ -10,7 +10,7 @@ from django.utils import timezone
 from consent import selectors, services
 from consent.models import EpsilonPolicy, Role, Study
 from tests import factories
-from tests.training.runs import consents_give
+from tests.training.runs import TABLE_RUN, consents_give, run_finish, run_start, study_with_table
 
 pytestmark = pytest.mark.django_db
 
@@ -88,6 +88,21 @@ def test_the_second_person_sees_how_many_it_reaches(study: Study) -> None:
     page = text(as_("conrad").get(BASE + "2/approve/"))
     for told in ("3: applies at once", "3: no change", "3: only after they consent anew", "Better so."):
         assert told in page
+
+
+def test_that_a_policy_ends_learning_from_a_level_is_said_before_and_after() -> None:
+    study = study_with_table("digits")
+    for name in ("carla", "conrad"):
+        services.membership_add(study=study, user=factories.user_create(name), role=Role.COMMITTEE)
+    run_finish(run_start(study, **TABLE_RUN))
+    services.epsilon_policy_propose(
+        study=study, acting_user=factories.user_create("carla"), reason="Better so.", high=0.5, average=2, low=2.5
+    )
+    told, after = "10 have already spent more than this", "Spent under an earlier, larger ε."
+    assert text(as_("conrad").get(BASE + "2/approve/")).count(told) == 2, "at high and at low protection"
+    assert after not in text(as_("conrad").get("/studies/digits/"))
+    as_("conrad").post(BASE + "2/approve/", {})
+    assert text(as_("conrad").get("/studies/digits/")).count(after) == 2
 
 
 def test_a_policy_is_approved_for_a_later_date(study: Study) -> None:

@@ -10,6 +10,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from accounting.selectors import holders_spent_beyond
 from consent import selectors, services
 from consent.forms import options
 from consent.models import EpsilonPolicy, Level, Study
@@ -29,9 +30,12 @@ def _comparison(study: Study, proposed: EpsilonPolicy) -> list[dict[str, Any]]:
 
 
 def _comparison_with_consequences(study: Study, proposed: EpsilonPolicy) -> list[dict[str, Any]]:
-    """The comparison, with how many holders each level's change would reach."""
-    consequences = selectors.policy_consequences(study, proposed)
-    return [{**row, "consequence": consequences[row["value"]]} for row in _comparison(study, proposed)]
+    """The comparison, with how many holders each level's change would reach, and end learning from."""
+    consequences, beyond = selectors.policy_consequences(study, proposed), holders_spent_beyond(study, proposed)
+    return [
+        {**row, "consequence": consequences[row["value"]], "spent_beyond": beyond[row["value"]]}
+        for row in _comparison(study, proposed)
+    ]
 
 
 @require_safe
