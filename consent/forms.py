@@ -13,6 +13,8 @@ from consent.odds import right_guesses_in_100
 
 #: The answer "I do not take part".
 NOT_TAKING_PART = "NONE"
+#: In place of Django's own words, whose German says "Du".
+INVALID_EMAIL = _("Enter a valid e-mail address, such as name@example.org.")
 #: How often a guess is right that rests on nothing.
 CHANCE = 50
 
@@ -95,6 +97,7 @@ class AccountForm(forms.Form):
         max_length=150,
         help_text=_("It will be your user name. Only the people who run this site can see it."),
         widget=forms.EmailInput(attrs={"autocomplete": "username"}),
+        error_messages={"invalid": INVALID_EMAIL},
     )
     password = forms.CharField(
         label=_("Password"),

@@ -127,6 +127,15 @@ def test_the_report_has_the_numbers_in_tables_and_draws_them(run: Run) -> None:
     assert rising[0][1] > rising[1][1] > rising[2][1]
 
 
+def test_a_report_in_german_writes_its_numbers_as_germans_do(run: Run) -> None:
+    client = client_of(run.study, "auditor")
+    address = f"/studies/{run.study.slug}/ledger/{run.pk}/report/"
+    page = client.get(address, headers={"Accept-Language": "de"}).text
+    assert "<dd>0,0001</dd>" in page
+    assert re.search(r">0,\d+</text>", page)
+    assert not re.search(r">\d+\.\d+</text>", page)
+
+
 def test_the_names_of_curves_that_end_together_stand_below_each_other() -> None:
     run = run_finish(run_start(study_with_table(), **TABLE_RUN | {"variant": "standard", "wanted_labels": 8}))
     assert len({tuple(group.spent_rdp) for group in run.account.groups.all()}) == 1, "all have spent the same"

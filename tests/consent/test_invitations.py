@@ -181,6 +181,12 @@ def test_a_weak_password_is_refused(client: Client, invited: Issued) -> None:
     assert not User.objects.filter(username="hanna@example.org").exists()
 
 
+def test_what_is_no_address_is_refused_politely_in_german(client: Client, invited: Issued) -> None:
+    client.get(link(invited.code))
+    client.cookies["django_language"] = "de"
+    assert "Geben Sie eine gültige E-Mail-Adresse an" in take_account(client, email="hanna").text
+
+
 def test_an_account_that_is_there_needs_its_password(client: Client, study: Study, invited: Issued) -> None:
     theirs = factories.user_create("hanna@example.org")
     client.get(link(invited.code))

@@ -81,7 +81,7 @@ def test_who_sets_up_a_study_becomes_its_operator(root: Client) -> None:
         ("slug", "two words", "valid"),
         ("delta", "0.5", "less than or equal"),
         ("title", "", "required"),
-        ("contact", "nobody", "valid email"),
+        ("contact", "nobody", "name@example.org"),
     ],
 )
 def test_a_study_that_cannot_be_is_refused_beside_the_field(root: Client, field: str, value: str, told: str) -> None:

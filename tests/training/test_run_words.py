@@ -50,6 +50,13 @@ def test_a_sentence_is_said_in_the_readers_language_also_after_it_was_stored() -
         assert said(note) == said(stored) == "Gruppe „Hoher Schutz“ hat keine Betroffenen."
 
 
+def test_numbers_in_a_sentence_have_the_readers_decimal_separator() -> None:
+    note = Sentence("δ = %(delta)g is not well below 1 / number of holders (%(holders)d).", delta=0.0001, holders=30)
+    assert said(note) == note
+    with translation.override("de"):
+        assert said(note).startswith("δ = 0,0001 ")
+
+
 def test_what_has_no_german_is_marked_as_english() -> None:
     unknown = Sentence("<%(count)d> of some kind", count=3)
     assert said(unknown) == "<3> of some kind"

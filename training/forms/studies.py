@@ -11,6 +11,7 @@ from django.core.exceptions import ValidationError
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
+from consent.forms import INVALID_EMAIL
 from consent.languages import translated_name
 from consent.models import ConsentForm, ConsentFormDraft, Renewal, Role, Study
 from consent.selectors import consent_form_languages
@@ -51,6 +52,7 @@ class StudyForm(forms.ModelForm):
             "purpose": forms.Textarea(attrs={"rows": 4}),
             **dict.fromkeys(("data_categories", "recipients", "retention"), forms.Textarea(attrs={"rows": 2})),
         }
+        error_messages = {"contact": {"invalid": INVALID_EMAIL}}
 
     def __init__(self, *args: Any, fixed: Iterable[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,11 +1,12 @@
 """What the pages call shares, learners, aggregators and their parameters."""
 
+import re
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
 from django import template
-from django.utils.formats import number_format
+from django.utils.formats import get_format, number_format
 from django.utils.html import format_html
 from django.utils.text import capfirst
 from django.utils.translation import get_language
@@ -17,6 +18,8 @@ from training.learners import LEARNERS, learner_fields
 from training.sentences import Sentence
 
 register = template.Library()
+#: Where a sentence has a value, as in "δ = %(delta)g".
+_VALUE = re.compile(r"%\((?P<name>\w+)\)[.\d]*[a-z]")
 
 
 @register.filter
@@ -31,6 +34,12 @@ def percent(share: float | None) -> str:
 def trimmed(number: float) -> str:
     """A number with up to three decimals, none that say nothing: 0.5, not 0.500."""
     return str(number_format(Decimal(f"{number:.3f}".rstrip("0").rstrip("."))))
+
+
+@register.filter
+def localised(number: str) -> str:
+    """A number as Python writes it, with the reader's decimal separator."""
+    return number.replace(".", get_format("DECIMAL_SEPARATOR"))
 
 
 @register.filter
@@ -70,6 +79,15 @@ def group_labels(names: Iterable[str]) -> str:
     return ", ".join(map(group_label, names))
 
 
+def _filled_in(place: re.Match[str], values: dict[str, Any]) -> str:
+    """What a sentence says at ``place``; the only words among its values are the names of groups."""
+    value = values[place["name"]]
+    if isinstance(value, str):
+        return group_label(value)
+    told = place[0] % values
+    return localised(told) if isinstance(value, float) else told
+
+
 @register.filter
 def said(sentence: str | dict[str, Any]) -> str:
     """A sentence, or what a plan kept of one, in the reader's language; marked as English where it has no other."""
@@ -79,8 +97,7 @@ def said(sentence: str | dict[str, Any]) -> str:
     text = _(told)
     is_foreign = text == told and get_language() != "en"
     if isinstance(sentence, Sentence):
-        # The only words among the values are the names of groups.
-        text %= {name: group_label(v) if isinstance(v, str) else v for name, v in sentence.values.items()}
+        text = _VALUE.sub(lambda place: _filled_in(place, sentence.values), text)
     return format_html('<span lang="en">{}</span>', text) if is_foreign else text
 
 
