@@ -275,6 +275,7 @@ def test_an_operator_says_how_much_a_run_may_spend_and_sees_the_plan_with_it_fir
         ({"spending": "share", "share": ""}, "share"),
         ({"spending": "share", "share": "101"}, "share"),
         ({"spending": "epsilons", "epsilon_high": "1", "epsilon_average": "2"}, "epsilon_low"),
+        ({"spending": "epsilons", "epsilon_high": "3", "epsilon_average": "2", "epsilon_low": "1"}, "epsilon_high"),
         ({"spending": "everything"}, "spending"),
     ],
 )

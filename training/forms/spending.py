@@ -53,7 +53,11 @@ class SpendingForm(forms.Form):
                 self.errors.pop(name, None)
             elif self.cleaned_data.get(name) == 0:
                 self.add_error(name, _("Give a number above 0."))
-        return self.cleaned_data
+        values = self.cleaned_data
+        if "epsilon_high" in wanted and not self.errors and values["epsilon_high"] > values["epsilon_low"]:
+            told = _("High protection would be given a larger ε than low protection. Are the values swapped?")
+            self.add_error("epsilon_high", told)
+        return values
 
     def asked(self) -> dict[str, Any]:
         """``share`` and ``epsilons`` of :func:`training.services.lifecycle.run_approve`."""
