@@ -1,0 +1,1 @@
+"""How dates are written where a language alone does not say it."""
