@@ -1,6 +1,5 @@
 """Every read of the accounting app that joins or aggregates."""
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -240,7 +239,7 @@ class Consumption:
 
         In the weighting variant a group's exact ε follows from its weight, and that from its share of the holders.
         """
-        return math.ceil(10 * self.published) / 10
+        return float(np.ceil(10 * self.published)) / 10
 
 
 def account_consumption(account: RunAccount) -> list[Consumption]:

@@ -116,6 +116,7 @@ def test_the_report_has_the_numbers_in_tables_and_draws_them(run: Run) -> None:
     assert "Not for publication" in page
     for item in account_consumption(run.account):
         assert f"{item.spent:.4f}" in page
+        assert f'<td class="number">{item.announced:.1f}</td>' in page, "the bound as it leaves staff"
     for entry in entries_of(run):
         assert entry.hash in page
     plots = [ElementTree.fromstring(svg) for svg in re.findall(r'<svg[^>]*role="img".*?</svg>', page, re.DOTALL)]

@@ -86,6 +86,13 @@ def test_a_total_that_is_no_curve_is_told(run: Run, auditor: Client, forged: byt
     assert told not in auditor.get(url("ledger", run.study)).text
 
 
+@pytest.mark.parametrize("page", ["ledger", "ledger_report"])
+def test_a_bound_without_end_is_shown_as_it_is(run: Run, auditor: Client, page: str) -> None:
+    forge(PrivacyGroup._meta.db_table, "published_rdp", NOT_CURVES["infinity"], "name = 'LOW'")
+    address = url("ledger", run.study, run=run.pk) if page == "ledger" else url(page, run.study, run.pk)
+    assert '<td class="number">inf</td>' in auditor.get(address).text
+
+
 @pytest.mark.parametrize("forged", NOT_CURVES.values(), ids=NOT_CURVES)
 def test_there_is_no_report_of_what_cannot_be_read(run: Run, auditor: Client, forged: bytes) -> None:
     forge(LedgerEntry._meta.db_table, "rdp", forged)

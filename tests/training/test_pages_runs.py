@@ -326,8 +326,14 @@ def test_a_run_that_nobody_works_on_is_said_to_wait(study: Study) -> None:
     long_ago = timezone.now() - timedelta(seconds=2 * settings.HEARTBEAT_TIMEOUT)
     Run.objects.filter(pk=run.pk).update(heartbeat=long_ago)
     assert told in client.get(address).text
+    assert "manage.py up" in client.get(address).text
+    assert told in as_("researcher").get(address).text
+    assert "manage.py" not in as_("researcher").get(address).text, "who cannot reach the server"
+    Run.objects.filter(pk=run.pk).update(started_at=long_ago)
+    assert told not in client.get(address).text, "one had picked it up"
+    assert "It goes on where it stopped" in client.get(address).text
     Run.objects.filter(pk=run.pk).update(claimed_by="a worker", heartbeat=timezone.now())
-    assert told not in client.get(address).text
+    assert "It goes on where it stopped" not in client.get(address).text
 
 
 def test_teachers_and_points_are_counted(study: Study) -> None:
@@ -354,7 +360,7 @@ def test_a_finished_run_shows_costs_and_student(study: Study) -> None:
     page = as_("committee").get(url("run", study, run.pk))
     for item in costs_of(run):
         assert f"{item.spent:.3f}" in page.text
-        assert f"{item.published:.3f}" in page.text
+        assert f'<td class="number">{item.announced:.1f}</td>' in page.text, "the bound as it leaves staff"
     (drawn,) = re.findall(r'id="costs-data" type="application/json">(.*?)</script>', page.text)
     data = json.loads(drawn)
     assert [series["name"] for series in data["series"]] == ["High protection", "Average protection", "Low protection"]
