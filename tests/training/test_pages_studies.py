@@ -405,6 +405,7 @@ def test_the_admin_leads_from_no_holder_to_a_level(study: Study, clerk: User) ->
     run_finish(run_start(study, **TABLE_RUN))
     page = as_("clerk").get(reverse("admin:app_list", args=["accounting"]))
     assert [model["object_name"] for app in page.context["app_list"] for model in app["models"]] == [
+        "AccountRecord",
         "LedgerEntry",
         "PrivacyGroup",
         "RunAccount",
