@@ -224,6 +224,8 @@ def test_an_approval_says_what_the_run_may_spend(study: Study, client: Client) -
     assert misspelt.status_code == 400
     half = operator.post(f"{RUNS}/{run.pk}/approve", {"share": 0.5}, format="json").json()
     assert (half["status"], half["spending_share"]) == ("approved", 0.5)
+    swapped = {"epsilons": {"HIGH": 0.3, "AVERAGE": 0.2, "LOW": 0.1}}
+    assert errors(operator.post(f"{RUNS}/{other.pk}/approve", swapped, format="json")).keys() == {"epsilons"}
     asked = {"epsilons": {"HIGH": 0.1, "AVERAGE": 0.2, "LOW": 0.3}}
     second = operator.post(f"{RUNS}/{other.pk}/approve", asked, format="json").json()
     assert (second["status"], second["spending_epsilons"]) == ("approved", asked["epsilons"])

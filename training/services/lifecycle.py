@@ -186,6 +186,10 @@ def spending_check(share: float, epsilons: Mapping[str, float]) -> None:
         raise ValidationError({"epsilons": _("Give an ε for each of HIGH, AVERAGE and LOW, or none at all.")})
     if not all(type(value) in (int, float) and 0 < value < math.inf for value in epsilons.values()):
         raise ValidationError({"epsilons": _("Each ε must be a number above 0.")})
+    if epsilons and epsilons[Level.HIGH] > epsilons[Level.LOW]:
+        raise ValidationError(
+            {"epsilons": _("High protection would be given a larger ε than low protection. Are the values swapped?")}
+        )
 
 
 @transaction.atomic
