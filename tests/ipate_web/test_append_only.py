@@ -299,3 +299,9 @@ def test_many_rows_are_held_to_the_constraints_of_the_table(study: Study, refusa
     with pytest.raises(IntegrityError, match="consent_event_has_a_level"), transaction.atomic():
         ConsentEvent.append(refusals)
     assert faults(study) == []
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL synchronises by itself")
+def test_not_even_a_power_failure_undoes_what_was_committed() -> None:
+    with connection.cursor() as cursor:
+        assert cursor.execute("PRAGMA synchronous").fetchone() == (2,), "FULL: a sync at every commit"
