@@ -8,6 +8,7 @@ from uuid import UUID
 
 import numpy as np
 
+from accounting.curves import ROUNDING, curves_equal
 from accounting.models import AccountRecord, HolderSpending, LedgerEntry, PrivacyGroup, RunAccount, SpendingHistory
 from accounting.privacy import Conversion
 from accounting.seals import ACCOUNT, account_seals, group_part
@@ -15,9 +16,6 @@ from accounting.selectors import held_curves, past_curves
 from consent.models import Study
 from consent.selectors import LEVELS, consent_snapshot
 from ipate_web.append_only import chained_models
-
-#: Relative difference between sums of the same floats in another order.
-ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ def _account_faults(account_id: int) -> Iterator[str]:
                 yield f"{who}: ledger entry {entry.sequence} was not kept as the account is (run, δ, method, orders)."
         for name, total in (("rdp", group.spent_rdp), ("published_rdp", group.published_rdp)):
             charged = np.sum([getattr(entry, name) for entry in entries] or [np.zeros(len(total))], axis=0)
-            if not _equal(total, charged):
+            if not curves_equal(total, charged):
                 yield f"{who}: its total of {name} is not the sum of its entries."
 
 
@@ -217,14 +215,10 @@ def _reservation_faults(study: Study) -> Iterator[str]:
 
 def _budget_faults(who: str, group: PrivacyGroup, pasts: list[np.ndarray]) -> Iterator[str]:
     """``pasts``: the curves of the histories with which holders came into the group."""
-    if any(not _equal(group.past_rdp, past) for past in pasts):
+    if any(not curves_equal(group.past_rdp, past) for past in pasts):
         yield f"{who}: its past_rdp is not what its holders had spent before."
     for past in pasts:
         if np.any(group.spent_rdp) and group.account.epsilon(past + np.asarray(group.spent_rdp)) > group.epsilon * (
             1 + ROUNDING
         ):
             yield f"{who}: a holder has spent more than ε = {group.epsilon:g}."
-
-
-def _equal(one: list[float] | np.ndarray, other: list[float] | np.ndarray) -> bool:
-    return np.shape(one) == np.shape(other) and np.allclose(one, other, rtol=ROUNDING, atol=0)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from django.db.models import Count, QuerySet
 
+from accounting.curves import curves_equal
 from accounting.models import LedgerEntry
 from consent.models import Study
 from training.ballot import batch_cost
@@ -40,7 +41,7 @@ def release_faults(run: Run) -> Iterator[str]:
     if run.simulation and batches and run.account is not None:
         spent = np.sum([np.asarray(batch.simulated_rdp) for batch in batches], axis=0)
         for group in run.account.groups.all():
-            if not _equal(group.spent_rdp, spent[group.index], rtol=1e-9):
+            if not curves_equal(group.spent_rdp, spent[group.index]):
                 yield f"run {run.pk}, group {group}: its total is not what the simulation's batches cost."
 
 
@@ -75,9 +76,5 @@ def replay_faults(batch: VoteBatch) -> Iterator[str]:
     """Charges of a batch that differ from what its votes cost."""
     cost = batch_cost(batch)
     for entry in LedgerEntry.objects.filter(run=batch.run_id, batch=batch.index).select_related("group"):
-        if not _equal(entry.rdp, cost[entry.group.index], rtol=REPLAY_TOLERANCE):
+        if not curves_equal(entry.rdp, cost[entry.group.index], rtol=REPLAY_TOLERANCE):
             yield f"ledger entry {entry.sequence}: the votes of batch {batch.index} cost something else."
-
-
-def _equal(curve: list[float], computed: np.ndarray, *, rtol: float) -> bool:
-    return np.shape(curve) == computed.shape and np.allclose(curve, computed, rtol=rtol, atol=0)

@@ -6,6 +6,7 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 
 from consent.models import Level
+from training.services.lifecycle import spending_check
 
 EPSILONS = {Level.HIGH: "epsilon_high", Level.AVERAGE: "epsilon_average", Level.LOW: "epsilon_low"}
 
@@ -54,9 +55,11 @@ class SpendingForm(forms.Form):
             elif self.cleaned_data.get(name) == 0:
                 self.add_error(name, _("Give a number above 0."))
         values = self.cleaned_data
-        if "epsilon_high" in wanted and not self.errors and values["epsilon_high"] > values["epsilon_low"]:
-            told = _("High protection would be given a larger ε than low protection. Are the values swapped?")
-            self.add_error("epsilon_high", told)
+        if "epsilon_high" in wanted and not self.errors:
+            try:
+                spending_check(1.0, self.asked()["epsilons"])
+            except forms.ValidationError as error:
+                self.add_error("epsilon_high", error.messages)
         return values
 
     def asked(self) -> dict[str, Any]:
