@@ -1,4 +1,4 @@
-# `make help` lists what can be made. Everything is installed into .venv, everything that runs keeps its state in var/.
+# `make help` lists the targets. Everything is installed into .venv; all local state is in var/.
 PYTHON ?= python3
 DATA ?= digits
 PORT ?= 8000
@@ -7,9 +7,11 @@ MANAGE := $(BIN)/python manage.py
 PYTEST := $(BIN)/pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test lint clean
+.PHONY: help demo up test test-fast lint clean
+# Tests on SQLite and the file-system broker, whatever the environment names.
+LOCAL := env -u DATABASE_URL -u IPATE_BROKER_URL OMP_NUM_THREADS=1
 
-help: ## this list
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .venv/installed: requirements.txt
@@ -21,16 +23,25 @@ help: ## this list
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	touch $@
 
-demo: .venv/installed ## the main job on real data, then the site (DATA=digits|mnist|adult|diabetes, PORT=8000)
+demo: .venv/installed ## run a whole study on real data, then start the site (DATA=digits|mnist|adult|diabetes, PORT=8000)
 	@$(MANAGE) demo --data $(DATA) --port $(PORT)
 
-up: .venv/installed ## site and worker for development (PORT=8000)
+up: .venv/installed ## start site and worker for development (PORT=8000)
 	@$(MANAGE) up --port $(PORT)
 
-test: lint ## every check and test; on SQLite, and again on PostgreSQL and Redis where they answer
+# With T=path only that folder, file or test, on SQLite and without lint.
+ifdef T
+test: .venv/installed-dev
+	@$(LOCAL) $(PYTEST) -q $(T)
+else
+test: lint ## run all checks and tests, on SQLite and, where they answer, PostgreSQL and Redis; T=path: only that path, on SQLite
 	@PYTEST=$(PYTEST) tests/run
+endif
 
-lint: .venv/installed-dev ## style, types, import contracts, migrations, production settings
+test-fast: .venv/installed-dev ## run the tests without browser, worker, demo and whatever is marked slow, on SQLite
+	@$(LOCAL) $(PYTEST) -q -n auto --dist worksteal -m "not browser and not worker and not slow"
+
+lint: .venv/installed-dev ## check style, types, import contracts, migrations, production settings
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet . || { echo "Run: $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/lint-imports --no-cache > .lint-imports.log 2>&1 || { cat .lint-imports.log; exit 1; }
@@ -40,5 +51,5 @@ lint: .venv/installed-dev ## style, types, import contracts, migrations, product
 	@IPATE_SITE_URL=https://ipate.example IPATE_SECRET_KEY=$$($(PYTHON) -c 'import secrets; print(secrets.token_urlsafe(50))') \
 		$(MANAGE) check --deploy --fail-level WARNING
 
-clean: ## forget the demo and everything under var/
+clean: ## delete everything under var/, the demo included
 	rm -rf var

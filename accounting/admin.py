@@ -1,44 +1,29 @@
-"""The accounts, for looking only: what they hold is never repaired by hand.
-
-Without the histories of holders, which lead to their levels: one person's level is looked up where every look is on
-record.
-"""
+"""The register and the shares, for looking only: what they hold is never repaired by hand."""
 
 from django.contrib import admin
 
-from accounting.models import AccountRecord, LedgerEntry, PrivacyGroup, RunAccount
-from ipate_web.admin import FilteredAsListed, ReadOnlyAdmin, SecretsAdmin
+from accounting.models import HeadCount, Release, ShareRecord
+from common.admin import FilteredAsListed, ReadOnlyAdmin, SecretsAdmin
 
 
-@admin.register(RunAccount)
-class RunAccountAdmin(ReadOnlyAdmin):
-    list_display = ("run", "study", "simulation", "method", "delta", "opened_at")
-    list_filter = ("study", "simulation")
-
-
-@admin.register(AccountRecord)
-class AccountRecordAdmin(FilteredAsListed, SecretsAdmin):
-    list_display = ("sequence", "study", "run", "kind", "recorded_at")
+@admin.register(Release)
+class ReleaseAdmin(FilteredAsListed, SecretsAdmin):
+    list_display = ("sequence", "study", "kind", "run", "batch", "charge", "recorded_at")
     list_filter = ("study", "kind")
     list_select_related = ("study",)
     search_fields = ("run",)
-    # Hashes, against which holders and what they have left can be tried.
-    secrets = ("seals", "hash", "previous_hash")
+    # Who was charged is a secret, and so is what could be tried against it.
+    secrets = ("charges", "charges_digest", "hash", "previous_hash")
 
 
-@admin.register(PrivacyGroup)
-class PrivacyGroupAdmin(FilteredAsListed, SecretsAdmin):
-    list_display = ("name", "account", "level", "epsilon", "holders")
-    list_filter = ("account__study", "level")
-    list_select_related = ("account",)
-    # What may still be spent, and when nothing was left, follow from what was.
-    secrets = ("past_rdp", "spent_rdp", "reserved_rdp", "allowance", "retired_at")
+@admin.register(ShareRecord)
+class ShareRecordAdmin(FilteredAsListed, ReadOnlyAdmin):
+    list_display = ("sequence", "study", "subject", "kind", "share", "limit", "recorded_at")
+    list_filter = ("study", "kind")
+    list_select_related = ("study",)
 
 
-@admin.register(LedgerEntry)
-class LedgerEntryAdmin(FilteredAsListed, SecretsAdmin):
-    list_display = ("sequence", "study", "run", "batch", "group", "queries", "labels", "recorded_at")
-    list_filter = ("study", "group__level")
-    list_select_related = ("study", "group")
-    search_fields = ("run",)
-    secrets = ("rdp",)
+@admin.register(HeadCount)
+class HeadCountAdmin(ReadOnlyAdmin):
+    list_display = ("study", "level", "epsilon", "count", "sigma")
+    list_filter = ("study",)

@@ -1,3 +1,5 @@
+"""App of the accounts."""
+
 from django.apps import AppConfig
 
 

@@ -1,201 +1,135 @@
-"""What was spent, by whom, what may still be spent. Costs are RDP curves; ε is always derived from them."""
+"""Accounts of holders in μ² (Gaussian differential privacy): releases, shares, head counts.
 
-from typing import cast
+Two chained tables are the record: what left the study, each release with its charge (:class:`Release`), and which share
+of every account's cap was given to whom (:class:`ShareRecord`). The accounts follow from them.
+"""
 
-import numpy as np
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
-from numpy.typing import ArrayLike
 
-from accounting.curves import CurveField
-from accounting.privacy import Conversion, epsilon_from_rdp
-from consent.models import DataHolder, Level, Study
-from ipate_web.append_only import Chained
+from consent.models import Level, Study, StudyChained
 
 
-class RunAccount(models.Model):
-    """The account of one run: its privacy groups and how their costs are counted.
+class Release(StudyChained):
+    """The release register: everything that left a study, or is seen by anybody who decides anything, and its charge.
 
-    ``run`` is the run's id; accounting knows nothing else of it. A simulation's account leaves no trace in the ledger.
-    From approval to vote the account is a *reservation*: nothing can be charged to it, but what it holds counts as
-    spent for every other run. The vote replaces it by the account that is charged; its end settles that account.
-    """
-
-    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="accounts")
-    run = models.UUIDField()
-    simulation = models.BooleanField(default=False)
-    delta = models.FloatField()
-    orders = CurveField(help_text="Rényi orders α at which every curve of this account is kept.")
-    method = models.CharField(
-        max_length=20, help_text="How costs are counted: data_independent, data_dependent, exact."
-    )
-    conversion = models.CharField(max_length=10, help_text="RDP → (ε, δ): improved or classic.")
-    is_reservation = models.BooleanField(default=False, help_text="The run is approved; its vote has not begun.")
-    opened_at = models.DateTimeField(default=timezone.now, editable=False)
-    settled_at = models.DateTimeField(
-        null=True, blank=True, editable=False, help_text="Since when nothing is held for the run beyond what it spent."
-    )
-
-    class Meta:
-        verbose_name = _("run account")
-        ordering = ["opened_at"]
-        constraints = [models.UniqueConstraint(fields=["run", "is_reservation"], name="run_account_is_one_of_its_kind")]
-
-    def __str__(self) -> str:
-        return f"account of run {self.run}"
-
-    def epsilon(self, curves: ArrayLike) -> np.ndarray:
-        """ε (...,) at the account's δ of RDP curves (..., R) at its orders."""
-        conversion = cast(Conversion, self.conversion)
-        return epsilon_from_rdp(curves, self.delta, np.asarray(self.orders), conversion=conversion)[0]
-
-
-class AccountRecord(Chained):
-    """That a run's account was opened or settled: one row for each time, chained, so that no account is edited unseen.
-
-    A reservation is opened, and ends when it is replaced by the account that is charged, or released because the run
-    never votes.
+    ``content`` describes the release in public terms: mechanism, parameters, counts and digests. Who was charged how
+    much is a secret; it lies in the file ``charges`` in private storage, whose digest is chained here.
     """
 
     class Kind(models.TextChoices):
-        RESERVED = "reserved", _("reserved")
-        OPENED = "opened", _("opened")
-        SETTLED = "settled", _("settled")
-        RELEASED = "released", _("released")
+        LABELS = "labels", _("labels")
+        COUNTS = "counts", _("noisy counts")
+        HEAD_COUNTS = "head_counts", _("head counts")
+        MODEL = "model", _("student model")
+        DOWNLOAD = "download", _("download")
+        GAP = "gap", _("gap after a restore")
 
-    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="account_records", db_index=False)
-    run = models.UUIDField()
-    kind = models.CharField(max_length=10, choices=Kind)
-    seals = models.JSONField(
-        default=dict, blank=True, help_text="What the account was opened with, see accounting.seals."
-    )
-    recorded_at = models.DateTimeField(default=timezone.now, editable=False)
-
-    class Meta(Chained.Meta):
-        verbose_name = _("account record")
-        verbose_name_plural = _("account records")
-        constraints = [models.UniqueConstraint(fields=["study", "sequence"], name="account_record_sequence_is_unique")]
-
-    def __str__(self) -> str:
-        return f"{self.kind}: account of run {self.run}"
-
-
-class PrivacyGroup(models.Model):
-    """Within a run: the holders with the same ε budget and the same past spending.
-
-    ``past_rdp`` is what its holders had spent before this run, ``spent_rdp`` what this run has cost them so far, and
-    ``published_rdp`` the data-independent bound on that cost, the only one of the three that may leave staff.
-    ``reserved_rdp`` is what no other run may spend until the account is settled. ``allowance`` is the ε that this run
-    alone may cost them; without one, everything that is left.
-    """
-
-    account = models.ForeignKey(RunAccount, on_delete=models.PROTECT, related_name="groups")
-    index = models.PositiveSmallIntegerField()
-    name = models.CharField(max_length=40)
-    level = models.CharField(max_length=10, choices=Level)
-    epsilon = models.FloatField(help_text="The budget: ε that no holder of the group may exceed over all runs.")
-    holders = models.PositiveIntegerField()
-    past_rdp = CurveField()
-    spent_rdp = CurveField()
-    published_rdp = CurveField()
-    reserved_rdp = CurveField(null=True, blank=True)
-    allowance = models.FloatField(null=True, blank=True)
-    retired_at = models.DateTimeField(null=True, blank=True, help_text="Since when its teachers cast no vote.")
-
-    class Meta:
-        verbose_name = _("privacy group")
-        ordering = ["account", "index"]
-        constraints = [
-            models.UniqueConstraint(fields=["account", "index"], name="privacy_group_index_is_unique"),
-            models.CheckConstraint(condition=Q(epsilon__gt=0), name="privacy_group_budget_is_positive"),
-            models.CheckConstraint(
-                condition=Q(allowance__isnull=True) | Q(allowance__gt=0), name="privacy_group_allowance_is_positive"
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return self.name
-
-    def held_rdp(self) -> np.ndarray:
-        """(R,): what is held for the run beyond what it has spent; ``account`` is read."""
-        spent = np.asarray(self.spent_rdp)
-        if self.account.settled_at or self.reserved_rdp is None:
-            return np.zeros_like(spent)
-        return np.maximum(np.asarray(self.reserved_rdp) - spent, 0.0)
-
-
-class SpendingHistory(models.Model):
-    """The sequence of privacy groups that some holders have been in: a node of a tree, from the newest to the first.
-
-    Groups that voted stand in the order of their votes; those of reservations in between cost nothing yet.
-    Holders with one history have spent the same. One row per history, not per holder and run, keeps a study of a
-    million holders and a hundred runs small.
-    """
-
-    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="+")
-    parent = models.ForeignKey("self", on_delete=models.PROTECT, null=True, related_name="children")
-    group = models.ForeignKey(PrivacyGroup, on_delete=models.PROTECT, related_name="histories")
-
-    class Meta:
-        verbose_name = _("spending history")
-        verbose_name_plural = _("spending histories")
-        constraints = [models.UniqueConstraint(fields=["parent", "group"], name="spending_history_is_one_row")]
-
-    def __str__(self) -> str:
-        return f"{self.parent_id or 'start'} → {self.group_id}"
-
-
-class HolderSpending(models.Model):
-    """Which history a holder has. A holder without a row has never been in a vote."""
-
-    holder = models.OneToOneField(DataHolder, on_delete=models.PROTECT, primary_key=True, related_name="spending")
-    history = models.ForeignKey(SpendingHistory, on_delete=models.PROTECT, related_name="holders")
-
-    class Meta:
-        verbose_name = _("holder's spending")
-        # Both columns, so that PostgreSQL counts the holders of each history without looking into the rows.
-        indexes = [models.Index(fields=["holder"], include=["history"], name="holder_spending_history")]
-
-    def __str__(self) -> str:
-        return f"{self.holder_id}: {self.history_id}"
-
-
-class LedgerEntry(Chained):
-    """What one batch of a run's vote cost one privacy group. Written in the transaction that releases the labels."""
-
-    # A unique constraint begins with each of these two: one more index of their own would only slow writing down.
-    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="ledger_entries", db_index=False)
-    group = models.ForeignKey(PrivacyGroup, on_delete=models.PROTECT, related_name="ledger_entries", db_index=False)
-    run = models.UUIDField()
-    batch = models.PositiveIntegerField()
-    mechanism = models.JSONField(help_text="The aggregator with its parameters.")
-    sensitivity = models.FloatField(help_text="By how much one holder of the group can move the vote count.")
-    method = models.CharField(max_length=20)
-    delta = models.FloatField()
-    orders = CurveField()
-    rdp = CurveField(help_text="The cost as a curve over the orders. A secret where it depends on the votes.")
-    published_rdp = CurveField(help_text="The data-independent bound on the same release.")
-    queries = models.PositiveIntegerField(help_text="Points put to the vote in this batch.")
-    labels = models.PositiveIntegerField(help_text="How many of them were answered.")
+    # The unique constraint on study and sequence is index enough.
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="releases", db_index=False)
+    kind = models.CharField(max_length=20, choices=Kind)
+    run = models.UUIDField(null=True, blank=True)
+    batch = models.PositiveIntegerField(null=True, blank=True)
+    content = models.JSONField(default=dict, blank=True, help_text="What left, in public terms.")
+    charge = models.FloatField(default=0.0, help_text="The most that any account was charged for it, in μ²; public.")
+    charges = models.CharField(max_length=200, blank=True, help_text="The charge file in private storage.")
+    charges_digest = models.CharField(max_length=64, blank=True, help_text="SHA-256 of the charge file.")
     recorded_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.DO_NOTHING, db_constraint=False, null=True, related_name="+"
     )
     recorded_at = models.DateTimeField(default=timezone.now, editable=False)
 
-    class Meta(Chained.Meta):
-        verbose_name = _("ledger entry")
-        verbose_name_plural = _("ledger entries")
+    class Meta(StudyChained.Meta):
+        verbose_name = _("release")
+        verbose_name_plural = _("releases")
         constraints = [
-            models.UniqueConstraint(fields=["study", "sequence"], name="ledger_entry_sequence_is_unique"),
-            models.UniqueConstraint(fields=["group", "batch"], name="ledger_entry_charges_a_batch_once"),
-            models.CheckConstraint(
-                condition=Q(labels__lte=models.F("queries")), name="ledger_entry_labels_within_queries"
+            models.UniqueConstraint(fields=["study", "sequence"], name="release_sequence_is_unique"),
+            models.UniqueConstraint(
+                fields=["run", "batch"], condition=Q(batch__isnull=False), name="release_charges_a_batch_once"
             ),
+            models.CheckConstraint(condition=Q(charge__gte=0), name="release_charge_is_not_negative"),
         ]
-        permissions = [("view_private_costs", "Can see data-dependent costs, which must not be published")]
+        permissions = [("view_ledger", "Can see the release register and the shares")]
 
     def __str__(self) -> str:
-        return f"run {self.run}, batch {self.batch}, {self.group}"
+        return f"{self.get_kind_display()} {self.sequence}"
+
+
+class ShareRecord(StudyChained):
+    """That a share of every holder's cap was given to something, that it began to be spent, or what of it was used.
+
+    ``subject`` is a run's id, or the id of a drawing of head counts or of the closing of a gap. Shares are public: they
+    depend on what was decided and released, never on accounts.
+    """
+
+    class Kind(models.TextChoices):
+        GRANTED = "granted", _("granted")
+        OPENED = "opened", _("opened")
+        SETTLED = "settled", _("settled")
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="share_records", db_index=False)
+    subject = models.UUIDField()
+    purpose = models.CharField(max_length=40, help_text="What the share is for, in words.")
+    kind = models.CharField(max_length=10, choices=Kind)
+    share = models.FloatField(help_text="Granted or opened: the share of every cap. Settled: how much of it was used.")
+    limit = models.FloatField(
+        null=True, blank=True, help_text="Opened: up to which share of its cap an account may go by then."
+    )
+    recorded_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.DO_NOTHING, db_constraint=False, null=True, related_name="+"
+    )
+    recorded_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta(StudyChained.Meta):
+        verbose_name = _("share record")
+        verbose_name_plural = _("share records")
+        constraints = [
+            models.UniqueConstraint(fields=["study", "sequence"], name="share_record_sequence_is_unique"),
+            models.UniqueConstraint(fields=["subject", "kind"], name="share_record_is_made_once"),
+            models.CheckConstraint(condition=Q(share__gte=0, share__lte=1), name="share_record_is_a_share"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.share:g} for {self.purpose}"
+
+
+class AccountBook(models.Model):
+    """What every holder of a study has spent, as one file: the sum of all charge files up to ``sequence``.
+
+    The charge files are the record, this is their sum: :func:`accounting.verification.study_checks` computes it anew.
+    """
+
+    study = models.OneToOneField(Study, on_delete=models.PROTECT, primary_key=True, related_name="account_book")
+    artifact = models.CharField(max_length=200, help_text="The file in private storage.")
+    digest = models.CharField(max_length=64, help_text="SHA-256 of the file.")
+    sequence = models.PositiveBigIntegerField(help_text="The last release whose charges it holds.")
+
+    class Meta:
+        verbose_name = _("account book")
+
+    def __str__(self) -> str:
+        return f"accounts of {self.study_id}"
+
+
+class HeadCount(models.Model):
+    """Number of holders of one promise, as plans may know it: drawn once with noise, or a public number."""
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="head_counts")
+    release = models.ForeignKey(Release, on_delete=models.PROTECT, related_name="head_counts")
+    level = models.CharField(max_length=10, choices=Level)
+    epsilon = models.FloatField()
+    count = models.PositiveIntegerField()
+    sigma = models.FloatField(null=True, blank=True, help_text="Standard deviation of its noise; none if entered.")
+
+    class Meta:
+        verbose_name = _("head count")
+        ordering = ["study", "-release", "epsilon"]
+        constraints = [
+            models.UniqueConstraint(fields=["release", "level", "epsilon"], name="head_count_is_given_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.level}, ε = {self.epsilon:g}: {self.count}"

@@ -1,199 +1,84 @@
-"""Every write of the accounting app. Callers hold the study's lock (:func:`consent.services.study_lock`)."""
+"""Every write of the accounting app but those of shares. Callers hold the study's lock."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from functools import partial
 from typing import Any
 from uuid import UUID
 
 import numpy as np
-from django.db import connection, transaction
-from django.utils import timezone
+from django.db import transaction
 
-from accounting.curves import CurveField
-from accounting.histories import histories_change
-from accounting.limits import Limits
-from accounting.models import AccountRecord, LedgerEntry, PrivacyGroup, RunAccount
-from accounting.seals import account_seals
+from accounting.book import Balances, balances, balances_store
+from accounting.models import AccountBook, Release
+from common.artifacts import arrays_delete
 from consent.models import Study
-from consent.services import study_lock
+
+#: By how much the sum of an account may lie above its limit: the rounding of sums in another order.
+ROUNDING = 1e-9
 
 
-class BudgetExceeded(Exception):
-    """A charge would bring a group above its budget. Nothing was written."""
-
-
-@dataclass(frozen=True)
-class GroupOpening:
-    """A privacy group to be, see :class:`accounting.models.PrivacyGroup`.
-
-    ``holders`` (H,) ids; ``epsilon`` their budget; ``past`` (R,) what they have spent; ``reserved`` (R,) what is held
-    for the run; ``allowance`` the ε that the run alone may cost, None for all that is left.
-    """
-
-    name: str
-    level: str
-    epsilon: float
-    holders: np.ndarray
-    past: np.ndarray
-    reserved: np.ndarray | None = None
-    allowance: float | None = None
-
-
-@transaction.atomic
-def account_open(
-    *,
-    study: Study,
-    run: UUID,
-    at: datetime,
-    simulation: bool,
-    orders: np.ndarray,
-    method: str,
-    conversion: str,
-    groups: Sequence[GroupOpening],
-    is_reservation: bool = False,
-) -> RunAccount:
-    """Open the account of a run and move its holders on to the histories that its groups begin.
-
-    ``at`` is the moment whose consents and policies the groups' budgets rest on.
-    From here on, what the run costs a group, and what is held for it, counts for each of its holders in every later
-    run. The account that is charged takes the place of the run's reservation, if there is one.
-    """
-    reservation = RunAccount.objects.filter(run=run, is_reservation=True).first()
-    account = RunAccount.objects.create(
-        study=study,
-        run=run,
-        simulation=simulation,
-        delta=study.delta,
-        orders=orders.tolist(),
-        method=method,
-        conversion=conversion,
-        is_reservation=is_reservation,
-        opened_at=at,
-    )
-    nothing = [0.0] * len(orders)
-    join = []
-    for index, opening in enumerate(groups):
-        group = PrivacyGroup(
-            account=account,
-            index=index,
-            name=opening.name,
-            level=opening.level,
-            epsilon=opening.epsilon,
-            holders=len(opening.holders),
-            past_rdp=opening.past.tolist(),
-            spent_rdp=nothing,
-            published_rdp=nothing,
-            reserved_rdp=None if opening.reserved is None else opening.reserved.tolist(),
-            allowance=opening.allowance,
-        )
-        group.full_clean()
-        group.save()
-        join.append((group, opening.holders))
-    if not simulation:
-        histories_change(study=study, leave=reservation, join=join)
-        kind = AccountRecord.Kind.RESERVED if is_reservation else AccountRecord.Kind.OPENED
-        _record(account, kind, at=timezone.now(), seals=account_seals(account, join))
-    if reservation:
-        _account_delete(reservation)
-    return account
-
-
-@transaction.atomic
-def account_settle(*, run: UUID) -> None:
-    """The run spends nothing more: release what is held for it. Of a reservation that never voted nothing stays."""
-    account = RunAccount.objects.select_related("study").filter(run=run, settled_at=None).first()
-    if account is None:
-        return
-    study_lock(account.study_id)
-    now = timezone.now()
-    if account.is_reservation:
-        histories_change(study=account.study, leave=account)
-        _account_delete(account)
-    else:
-        account.settled_at = now
-        account.save(update_fields=["settled_at"])
-    if not account.simulation:
-        kind = AccountRecord.Kind.RELEASED if account.is_reservation else AccountRecord.Kind.SETTLED
-        _record(account, kind, at=now)
-
-
-def _record(account: RunAccount, kind: str, *, at: datetime, seals: dict[str, str] | None = None) -> None:
-    AccountRecord.append(
-        [AccountRecord(study_id=account.study_id, run=account.run, kind=kind, seals=seals or {}, recorded_at=at)]
-    )
-
-
-def _account_delete(account: RunAccount) -> None:
-    account.groups.all().delete()
-    account.delete()
-
-
-def groups_retire(*, groups: Sequence[PrivacyGroup]) -> None:
-    """From now on the teachers of ``groups`` cast no vote, and the groups are charged nothing more."""
-    PrivacyGroup.objects.filter(pk__in=[group.pk for group in groups]).update(retired_at=timezone.now())
+class LimitExceeded(Exception):
+    """A charge would bring an account above its limit. Nothing was written."""
 
 
 @transaction.atomic(savepoint=False)
-def batch_charge(
+def release_record(
     *,
-    account: RunAccount,
-    batch: int,
-    mechanism: dict[str, Any],
-    sensitivities: Sequence[float],
-    rdp: np.ndarray,
-    published_rdp: np.ndarray,
-    limits: Limits,
-    queries: int,
-    labels: int,
-    acting_user_id: int | None,
-) -> None:
-    """Charge one batch to the groups of an account: ``sensitivities`` (G,), its cost ``rdp`` (G, R), and the
-    data-independent bound ``published_rdp`` (G, R) on it.
+    study: Study,
+    kind: str,
+    content: dict[str, Any],
+    run: UUID | None = None,
+    batch: int | None = None,
+    holders: np.ndarray | None = None,
+    charges: np.ndarray | None = None,
+    limits: np.ndarray | None = None,
+    charge: float = 0.0,
+    acting_user_id: int | None = None,
+) -> Release:
+    """Enter a release into the register and charge the accounts for it, in the transaction that writes the release.
 
-    To be called in the transaction that releases the batch's labels, with the ``limits`` that
-    :func:`accounting.limits.limits_of` found in it. Raises BudgetExceeded before anything is written.
+    Args:
+        study: Locked by :func:`consent.services.study_lock`.
+        kind: A :class:`Release.Kind`.
+        content: What left, in public terms.
+        run: The run that it belongs to, if any.
+        batch: The number of the batch, at most one release each.
+        holders: (H,) ids in rising order of those who are charged.
+        charges: (H,) μ² that each is charged.
+        limits: (H,) μ² that no account may exceed by the charge; an account that has exceeded its own before, because
+            it was lowered, is charged nothing.
+        charge: The most that anybody can have been charged, a public number in μ².
+        acting_user_id: Who asked for the release.
+
+    Raises:
+        LimitExceeded: an account would exceed its limit. Nothing is written then.
     """
-    if account.is_reservation or account.settled_at:
-        raise BudgetExceeded(f"Run {account.run} cannot be charged: its vote has not begun, or has ended.")
-    costs = rdp[limits.group]
-    # What costs a group nothing, because its teachers are retired, cannot exceed anything.
-    over = costs.any(axis=1) & (account.epsilon(limits.beside + costs) > limits.epsilon)
-    if over.any():
-        names = ", ".join(sorted({limits.groups[index].name for index in limits.group[over]}))
-        raise BudgetExceeded(f"Batch {batch} of run {account.run} would bring {names} above what may be spent.")
-    for group, cost, bound in zip(limits.groups, rdp, published_rdp, strict=True):
-        group.spent_rdp = (np.asarray(group.spent_rdp) + cost).tolist()
-        group.published_rdp = (np.asarray(group.published_rdp) + bound).tolist()
-    _totals_write(limits.groups)
-    if not account.simulation:
-        LedgerEntry.append(
-            LedgerEntry(
-                study_id=account.study_id,
-                group=group,
-                run=account.run,
-                batch=batch,
-                mechanism=mechanism,
-                sensitivity=sensitivity,
-                method=account.method,
-                delta=account.delta,
-                orders=account.orders,
-                rdp=cost.tolist(),
-                published_rdp=bound.tolist(),
-                queries=queries,
-                labels=labels,
-                recorded_by_id=acting_user_id,
-            )
-            for group, sensitivity, cost, bound in zip(limits.groups, sensitivities, rdp, published_rdp, strict=True)
-        )
+    release = Release(
+        study_id=study.pk,
+        kind=kind,
+        run=run,
+        batch=batch,
+        content=content,
+        charge=charge,
+        recorded_by_id=acting_user_id,
+    )
+    if holders is None or charges is None:
+        return Release.append([release])[0]
+    before = balances(study)
+    owed = Balances(holders, charges)
+    after = before.charged(owed)
+    if limits is not None and ((owed.spent > 0) & (after.of(holders) > limits * (1 + ROUNDING))).any():
+        raise LimitExceeded(f"A {release.get_kind_display()} of study {study.slug} would exceed an account's limit.")
+    release.charges, release.charges_digest = balances_store(study, "charges", owed)
+    Release.append([release])
+    book_write(study, after, release.sequence)
+    return release
 
 
-def _totals_write(groups: Collection[PrivacyGroup]) -> None:
-    """What ``bulk_update`` does, in a third of its time."""
-    prepared = partial(CurveField().get_db_prep_save, connection=connection)
-    with connection.cursor() as cursor:
-        cursor.executemany(
-            f"UPDATE {PrivacyGroup._meta.db_table} SET spent_rdp = %s, published_rdp = %s WHERE id = %s",  # noqa: S608
-            [(prepared(group.spent_rdp), prepared(group.published_rdp), group.pk) for group in groups],
-        )
+def book_write(study: Study, content: Balances, sequence: int) -> None:
+    """Replace the study's account book; the file before is deleted once the transaction has committed."""
+    old = AccountBook.objects.filter(study=study).values_list("artifact", flat=True).first()
+    artifact, digest = balances_store(study, "book", content)
+    AccountBook.objects.update_or_create(
+        study=study, defaults={"artifact": artifact, "digest": digest, "sequence": sequence}
+    )
+    if old:
+        transaction.on_commit(lambda: arrays_delete(old))

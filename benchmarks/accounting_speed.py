@@ -1,4 +1,4 @@
-"""How fast costs are computed (CPU seconds; ratios are measured in one run), and in how much memory.
+"""Speed (CPU seconds; ratios are measured in one run) and memory of the cost computations.
 
     python benchmarks/accounting_speed.py
 

@@ -1,4 +1,4 @@
-"""What each way of accounting affords on the published MNIST votes, and what Theorem 6 leaves uncovered.
+"""Tightness of each accounting method on the published MNIST votes, and the gap of Theorem 6.
 
     python benchmarks/accounting_tightness.py
 

@@ -1,4 +1,4 @@
-"""A study of many holders: how long import, snapshot, pages, one decision and verification take, and how much memory.
+"""A study of many holders: time and memory of import, snapshot, pages, one decision, head counts and verification.
 
     python benchmarks/consent_scale.py [--holders 1000000]
 
@@ -89,8 +89,9 @@ def main() -> None:
         from django.db import connection
         from django.test import Client
 
+        from accounting.head_counts import head_counts_draw
         from consent import selectors, services
-        from consent.recruitment import recruitment_course
+        from consent.recruitment import recruitment_history
         from tests import factories
 
         print(f"{connection.vendor}, {holders:,} holders")
@@ -109,7 +110,7 @@ def main() -> None:
         assert client.get("/studies/scale/people/").status_code == 200  # what only a process's first request costs
         snapshot = measure("snapshot", lambda: selectors.consent_snapshot(study))
         measure("counts per level", lambda: selectors.holders_per_level(study))
-        measure("course of recruitment", lambda: recruitment_course(study))
+        measure("recruitment history", lambda: recruitment_history(study))
         for name, address in (
             ("page: recruitment", "/studies/scale/recruitment/"),
             ("page: overview of the study", "/studies/scale/"),
@@ -122,6 +123,8 @@ def main() -> None:
         decide = partial(services.consent_give, holder=holder, form=form, acting_user=None)
         for level in ("HIGH", "LOW"):
             measure("one decision", partial(decide, level=level))
+        olga = factories.user_create("olga")
+        measure("head counts, drawn and charged to everybody", lambda: head_counts_draw(study=study, acting_user=olga))
         measure("verify_ledger", lambda: call_command("verify_ledger", stdout=StringIO()))
 
 

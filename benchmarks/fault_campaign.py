@@ -3,10 +3,11 @@
     python -m benchmarks.fault_campaign --kills 200 --minutes 10 --seed 1
 
 On SQLite and PostgreSQL (IPATE_TEST_POSTGRES_URL), over the file system and Redis (IPATE_TEST_REDIS_URL, an empty
-database): two workers of two processes each work on four runs at once, two in each of two studies. SIGKILL hits the
-process that trains, votes or teaches a student, or its whole worker; connections to PostgreSQL and Redis are cut, as a
-restart of theirs would, and tasks are delivered again on top. Then the workers may finish, and every chain, total,
-promise and label is verified, every charge computed anew.
+database): two workers of two processes each work on four runs at once, one by each method in each of two studies.
+SIGKILL hits the process that trains, votes, asks holders or teaches a student, or its whole worker; connections to
+PostgreSQL and Redis are cut, as a restart of theirs would, and tasks are delivered again on top. Then the workers may
+finish, and every chain, label, account and share is verified, every charge computed anew. Exit status 1 where something
+is wrong.
 The seed fixes what is done, not when the system does it.
 """
 
@@ -23,29 +24,47 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+from ipate_web.processes import running, unwind_on_signals, worker_command
 
 POSTGRES = os.environ.get("IPATE_TEST_POSTGRES_URL", "postgres://root@127.0.0.1:5432/postgres")
 REDIS = os.environ.get("IPATE_TEST_REDIS_URL", "redis://127.0.0.1:6379/11")
 WORKERS, STUDIES, RUNS_OF_A_STUDY = 2, 2, 2
-PHASES = ("training", "voting", "student")
+PHASES = ("training", "voting", "asking", "student")
 #: How often a phase may be hit more than the one that was hit least: runs have to get to where they can be hit.
-LEAD = 12
+LEAD = 4
 #: Longest pause between two blows, in seconds.
 PAUSE = 1.0
-#: What makes a run spend about as long in each of its phases.
-LENGTHY: dict[str, Any] = {
+#: What makes a run by teachers spend about as long in each of its phases.
+TEACHERS: dict[str, Any] = {
     "learner": "random_forest",
-    "learner_parameters": {"trees": 600},
-    "student_learner": "random_forest",
-    "student_parameters": {"trees": 100},
-    "aggregator": {"name": "confident_gnmax", "sigma": 300.0, "sigma_threshold": 600.0, "threshold": 3.0},
-    "batch_size": 3,
+    "learner_parameters": {"trees": 120},
+    "aggregator": {"name": "confident_gnmax", "sigma": 2000.0, "sigma_threshold": 4000.0, "threshold": 3.0},
+    "batch_size": 2,
     "teachers": 12,
-    "method": "exact",
 }
-RECOVERY_SECONDS = 90
+#: So little of every cap (SHARES) that in the middle of a run some have nothing left of it.
+ASKING: dict[str, Any] = {
+    "asking": {"rounds": 2, "sigma": 200.0, "radius_share": 0.3, "kernel": "epanechnikov"},
+    "batch_size": 20,
+}
+STUDENT: dict[str, Any] = {"student_learner": "random_forest", "student_parameters": {"trees": 100}}
+#: Entered as the number of holders at each level: a batch is asked in several shards.
+HEAD_COUNT = 8_000
+#: How many points are put to the vote: as many batches as it takes until killing can hit them.
+POINTS = 240
+#: Which share of every cap a run may use, by method: what it does not need is free for the next one.
+SHARES = {"pate": 0.05, "neighbours": 0.01}
+#: Database and broker, by the name on the command line.
+COMBINATIONS = {
+    f"{database.lower()}-{broker.lower()}": (database, broker)
+    for database in ("SQLite", "PostgreSQL")
+    for broker in ("files", "Redis")
+}
+RECOVERY_SECONDS = 600
 
 
 # --- One combination of database and broker, in a process of its own ------------------------------------------------
@@ -55,12 +74,21 @@ class Campaign:
     """Studies whose runs are worked on by workers that are killed."""
 
     def __init__(self, seed: int, folder: Path, stack: ExitStack) -> None:
-        from ipate_web.processes import running, worker_command
+        from accounting.head_counts import head_counts_enter
+        from consent.models import Level
+        from tests.factories import user_create
         from tests.training.runs import study_with_table
 
         self.random = random.Random(seed)
         self.counts: Counter[str] = Counter()
-        self.studies = [study_with_table(f"study-{n}", points=60, retain_votes=True) for n in range(STUDIES)]
+        self.studies = [
+            study_with_table(f"study-{n}", holders=31, records=4, points=POINTS, retain_votes=True)
+            for n in range(STUDIES)
+        ]
+        for study in self.studies:
+            head_counts_enter(
+                study=study, acting_user=user_create("olga"), counts=dict.fromkeys(Level.values, HEAD_COUNT)
+            )
         self._start = lambda: stack.enter_context(running(command, folder / "worker.log", quick))
         # The place of a process that was killed is free again after a second, not after Celery's ten.
         command = [*worker_command(), "--", "worker.lost_wait=1"]
@@ -73,12 +101,15 @@ class Campaign:
 
     def runs_top_up(self) -> None:
         """As many runs as are worked on at once; those of one study wait for each other's vote."""
-        from tests.training.runs import TABLE_RUN, run_start
+        from tests.training.runs import ASKING_RUN, TABLE_RUN, run_start
         from training.models import Run
 
+        fields = {"pate": TABLE_RUN | TEACHERS | STUDENT, "neighbours": ASKING_RUN | ASKING | STUDENT}
         for study in self.studies:
-            for _ in range(Run.objects.filter(study=study, status__in=Run.ACTIVE).count(), RUNS_OF_A_STUDY):
-                run_start(study, share=0.05, **TABLE_RUN | LENGTHY)
+            active = Run.objects.filter(study=study, status__in=Run.ACTIVE)
+            for _ in range(active.count(), RUNS_OF_A_STUDY):
+                method = "neighbours" if active.filter(method="pate").exists() else "pate"
+                run_start(study, share=SHARES[method], **fields[method])
 
     def strike(self) -> None:
         """Kill who works on the phase that was hit least so far, or cut connections, and deliver tasks again."""
@@ -118,22 +149,24 @@ class Campaign:
 
     def _claims(self) -> list[tuple[str, int]]:
         """(phase, process that works on it) of all that is claimed now."""
-        from training.models import Run, TeacherChunk
+        from training.models import Run, Shard, TeacherChunk
 
+        shards = Shard.objects.filter(run__status="asking").values_list("run__status", "claimed_by")
         chunks = TeacherChunk.objects.filter(run__status="training").values_list("run__status", "claimed_by")
-        runs = Run.objects.filter(status__in=("voting", "student")).values_list("status", "claimed_by")
-        return [(phase, int(token.split(":")[1])) for phase, token in (*chunks, *runs) if token]
+        runs = Run.objects.filter(status__in=("voting", "asking", "student")).values_list("status", "claimed_by")
+        return [(phase, int(token.split(":")[1])) for phase, token in (*chunks, *shards, *runs) if token]
 
     def _deliver_again(self) -> None:
         from celery import current_app
 
-        from training.models import Run, TeacherChunk
+        from training.models import Run, Shard, TeacherChunk
 
         active = Run.objects.filter(status__in=Run.ACTIVE)
         tasks = [("run_advance", str(pk)) for pk in active.values_list("pk", flat=True)]
         tasks += [
             ("chunk_train", str(pk)) for pk in TeacherChunk.objects.filter(run__in=active).values_list("pk", flat=True)
         ]
+        tasks += [("shard_ask", str(pk)) for pk in Shard.objects.filter(run__in=active).values_list("pk", flat=True)]
         for name, pk in self.random.choices(tasks, k=3):
             current_app.send_task(f"training.tasks.{name}", [pk])
             self.counts["tasks delivered again"] += 1
@@ -173,18 +206,25 @@ class Campaign:
             time.sleep(0.2)
 
     def faults(self) -> Iterator[str]:
-        """What is wrong, in words; nothing where labels and ledger agree and every run went on by itself."""
+        """What is wrong, in words; nothing where labels and register agree and every run went on by itself."""
+        from accounting.shares import share_free, shares
+        from accounting.sweep import files_sweep
         from accounting.verification import study_faults
         from training.models import Run
-        from training.verification import batches_kept, release_faults, replay_faults
+        from training.verification import batches_kept, release_faults, replay_faults, stray_faults
 
         for run in Run.objects.exclude(status=Run.Status.FINISHED):
             yield f"run {run.pk} did not finish: {run.status}, {run.message}"
         for study in self.studies:
+            self.counts["files without a row deleted"] += files_sweep(study, timedelta(0))
             yield from study_faults(study)
-            for run in Run.objects.filter(study=study, account__isnull=False).select_related("account"):
-                self.counts["runs finished"] += run.status == Run.Status.FINISHED
+            yield from stray_faults(study)
+            for run in Run.objects.filter(study=study).select_related("study"):
+                self.counts[f"runs finished, {run.method}"] += run.status == Run.Status.FINISHED
                 yield from release_faults(run)
+            used = sum(share.used or 0.0 for share in shares(study).values())
+            if abs(used + share_free(study) - 1) > 1e-9:
+                yield f"{study.slug}: {used:g} of every cap is used, but {share_free(study):g} free."
             for batch in batches_kept(study):
                 self.counts["batches recomputed"] += 1
                 self.counts["labels"] += batch.labels
@@ -275,8 +315,15 @@ def combination(database: str, broker: str, seed: int, kills: int, seconds: floa
         }
         options = ["--one", "--seed", str(seed), "--kills", str(kills), "--minutes", str(seconds / 60)]
         command = [sys.executable, "-m", "benchmarks.fault_campaign", *options]
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-        return json.loads(done.stdout.splitlines()[-1])
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        try:
+            printed, _ = process.communicate()
+        finally:
+            process.terminate()  # where this campaign is ended, its workers end, too
+            process.wait()
+        if process.returncode:
+            raise SystemExit(f"{database}, {broker}: ended with exit status {process.returncode}.")
+        return json.loads(printed.splitlines()[-1])
 
 
 def main() -> None:
@@ -284,12 +331,16 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200, help="how often to kill, all combinations together")
     parser.add_argument("--minutes", type=float, default=10, help="for how long to kill at most, all together")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--combination", action="append", choices=list(COMBINATIONS), help="only this one; may be given several times"
+    )
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    unwind_on_signals()
     if options.one:
         print(json.dumps(combination_run(options.seed, options.kills, options.minutes * 60)))
         return
-    combinations = [(database, broker) for database in ("SQLite", "PostgreSQL") for broker in ("files", "Redis")]
+    combinations = [COMBINATIONS[name] for name in options.combination or COMBINATIONS]
     kills, seconds = math.ceil(options.kills / len(combinations)), 60 * options.minutes / len(combinations)
     total = faults = 0
     for place, (database, broker) in enumerate(combinations):

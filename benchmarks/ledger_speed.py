@@ -1,8 +1,9 @@
-"""How fast the ledger is: committing a batch, and what remains for each group of a large study.
+"""Speed of the accounts: the commit of a batch that charges very many holders, and the rebuilding of all accounts.
 
-    DATABASE_URL=postgres://… python -m benchmarks.ledger_speed [--holders 1000000] [--runs 100]
+    DATABASE_URL=postgres://… python -m benchmarks.ledger_speed [--holders 60000 1000000] [--batches 20]
 
 Works in an empty database of its own, made beside the one that DATABASE_URL names; without it, in a SQLite file.
+Times are medians on the wall, and in brackets of the processor time of this process.
 """
 
 import argparse
@@ -12,9 +13,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
+from uuid import uuid4
 
-GROUPS, QUERIES = 10, 50
+QUERIES, TEACHERS = 50, 250
 
 
 @contextmanager
@@ -43,111 +46,158 @@ def empty_database() -> Iterator[None]:
                 connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
-def milliseconds(work: Callable[[], Any], repeat: int) -> list[tuple[float, float]]:
-    """(wall, CPU time of this process) of each repetition."""
+def report(what: str, work: Callable[[], Any], repeat: int) -> None:
+    """Print how long ``work`` takes, after a first time that does not count."""
     times = []
-    for _ in range(repeat):
+    for _ in range(repeat + 1):
         wall, cpu = time.perf_counter(), time.process_time()
         work()
         times.append((1000 * (time.perf_counter() - wall), 1000 * (time.process_time() - cpu)))
-    return times
-
-
-def report(what: str, times: list[tuple[float, float]]) -> None:
-    wall, cpu = zip(*times, strict=True)
+    wall, cpu = zip(*times[1:], strict=True)
     print(
-        f"{what}: best {min(wall):.1f} ms, median {statistics.median(wall):.1f}, worst {max(wall):.1f}; "
-        f"median of CPU time {statistics.median(cpu):.1f}"
+        f"  {what:<58} {statistics.median(wall):7.0f} ms ({statistics.median(cpu):.0f}); "
+        f"best {min(wall):.0f}, worst {max(wall):.0f}",
+        flush=True,
     )
 
 
-def commit_of_a_batch() -> None:
-    """A batch as the vote commits it: groups and limits read under the lock; 50 queries with their labels, ten groups'
-    charges, totals and the run's position written."""
+def holders_copy(given: Any, holders: int) -> None:
+    """Write ``holders`` more holders straight into the tables, who decided as ``given`` says. Hashes are not right."""
+    from django.db import connection
+
+    columns = [field.column for field in given._meta.concrete_fields if not field.primary_key]
+    copied = {"holder_id": "h.n", "sequence": "h.n"}
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":  # looking up what each row refers to takes longer than writing it
+            cursor.execute("SET session_replication_role = replica")
+            series, public_id = "generate_series({}::bigint, {}) AS h(n)", "gen_random_uuid()"
+        else:
+            series = "(WITH RECURSIVE h(n) AS (SELECT {} UNION ALL SELECT n + 1 FROM h WHERE n < {}) SELECT n FROM h) h"
+            public_id = "lower(hex(randomblob(16)))"
+        first = 1 + max(given.holder_id, given.sequence)
+        series = series.format(first, first + holders - 1)
+        cursor.execute(
+            "INSERT INTO consent_dataholder (id, study_id, pseudonym, public_id, created_at) "
+            f"SELECT h.n, d.study_id, 'copy ' || h.n, {public_id}, d.created_at "
+            f"FROM {series}, consent_dataholder d WHERE d.id = {given.holder_id}"
+        )
+        cursor.execute(
+            f"INSERT INTO consent_consentevent ({', '.join(columns)}) "
+            f"SELECT {', '.join(copied.get(column, f'e.{column}') for column in columns)} "
+            f"FROM {series}, consent_consentevent e WHERE e.id = {given.pk}"
+        )
+        if connection.vendor == "postgresql":
+            cursor.execute("SET session_replication_role = DEFAULT")
+            cursor.execute("SELECT setval(pg_get_serial_sequence('consent_dataholder', 'id'), %s)", [first + holders])
+            cursor.execute("VACUUM ANALYZE")
+
+
+def run_voting(study: Any, repeat: int) -> Any:
+    """A run in the middle of its vote, with every holder of the study in one of its teachers."""
+    import numpy as np
+
+    from common.artifacts import arrays_save
+    from consent.selectors import consent_snapshot
+    from tests.training.runs import TABLE_RUN, run_start
+    from training.models import TeacherChunk
+    from training.services.ballot import assignment_name, predictions_name
+    from training.services.voting import vote_open
+
+    fields = {"aggregator": {"name": "gnmax", "sigma": 4000.0}, "teachers": TEACHERS, "batch_size": QUERIES}
+    run = run_start(study, share=0.5, **TABLE_RUN | fields)
+    snapshot = consent_snapshot(study)
+    run.consent_sequence, run.snapshot_at = snapshot.sequence, snapshot.at
+    run.assignment, run.status = assignment_name(run), "training"
+    rng = np.random.default_rng(0)
+    arrays_save(
+        run.assignment,
+        holder=snapshot.holders,
+        teacher=rng.integers(0, TEACHERS, len(snapshot)),
+        group=np.zeros(len(snapshot), dtype=np.int64),
+        seeds=np.arange(TEACHERS),
+    )
+    run.save()
+    chunk = TeacherChunk(run=run, start=0, stop=TEACHERS, state="done")
+    chunk.artifact = predictions_name(chunk)
+    arrays_save(chunk.artifact, predictions=rng.integers(0, 3, (TEACHERS, QUERIES * (repeat + 1))).astype(np.int16))
+    chunk.save()
+    vote_open(run)
+    run.refresh_from_db()
+    assert run.status == "voting"
+    return run
+
+
+def measure(holders: int, repeat: int) -> None:
     import numpy as np
     from django.db import transaction
-    from django.utils import timezone
 
-    from accounting.limits import Limits, limits_of
-    from accounting.privacy import DEFAULT_ORDERS, gaussian_rdp
-    from accounting.services import GroupOpening, account_open
+    from accounting.book import balances
+    from accounting.models import Release
+    from accounting.services import release_record
+    from accounting.shares import share_grant, share_open
+    from accounting.verification import study_checks
+    from consent.models import ConsentEvent
+    from consent.selectors import consent_snapshot
     from consent.services import study_lock
-    from tests.training.runs import TABLE_RUN, run_draft, study_with_table
-    from training.models import Run
-    from training.services.voting import _release
+    from tests.training.runs import study_with_table
+    from training.services.voting import vote_batch
 
-    study = study_with_table(holders=60, points=2 * QUERIES)
-    holders = np.array(sorted(study.holders.values_list("pk", flat=True)))
-    run = run_draft(study, **TABLE_RUN | {"batch_size": QUERIES})
-    openings = [
-        GroupOpening(f"group {place}", "LOW", 9.0, part, np.zeros(DEFAULT_ORDERS.size))
-        for place, part in enumerate(np.array_split(holders, GROUPS))
-    ]
-    with transaction.atomic():
-        study_lock(study.pk)
-        run.account = account_open(
-            study=study, run=run.pk, at=timezone.now(), simulation=False, orders=DEFAULT_ORDERS,
-            method="exact", conversion="improved", groups=openings,
-        )  # fmt: skip
-    run.plan = {"aggregator": {"name": "gnmax", "sigma": 40.0}}
-    run.save()
-    cost = np.outer(np.linspace(1, 2, GROUPS), gaussian_rdp(400.0))
+    study = study_with_table(
+        f"n{holders}", levels="L", holders=TEACHERS, points=QUERIES * (repeat + 1), retain_votes=True
+    )
+    holders_copy(ConsentEvent.objects.filter(study=study).latest("sequence"), holders - TEACHERS)
+    print(f"{holders:,} holders")
+    run = run_voting(study, repeat)
+    report(f"a batch of {QUERIES} queries to {TEACHERS} teachers, all of it", lambda: vote_batch(run), repeat)
+    run.refresh_from_db()
+    assert run.position == QUERIES * (repeat + 1)
+    assert len(balances(study).holders) == holders
 
-    @transaction.atomic
-    def read() -> tuple[Run, Limits]:
-        study_lock(study.pk)
-        voting = Run.objects.select_for_update(of=("self",)).select_related("account__study").get(pk=run.pk)
-        return voting, limits_of(voting.account)
+    everyone = consent_snapshot(study).holders
+    rng = np.random.default_rng(1)
+    subject, limits = uuid4(), np.ones(len(everyone))
+    share_grant(study=study, subject=subject, purpose="individual charges", share=0.1, acting_user=None)
+    share_open(study=study, subject=subject)
 
     @transaction.atomic
-    def commit() -> None:
-        voting, limits = read()
-        _release(
-            voting,
-            limits=limits,
-            sensitivities=[1.0] * GROUPS,
-            silent=np.zeros(voting.teachers, dtype=bool),
-            labels=np.zeros(QUERIES, dtype=int),
-            answered=np.ones(QUERIES, dtype=bool),
-            rdp=cost,
-            published_rdp=1.5 * cost,
+    def commit(charged: np.ndarray, charges: np.ndarray) -> None:
+        study_lock(study.pk)
+        release_record(
+            study=study,
+            kind=Release.Kind.LABELS,
+            content={},
+            run=subject,
+            holders=charged,
+            charges=charges,
+            limits=limits[: len(charged)],
+            charge=1e-6,
         )
 
-    report(f"reading what {GROUPS} groups may spend", milliseconds(read, 40)[5:])
-    report(f"reading, and commit of {QUERIES} queries for {GROUPS} groups", milliseconds(commit, 40)[5:])
-
-
-def remaining_per_group(holders: int, runs: int) -> None:
-    from accounting.selectors import remaining_by_group
-    from benchmarks.large_study import LEFT_OF_100, large_study
-
-    start = time.perf_counter()
-    study = large_study(holders, runs)
-    print(f"study of {holders:,} holders and {runs} runs built in {time.perf_counter() - start:.0f} s")
-    groups = remaining_by_group(study)
-    # All but those who left, and the one who was copied.
-    assert sum(group.holders for group in groups) == holders - holders * LEFT_OF_100 // 100 + 1
-    what = f"remaining budget of {len(groups)} groups, {holders:,} holders, {runs} runs"
-    report(what, milliseconds(lambda: remaining_by_group(study), 7))
+    for who, charged in (("everybody", everyone), ("one in ten", everyone[::10])):
+        charges = rng.uniform(0, 1e-6, len(charged))
+        report(f"release with a charge of their own for {who}", partial(commit, charged, charges), repeat)
+    files = 3 * (repeat + 1)
+    rebuilt = next(check for check in study_checks(study) if check.name.startswith("accounts rebuilt"))
+    assert rebuilt.faults() == []
+    report(f"verify_ledger: accounts rebuilt from {files} charge files", rebuilt.faults, 1)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--holders", type=int, default=1_000_000)
-    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--holders", type=int, nargs="+", default=[60_000, 1_000_000])
+    parser.add_argument("--batches", type=int, default=20)
     options = parser.parse_args()
     with empty_database():
         import django
 
-        os.environ["DJANGO_SETTINGS_MODULE"] = "ipate_web.settings"
         django.setup()
         from django.core.management import call_command
         from django.db import connection
 
         call_command("migrate", verbosity=0)
-        print(f"on {connection.vendor}")
-        commit_of_a_batch()
-        remaining_per_group(options.holders, options.runs)
+        print(f"on {connection.vendor}, load {os.getloadavg()[0]:.1f}")
+        for holders in options.holders:
+            measure(holders, options.batches)
         connection.close()
 
 

@@ -1,4 +1,4 @@
-"""What each variant of Individualized PATE makes of three groups' budgets, on the published MNIST votes.
+"""Use of three groups' budgets by each variant of Individualized PATE, on the published MNIST votes.
 
     IPATE_DATA_DIR=… python benchmarks/pate_variants.py [--queries 3000]
 
@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from accounting.privacy import PAPER_ORDERS
-from training.pate import ConfidentGNMax, Group, Plan, make_plan, simulate_vote
+from training.methods.pate import ConfidentGNMax, Group, Plan, make_plan, simulate_vote
 
 DELTA, TEACHERS, CLASSES, SEED = 1e-5, 250, 10, 1
 GROUPS = [Group("HIGH", 1.0, 20_400), Group("AVERAGE", 2.0, 25_800), Group("LOW", 3.0, 13_800)]
@@ -43,7 +43,7 @@ def plans(conversion: str) -> dict[str, Plan]:
         "weighting, calibrated": make_plan(variant="weighting", weight_scheme="calibrated", **how),
     }
     weighting = made["weighting, proportional"]
-    raw = np.array([group.budget * group.teachers for group in weighting.groups])
+    raw = np.array([group.epsilon * group.teachers for group in weighting.groups])
     sizes = np.array([group.teachers for group in weighting.groups])
     misread = raw * TEACHERS / (raw @ sizes)
     made["weighting by n·ε (Algorithm 2 as printed)"] = replace(
@@ -67,7 +67,7 @@ def compare(counts: np.ndarray, truth: np.ndarray, method: str, conversion: str,
         )
         seconds = time.perf_counter() - start
         correct = np.mean(vote.labels[vote.answered] == truth[: len(vote.labels)][vote.answered])
-        used = "  ".join(f"{e / group.budget:6.1%}" for e, group in zip(vote.epsilons, GROUPS, strict=True))
+        used = "  ".join(f"{e / group.epsilon:6.1%}" for e, group in zip(vote.epsilons, GROUPS, strict=True))
         print(f"{name:44} {len(vote.labels):7} {vote.answered.sum():6} {correct:8.1%}   {used}   {seconds:13.1f}")
 
 

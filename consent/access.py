@@ -1,4 +1,4 @@
-"""One person's choice is shown to that person alone. Staff who must look say why, and every look is on record."""
+"""Staff access to one holder's choice: a reason is required, and each access is recorded."""
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
@@ -12,10 +12,23 @@ from consent.services import study_lock
 
 
 @transaction.atomic
-def holder_level_look(
+def holder_level_access(
     *, study: Study, pseudonym: str, acting_user: AbstractBaseUser, reason: str
 ) -> ConsentEvent | None:
-    """What the holder last decided, None if nothing; the look is recorded first. Raises ValidationError if unknown."""
+    """Record a staff member's access to a holder's choice, then return the choice.
+
+    Args:
+        study: the study of the holder.
+        pseudonym: the holder's pseudonym.
+        acting_user: the staff member.
+        reason: why the choice has to be seen; kept with the record.
+
+    Returns:
+        The holder's last consent event, or None before their first.
+
+    Raises:
+        ValidationError: no holder of the study has this pseudonym, or the reason is empty.
+    """
     study_lock(study.pk)
     holder = DataHolder.objects.filter(study=study, pseudonym=pseudonym).first()
     if holder is None:

@@ -1,4 +1,4 @@
-"""What changed between two versions of a text, for people to read."""
+"""Line and word differences between two versions of a text."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _ALIKE = 0.5
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a line: in both versions, only in the newer, or only in the older."""
+    """Part of a line: in both versions, only in the newer, or only in the older."""
 
     change: Change
     text: str
@@ -22,14 +22,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of text with what happened to it as a whole: ``same``, ``added``, ``removed`` or ``changed``."""
+    """Line of text with its change as a whole: ``same``, ``added``, ``removed`` or ``changed``."""
 
     change: str
     parts: list[Part]
 
 
 def line_differences(older: str, newer: str) -> list[Line]:
-    """The lines of both versions in reading order; a line that was reworded appears once, with its words marked.
+    """Lines of both versions in reading order; a reworded line appears once, with its changed words marked.
 
     >>> [(line.change, [(part.change, part.text) for part in line.parts]) for line in line_differences(
     ...     "We ask you.\\nThank you.", "We ask all of you.\\nThank you.")]

@@ -1,4 +1,4 @@
-"""What a data holder can answer, and on which words and odds the answer rests."""
+"""Forms for a data holder's decision, invitation code and account."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,38 +8,56 @@ from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
+from common.gaussian_dp import gdp_mu
 from consent.models import ConsentForm, EpsilonPolicy, Level
-from consent.odds import right_guesses_in_100
+from consent.odds import right_guesses_at, right_record_guesses_at
 
 #: The answer "I do not take part".
 NOT_TAKING_PART = "NONE"
 #: In place of Django's own words, whose German says "Du".
 INVALID_EMAIL = _("Enter a valid e-mail address, such as name@example.org.")
-#: How often a guess is right that rests on nothing.
-CHANCE = 50
 
 
 @dataclass(frozen=True)
 class Option:
-    """One of the answers, with what it means for the person who gives it. ``epsilon`` is None without taking part."""
+    """Answer that a holder can choose, with what it means for the person who gives it.
+
+    ``epsilon`` is None and ``mu`` 0 without taking part. ``mu`` is what ε stands for at the study's δ in Gaussian
+    differential privacy.
+    """
 
     value: str
     label: str | Promise
     epsilon: float | None = None
+    mu: float = 0.0
 
     @property
     def right_guesses(self) -> int:
-        return CHANCE if self.epsilon is None else right_guesses_in_100(self.epsilon)
+        """Of 100 guesses whether the person took part."""
+        return right_guesses_at(self.mu)
+
+    @property
+    def right_record_guesses(self) -> int:
+        """Of 100 guesses which of two possible records is the person's, by somebody who knows that they take part."""
+        return right_record_guesses_at(self.mu)
 
 
-def options(policy: EpsilonPolicy) -> list[Option]:
-    """All answers, in the order in which they are offered."""
-    levels = [Option(level.value, level.label, policy.epsilon(level)) for level in Level]
+def level_option(level: str, epsilon: float, delta: float) -> Option:
+    """The answer that grants ``level``, which stands for ``epsilon`` at ``delta``."""
+    return Option(level, Level(level).label, epsilon, float(gdp_mu(epsilon, delta)))
+
+
+def options(policy: EpsilonPolicy, delta: float) -> list[Option]:
+    """All answers, in the order in which they are offered; ``delta`` is the study's δ."""
+    levels = [level_option(level, policy.epsilon(level), delta) for level in Level]
     return [*levels, Option(NOT_TAKING_PART, _("I do not take part"))]
 
 
 class DecisionForm(forms.Form):
-    """A holder's answer to ``consent_form`` under ``policy``; ``changed`` when they answered to earlier ones."""
+    """Form for a holder's answer to ``consent_form`` under ``policy``; ``changed`` if they answered to earlier ones.
+
+    ``delta`` is the δ of their study.
+    """
 
     form_version = forms.IntegerField(widget=forms.HiddenInput)
     policy_version = forms.IntegerField(widget=forms.HiddenInput)
@@ -52,11 +70,11 @@ class DecisionForm(forms.Form):
         },
     )
 
-    def __init__(self, data: Any = None, *, consent_form: ConsentForm, policy: EpsilonPolicy) -> None:
+    def __init__(self, data: Any = None, *, consent_form: ConsentForm, policy: EpsilonPolicy, delta: float) -> None:
         super().__init__(data)
         self.consent_form = consent_form
         self.policy = policy
-        self.options = options(policy)
+        self.options = options(policy, delta)
         self.fields["choice"].choices = [(option.value, option.label) for option in self.options]  # type: ignore[attr-defined]
 
     def clean(self) -> dict[str, Any]:
@@ -74,12 +92,12 @@ class DecisionForm(forms.Form):
 
     @property
     def chosen(self) -> Option:
-        """The answer; the form is valid."""
+        """Chosen answer of the valid form."""
         return next(option for option in self.options if option.value == self.cleaned_data["choice"])
 
 
 class CodeForm(forms.Form):
-    """The code of an invitation, as it stands on paper."""
+    """Form for the code of an invitation, typed from paper."""
 
     code = forms.CharField(
         label=_("Code of your invitation"),
@@ -90,7 +108,7 @@ class CodeForm(forms.Form):
 
 
 class AccountForm(forms.Form):
-    """An account that takes the place of an invitation's link."""
+    """Form for an account that replaces an invitation's link."""
 
     email = forms.EmailField(
         label=_("E-mail address"),

@@ -17,26 +17,20 @@ from django.contrib.auth.models import AbstractBaseUser, User
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext as _
 
-from consent.models import DataHolder, Invitation, Study, WrongCode
-from consent.services import holder_link, holders_register, study_lock
+from common.throttle import Attempt, Counter, attempt_begin, counters_check, hashed
+from consent.models import DataHolder, Invitation, Study
+from consent.services import holder_link, holders_register, study_asks_check, study_lock
 
 CODE_BYTES = 20
-#: So many wrong codes from one place within ``WINDOW`` are answered with a pause.
-TRIES = 10
-WINDOW = timedelta(minutes=10)
-
-
-class TooManyTriesError(Exception):
-    """Too many codes from one place were wrong; right ones wait, too, so that waiting tells nothing."""
 
 
 @dataclass(frozen=True)
-class Issued:
+class IssuedInvitation:
     """A new invitation with its code, which exists nowhere else."""
 
     invitation: Invitation
@@ -62,7 +56,7 @@ def _code() -> str:
 
 
 def code_hash(code: str) -> str:
-    """What is kept of a code, however it was typed.
+    """SHA-256 of a code, however it was typed.
 
     >>> code_hash("ABCD efgh") == code_hash("abcd-efgh")
     True
@@ -78,12 +72,25 @@ def invitations_create(
     pseudonyms: Iterable[str] = (),
     open_places: int = 0,
     replace: bool = False,
-) -> list[Issued]:
-    """Invite the holders with these pseudonyms, and ``open_places`` new ones.
+) -> list[IssuedInvitation]:
+    """Issue invitations to holders by pseudonym, and open ones for new holders.
 
-    Who can decide already (by an account, or by a valid invitation unless ``replace``) is left out; replacing revokes
-    the earlier code. Raises ValidationError for a pseudonym longer than 200 characters.
+    Holders who can decide already, by an account or a valid invitation, are left out.
+
+    Args:
+        study: the study.
+        acting_user: the operator; None from the command line.
+        pseudonyms: holders to invite; unknown ones are registered.
+        open_places: the number of open invitations.
+        replace: issue new codes to holders with a valid invitation, and revoke the earlier ones.
+
+    Returns:
+        The invitations with their codes, which are not stored.
+
+    Raises:
+        ValidationError: a pseudonym longer than 200 characters, or a rehearsal study.
     """
+    study_asks_check(study)
     wanted = list(dict.fromkeys(name for raw in pseudonyms if (name := raw.strip())))
     if any(len(name) > 200 for name in wanted):
         raise ValidationError(_("A pseudonym has at most 200 characters; put each on a line of its own."))
@@ -110,48 +117,62 @@ def invitations_create(
             created_by_id=acting_user.pk if acting_user else None,
             created_at=now,
         )
-        issued.append(Issued(invitation, code))
+        issued.append(IssuedInvitation(invitation, code))
     Invitation.objects.bulk_create((new.invitation for new in issued), batch_size=1000)
     return issued
 
 
 @transaction.atomic
 def invitation_revoke(*, invitation: Invitation, acting_user: AbstractBaseUser) -> None:
-    """From now on the code opens nothing, and who came by it is asked for another at the next page."""
+    """Revoke an invitation; a session that it opened ends with its next request."""
     Invitation.objects.filter(pk=invitation.pk, revoked_at=None).update(
         revoked_at=timezone.now(), revoked_by=acting_user.pk
     )
 
 
-def _source(address: str) -> str:
-    return salted_hmac("consent.invitations", address, algorithm="sha256").hexdigest()
+def _counter(address: str) -> Counter:
+    """Wrong tries from one network address. Right codes wait, too: otherwise guessing could go on."""
+    window = timedelta(seconds=settings.INVITATION_WAIT)
+    return Counter(hashed("invitation", address), settings.INVITATION_TRIES, window)
 
 
-def tries_left(address: str) -> bool:
-    """May somebody at this network address try another code?"""
-    wrong = WrongCode.objects.filter(source=_source(address), at__gt=timezone.now() - WINDOW)
-    return wrong.count() < TRIES
+def try_check(*, address: str) -> None:
+    """Look whether another code from this network address would be judged.
+
+    Raises:
+        TooManyTriesError: too many were wrong.
+    """
+    counters_check([_counter(address)])
 
 
-def wrong_code_note(*, address: str) -> None:
-    """Count a wrong try from this network address; what is too old to count is forgotten."""
-    now = timezone.now()
-    WrongCode.objects.filter(at__lte=now - WINDOW).delete()
-    WrongCode.objects.create(source=_source(address), at=now)
+def try_begin(*, address: str) -> Attempt:
+    """Record a try from this network address; it counts as a wrong one until it is forgotten.
+
+    Raises:
+        TooManyTriesError: too many were wrong.
+    """
+    return attempt_begin([_counter(address)])
 
 
-@transaction.atomic
 def invitation_open(*, code: str, address: str) -> Invitation | None:
     """The invitation that a code opens, bound to its holder; None for any other code, whatever is wrong with it.
 
-    Raises TooManyTriesError after ten wrong codes within ten minutes from one network address.
+    Raises:
+        TooManyTriesError: too many codes from this network address were wrong; this one was not looked at.
     """
-    if not tries_left(address):
-        raise TooManyTriesError
+    attempt = try_begin(address=address)
+    invitation = _invitation_bind(code)
+    if invitation is not None:
+        attempt.forget()
+    return invitation
+
+
+@transaction.atomic
+def _invitation_bind(code: str) -> Invitation | None:
+    """The valid invitation with this code, with a holder from now on."""
     valid = Invitation.objects.select_related("holder", "study").filter(revoked_at=None, holder__user=None)
     invitation = valid.filter(code_hash=code_hash(code)).first()
     if invitation is None:
-        wrong_code_note(address=address)
         return None
     if invitation.holder is None:
         study_lock(invitation.study_id)
@@ -164,17 +185,21 @@ def invitation_open(*, code: str, address: str) -> Invitation | None:
     return invitation
 
 
-@transaction.atomic
-def account_take(*, holder: DataHolder, email: str, password: str) -> User:
-    """Give the holder an account, new or their own from elsewhere on the site; it takes the link's place.
+def account_take(*, holder: DataHolder, email: str, password: str, request: HttpRequest) -> User:
+    """Replace a holder's invitation by an account, a new one or their own from another study.
 
-    Raises ValidationError for a weak password, for the wrong password of an existing account, and where the account
-    already takes part in the study.
+    ``request`` says where the password of an existing account comes from: it is limited like any sign-in.
+
+    Raises:
+        ValidationError: the password is weak, or wrong for the existing account; or the account already takes part in
+            the study.
+        TooManyTriesError: too many passwords were wrong.
     """
     email = email.strip().lower()
     users = get_user_model()
     if users.objects.filter(username__iexact=email).exists():
-        user = authenticate(username=email, password=password)
+        # Before the transaction: a failed try stays on record.
+        user = authenticate(request, username=email, password=password)
         if user is None:
             raise ValidationError(
                 _("This e-mail address cannot be used with this password. If you have an account, use its password.")
@@ -183,8 +208,12 @@ def account_take(*, holder: DataHolder, email: str, password: str) -> User:
         user = users(username=email, email=email)
         validate_password(password, user)
         user.set_password(password)
-        user.save()
-    if DataHolder.objects.filter(study=holder.study_id, user=user).exists():
-        raise ValidationError(_("This account already decides for other records in this study. Use another address."))
-    holder_link(holder=holder, user=user)
+    with transaction.atomic():
+        if user.pk is None:
+            user.save()
+        if DataHolder.objects.filter(study=holder.study_id, user=user).exists():
+            raise ValidationError(
+                _("This account already decides for other records in this study. Use another address.")
+            )
+        holder_link(holder=holder, user=user)
     return user

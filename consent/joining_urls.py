@@ -1,4 +1,4 @@
-"""How a data holder comes in without an account, under ``/join/``."""
+"""URLs under ``/join/``, for data holders without an account."""
 
 from django.urls import path
 

@@ -1,4 +1,4 @@
-"""The languages in which a study promises its consent form: those of the site, and others that it adds."""
+"""Languages of a study's consent form: those of the site, and others that the study adds."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ from django.utils.translation import gettext as _
 
 
 def first_language() -> list[str]:
-    """What a study promises unless it says more."""
+    """Default of a study's languages: the site's first language."""
     return [settings.LANGUAGE_CODE]
 
 
 def own_name(code: str) -> str:
-    """What a language is called by those who speak it.
+    """Name of a language in that language.
 
     >>> own_name("fr")
     'Français'
@@ -24,12 +24,16 @@ def own_name(code: str) -> str:
 
 
 def translated_name(code: str) -> str:
-    """What a language is called in the reader's; a code that nobody knows stands for itself."""
+    """Name of a language in the reader's language; an unknown code is returned unchanged."""
     return str(get_language_info(code)["name_translated"]) if code in LANG_INFO else code
 
 
 def languages_check(codes: Any) -> None:
-    """A list of known codes, the site's first language among them; raises ValidationError."""
+    """Validate a study's list of language codes.
+
+    Raises:
+        ValidationError: an unknown code, or the site's first language is not in the list.
+    """
     unknown = [code for code in codes if "name_local" not in LANG_INFO.get(code, {})]
     if unknown:
         raise ValidationError(

@@ -1,4 +1,4 @@
-"""Who takes part, what they were told, what they chose."""
+"""Models of studies, roles, consent forms, ε policies, data holders and consent events."""
 
 import uuid
 from typing import Any
@@ -10,12 +10,12 @@ from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from common.append_only import Chained, Head
 from consent.languages import first_language, languages_check
-from ipate_web.append_only import Chained, Head
 
 
 class Level(models.TextChoices):
-    """How strongly a holder's data is protected: HIGH protection has the smallest ε."""
+    """Level of protection: HIGH protection has the smallest ε."""
 
     HIGH = "HIGH", _("high protection")
     AVERAGE = "AVERAGE", _("average protection")
@@ -23,23 +23,29 @@ class Level(models.TextChoices):
 
 
 class Role(models.TextChoices):
-    """What a person may do in one study; see :mod:`consent.permissions`."""
+    """Role of a user in one study; see :mod:`consent.permissions`."""
 
     OPERATOR = "operator", _("operator")
+    STEWARD = "steward", _("data steward")
     COMMITTEE = "committee", _("ethics committee")
+    CHAIR = "chair", _("chair of the ethics committee")
     AUDITOR = "auditor", _("auditor")
     RESEARCHER = "researcher", _("researcher")
 
 
+#: Of these a person holds at most one in a study: nobody both operates a study and decides on its ε.
+EXCLUSIVE_ROLES = (Role.OPERATOR, Role.COMMITTEE, Role.CHAIR)
+
+
 def _actor(**kwargs: Any) -> models.ForeignKey:
-    """Who did it. No database constraint: what is on record outlives the account."""
+    """Foreign key to the user who acted. No database constraint: records outlive accounts."""
     return models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+", **kwargs
     )
 
 
 class LawfulBasis(models.TextChoices):
-    """Why the controller may process the records at all."""
+    """Lawful basis on which the controller processes the records (GDPR Articles 6 and 9)."""
 
     CONSENT = "consent", _("consent (GDPR Article 6(1)(a))")
     EXPLICIT_CONSENT = "explicit_consent", _("explicit consent to sensitive data (GDPR Article 9(2)(a))")
@@ -78,8 +84,16 @@ class Study(models.Model):
     delta = models.FloatField(
         "δ",
         default=1e-5,
-        validators=[MinValueValidator(1e-12), MaxValueValidator(0.01)],
-        help_text=_("The probability of the guarantee not holding; well below 1 / number of holders."),
+        validators=[MinValueValidator(1e-9), MaxValueValidator(0.01)],
+        help_text=_("The δ at which every ε is stated; well below 1 / number of holders."),
+    )
+    rehearsal = models.BooleanField(
+        _("rehearsal"),
+        default=False,
+        help_text=_(
+            "For data that are nobody's secret: no holders are asked and nothing is promised. Comparisons and tuning "
+            "belong here. It cannot be changed later."
+        ),
     )
     retain_votes = models.BooleanField(
         _("keep the teachers' predictions after a run"),
@@ -93,7 +107,9 @@ class Study(models.Model):
         verbose_name_plural = _("studies")
         ordering = ["title"]
         constraints = [
-            models.CheckConstraint(condition=Q(delta__gt=0, delta__lte=0.01), name="study_delta_is_small_and_positive"),
+            models.CheckConstraint(
+                condition=Q(delta__gte=1e-9, delta__lte=0.01), name="study_delta_is_small_and_positive"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -101,10 +117,11 @@ class Study(models.Model):
 
 
 class Membership(models.Model):
-    """A user's role in a study."""
+    """A user's role in a study. Every change of it is recorded as a :class:`RoleChange`."""
 
     study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="memberships")
-    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships")
+    # An account is deleted only after its roles have been taken away, on record.
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="memberships")
     role = models.CharField(max_length=20, choices=Role)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
@@ -113,6 +130,15 @@ class Membership(models.Model):
         ordering = ["study", "role", "user"]
         constraints = [
             models.UniqueConstraint(fields=["study", "user", "role"], name="membership_is_given_once"),
+            models.UniqueConstraint(
+                fields=["study", "user"],
+                condition=Q(role__in=EXCLUSIVE_ROLES),
+                name="a_user_operates_a_study_or_oversees_it",
+                violation_error_message=_(
+                    "Nobody has two of the roles operator, ethics committee and chair of the ethics committee in one "
+                    "study. Take the other role away first, or choose another person."
+                ),
+            ),
             models.CheckConstraint(condition=Q(role__in=Role.values), name="membership_role_is_known"),
         ]
 
@@ -121,9 +147,9 @@ class Membership(models.Model):
 
 
 class ChainHead(Head):
-    """Where each of a study's hash chains ends, signed: see :mod:`ipate_web.append_only`."""
+    """Signed heads of a study's hash chains; see :mod:`common.append_only`."""
 
-    # The rows of a chain protect their study; one that has none yet takes the heads along.
+    # The rows of a chain protect their study; one that has none, not even a role given, takes the heads along.
     study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="chain_heads")
 
     class Meta:
@@ -136,15 +162,52 @@ class ChainHead(Head):
 
 
 class Renewal(models.TextChoices):
-    """What a new version of the consent form means for those who consented to an earlier one."""
+    """Consequence of a new version of the consent form for those who consented to an earlier one."""
 
     NOT_ASKED = "not_asked", _("they are not asked again")
     ASKED = "asked", _("they are asked again; their consent stands until they answer")
     REQUIRED = "required", _("they are asked again; their consent does not count until they answer")
 
 
-class ConsentForm(Chained):
-    """A published version of what holders of a study are told. ``texts`` maps a language code to Markdown."""
+class StudyChained(Chained):
+    """Row of one of a study's hash chains, whose head is kept in :class:`ChainHead`."""
+
+    head_model = ChainHead
+
+    class Meta(Chained.Meta):
+        abstract = True
+
+
+class RoleChange(StudyChained):
+    """A role in a study was given to somebody or taken away."""
+
+    class Kind(models.TextChoices):
+        GIVEN = "given", _("given")
+        TAKEN = "taken", _("taken away")
+        HELD = "held", _("held when this record began")
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="role_changes")
+    user = _actor()
+    role = models.CharField(max_length=20, choices=Role)
+    kind = models.CharField(max_length=10, choices=Kind)
+    changed_by = _actor(null=True, help_text="Empty: whoever administers the installation, at the command line.")
+    changed_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta(StudyChained.Meta):
+        verbose_name = _("change of a role")
+        verbose_name_plural = _("changes of roles")
+        constraints = [
+            models.UniqueConstraint(fields=["study", "sequence"], name="role_change_sequence_is_unique"),
+            models.CheckConstraint(condition=Q(role__in=Role.values), name="role_change_role_is_known"),
+            models.CheckConstraint(condition=Q(kind__in=["given", "taken", "held"]), name="role_change_kind_is_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.kind}: user {self.user_id}"
+
+
+class ConsentForm(StudyChained):
+    """Published version of a study's consent form. ``texts`` maps a language code to Markdown."""
 
     added_columns = {"renewal": Renewal.NOT_ASKED}
 
@@ -156,7 +219,7 @@ class ConsentForm(Chained):
     published_by = _actor()
     published_at = models.DateTimeField(default=timezone.now, editable=False)
 
-    class Meta(Chained.Meta):
+    class Meta(StudyChained.Meta):
         verbose_name = _("consent form version")
         ordering = ["-version"]
         constraints = [
@@ -184,7 +247,7 @@ class ConsentFormDraft(models.Model):
         return f"draft for {self.study}"
 
 
-class EpsilonPolicy(Chained):
+class EpsilonPolicy(StudyChained):
     """A proposed mapping level → ε. It counts once it is approved by a second person."""
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="epsilon_policies")
@@ -196,7 +259,7 @@ class EpsilonPolicy(Chained):
     proposed_by = _actor()
     proposed_at = models.DateTimeField(default=timezone.now, editable=False)
 
-    class Meta(Chained.Meta):
+    class Meta(StudyChained.Meta):
         verbose_name = _("ε policy")
         verbose_name_plural = _("ε policies")
         ordering = ["-version"]
@@ -215,8 +278,8 @@ class EpsilonPolicy(Chained):
         return {Level.HIGH: self.high, Level.AVERAGE: self.average, Level.LOW: self.low}[Level(level)]
 
 
-class EpsilonPolicyApproval(Chained):
-    """The second person's yes. ``proposed_by`` repeats the policy's, so that the database can tell the two apart."""
+class EpsilonPolicyApproval(StudyChained):
+    """Approval by a second person. ``proposed_by`` repeats the policy's, so that the database can compare the two."""
 
     study_lookup = "policy__study_id"
 
@@ -226,7 +289,7 @@ class EpsilonPolicyApproval(Chained):
     approved_at = models.DateTimeField(default=timezone.now, editable=False)
     effective_from = models.DateTimeField(default=timezone.now)
 
-    class Meta(Chained.Meta):
+    class Meta(StudyChained.Meta):
         verbose_name = _("ε policy approval")
         constraints = [
             models.CheckConstraint(
@@ -267,8 +330,8 @@ class DataHolder(models.Model):
         return self.pseudonym
 
 
-class ConsentEvent(Chained):
-    """What a holder decided, when, on which form and under which ε policy."""
+class ConsentEvent(StudyChained):
+    """Decision of a holder, with its time, consent form and ε policy."""
 
     class Kind(models.TextChoices):
         GIVEN = "given", _("consent given")
@@ -298,7 +361,7 @@ class ConsentEvent(Chained):
     recorded_by = _actor(null=True, blank=True)
     recorded_at = models.DateTimeField(default=timezone.now, editable=False)
 
-    class Meta(Chained.Meta):
+    class Meta(StudyChained.Meta):
         verbose_name = _("consent event")
         indexes = [
             # With all that says who takes part and how, so that PostgreSQL need not look into the rows.
@@ -328,12 +391,12 @@ class ConsentEvent(Chained):
 
     @property
     def grants(self) -> bool:
-        """Does the holder take part after this event?"""
+        """Whether the holder takes part after this event."""
         return self.kind in (self.Kind.GIVEN, self.Kind.CHANGED)
 
 
-class LevelAccess(Chained):
-    """Somebody of the staff has looked at what one holder chose, and said why."""
+class LevelAccess(StudyChained):
+    """Access of a staff member to one holder's choice, with the reason."""
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="level_accesses")
     holder = models.ForeignKey(DataHolder, on_delete=models.PROTECT, related_name="+")
@@ -341,7 +404,7 @@ class LevelAccess(Chained):
     seen_by = _actor()
     seen_at = models.DateTimeField(default=timezone.now, editable=False)
 
-    class Meta(Chained.Meta):
+    class Meta(StudyChained.Meta):
         verbose_name = _("look at a holder's choice")
         verbose_name_plural = _("looks at holders' choices")
         constraints = [models.UniqueConstraint(fields=["study", "sequence"], name="level_access_sequence_is_unique")]
@@ -351,7 +414,7 @@ class LevelAccess(Chained):
 
 
 class Invitation(models.Model):
-    """A code that lets its bearer decide as one holder, until it is revoked or an account takes its place.
+    """Invitation: a code that lets its bearer decide as one holder, until it is revoked or replaced by an account.
 
     Only the code's hash is kept. Without ``holder`` it is open: the first who uses it becomes a new holder.
     """
@@ -377,16 +440,3 @@ class Invitation(models.Model):
 
     def __str__(self) -> str:
         return str(_("invitation of %(name)s") % {"name": self.holder} if self.holder else _("open invitation"))
-
-
-class WrongCode(models.Model):
-    """A code that opened nothing, and a keyed hash of where it came from: whoever guesses is made to wait."""
-
-    source = models.CharField(max_length=64)
-    at = models.DateTimeField(default=timezone.now)
-
-    class Meta:
-        indexes = [models.Index(fields=["source", "at"], name="wrong_code_by_source")]
-
-    def __str__(self) -> str:
-        return f"a wrong code at {self.at:%H:%M}"

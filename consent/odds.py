@@ -1,18 +1,45 @@
-"""What an ε means for a person, in odds."""
+"""Odds: the meaning of an ε for a person, in right guesses out of 100.
+
+Pages, receipts and policies all show these numbers. They hold in the worst case, for whoever knows everything else, and
+begin where both answers are equally likely (50:50).
+"""
 
 import math
 
+from common.gaussian_dp import gdp_mu, guess_odds, record_guess_odds
 
-def right_guesses_in_100(epsilon: float) -> int:
-    """How often, in 100 guesses, someone can at most be right about whether a person's records were used.
+#: How often a guess is right that rests on nothing.
+CHANCE = 50
 
-    The worst case of a guess that starts at 50:50, ignoring δ: 100 · e^ε / (1 + e^ε) (Nanayakkara et al. 2023, "What
-    Are the Chances? Explaining the Epsilon Parameter in Differential Privacy"), rounded up, so that "at most" is true.
-    Without the person's records it is 50. Raises ValueError unless ε is finite and at least 0.
 
-    >>> [right_guesses_in_100(epsilon) for epsilon in (0, 0.5, 1, 2, 3, 5)]
-    [50, 63, 74, 89, 96, 100]
+def right_guesses_in_100(epsilon: float, delta: float) -> int:
+    """Largest number of right guesses in 100 about whether a person took part.
+
+    ``epsilon`` is stated at ``delta``, the study's δ, and stands for the μ of Gaussian differential privacy with the
+    same (ε, δ): the odds are Φ(μ/2), see :func:`right_guesses_at`. Raises ValueError unless ε is finite and at least
+    0, and δ between 0 and 1.
+
+    >>> [right_guesses_in_100(epsilon, 1e-5) for epsilon in (0.1, 0.25, 0.5, 1, 2, 3, 5, 8)]
+    [51, 52, 53, 56, 60, 65, 72, 80]
     """
-    if not 0 <= epsilon < math.inf:
-        raise ValueError(f"epsilon is {epsilon}; give a finite number of at least 0.")
-    return math.ceil(100 / (1 + math.exp(-epsilon)))
+    return right_guesses_at(float(gdp_mu(epsilon, delta)))
+
+
+def right_guesses_at(mu: float) -> int:
+    """Largest number of right guesses at a μ: 100 · Φ(μ/2), rounded up, so that "at most" is true; 50 at μ = 0.
+
+    >>> right_guesses_at(0.0), right_guesses_at(0.26805)
+    (50, 56)
+    """
+    return math.ceil(100 * guess_odds(mu))
+
+
+def right_record_guesses_at(mu: float) -> int:
+    """Largest number of right guesses in 100 about which of two possible records is a participant's.
+
+    100 · Φ(μ), rounded up: one record is replaced by another, which is a step of leaving and a step of joining, so 2μ.
+
+    >>> [right_record_guesses_at(mu) for mu in (0.0, 0.03252, 0.26805, 0.50155, 0.71912)]
+    [50, 52, 61, 70, 77]
+    """
+    return math.ceil(100 * record_guess_odds(mu))

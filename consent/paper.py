@@ -38,7 +38,7 @@ _CHUNK = 2000
 
 @dataclass(frozen=True, slots=True)
 class PaperConsent:
-    """A row of a list: ``level`` as in :class:`consent.models.Level`, or NONE; ``evidence`` names the scan."""
+    """Row of a list: ``level`` as in :class:`consent.models.Level`, or NONE; ``evidence`` names the scan."""
 
     row: int
     pseudonym: str
@@ -50,7 +50,7 @@ class PaperConsent:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong in a row of a list, and what to do; ``row`` counts as a spreadsheet does, 0 is the whole list."""
+    """Error in a row of a list, with what to do. ``row`` counts as a spreadsheet does; 0 is the whole list."""
 
     row: int
     text: str
@@ -60,7 +60,7 @@ class Problem:
 
 
 class PaperError(Exception):
-    """Nothing was recorded; ``problems`` says why, row by row."""
+    """Refusal of a whole list; ``problems`` are its errors, row by row."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -71,12 +71,19 @@ class PaperError(Exception):
 
 
 def paper_list_read(file: IO[str]) -> list[PaperConsent]:
-    """The rows of a CSV file with the columns ``COLUMNS``, in any order. Raises PaperError."""
+    """Read a list of decisions from a CSV file.
+
+    Args:
+        file: an open CSV file with the columns ``COLUMNS``, in any order.
+
+    Raises:
+        PaperError: missing columns, or rows whose version or date cannot be read.
+    """
     reader, day = csv.DictReader(file), cache(date.fromisoformat)
     missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
     if missing:
-        told = _("Columns are missing: %(missing)s. The first line must name %(columns)s, separated by commas.")
-        raise PaperError([Problem(0, told % {"missing": ", ".join(missing), "columns": ", ".join(COLUMNS)})])
+        message = _("Columns are missing: %(missing)s. The first line must name %(columns)s, separated by commas.")
+        raise PaperError([Problem(0, message % {"missing": ", ".join(missing), "columns": ", ".join(COLUMNS)})])
     rows, problems = [], []
     for fields in reader:
         row = reader.line_num
@@ -84,8 +91,8 @@ def paper_list_read(file: IO[str]) -> list[PaperConsent]:
         try:
             version, signed_on = int(cells["form_version"]), day(cells["signed_on"])
         except ValueError:
-            told = _("form_version must be a whole number and signed_on a date such as 2026-03-31.")
-            problems.append(Problem(row, told))
+            message = _("form_version must be a whole number and signed_on a date such as 2026-03-31.")
+            problems.append(Problem(row, message))
             continue
         # Few texts stand in many rows; a long list holds each of them once.
         level, evidence = sys.intern(cells["level"].upper()), sys.intern(cells["evidence"])
@@ -96,7 +103,7 @@ def paper_list_read(file: IO[str]) -> list[PaperConsent]:
 
 
 def scan_problem(name: str, content: bytes) -> str:
-    """What is wrong with a scan, in words; empty where nothing is."""
+    """Error of a scan, as a sentence; empty for a valid one."""
     if len(content) > LARGEST_SCAN:
         return _("%(name)s is larger than 20 MB. Scan it at a lower resolution.") % {"name": name}
     if not any(content.startswith(start) for start in SCANS):
@@ -105,7 +112,11 @@ def scan_problem(name: str, content: bytes) -> str:
 
 
 def scan_store(study: Study, content: bytes) -> str:
-    """Keep a scan in private storage, under its SHA-256, which is returned. The same scan is kept once."""
+    """Store a scan in private storage under its SHA-256, once.
+
+    Returns:
+        The SHA-256 in hexadecimal.
+    """
     digest = hashlib.sha256(content).hexdigest()
     suffix = next(suffix for start, suffix in SCANS.items() if content.startswith(start))
     name = f"evidence/{study.pk}/{digest}{suffix}"
@@ -127,15 +138,27 @@ def paper_consents_record(
     dry_run: bool = False,
     watch: Callable[[Sequence[PaperConsent]], Iterable[PaperConsent]] = iter,
 ) -> int:
-    """Record the decisions of a list, ``scans`` by the names that it gives them. Returns how many there are.
+    """Record the decisions of a list, all or none.
 
-    All or nothing: raises PaperError with every problem of every row. A ``dry_run`` only looks for problems. The list
-    goes through ``watch`` when it is checked and again when it is recorded, which may show how far that is.
+    Args:
+        study: the study of the holders.
+        consents: the rows.
+        scans: content by the file name that the rows give.
+        acting_user: the operator who records them.
+        dry_run: only look for errors.
+        watch: the rows pass through it when they are checked and again when they are recorded; a progress bar, for
+            example.
+
+    Returns:
+        The number of decisions.
+
+    Raises:
+        PaperError: every error of every row.
     """
     study = study_lock(study.pk)
     now = timezone.now()
     paper = _Paper(study, now)
-    problems = [Problem(0, told) for name, content in scans.items() if (told := scan_problem(name, content))]
+    problems = [Problem(0, message) for name, content in scans.items() if (message := scan_problem(name, content))]
     problems += _repeated(consents)
     for chunk in _chunks(watch(consents)):
         problems += paper.problems(chunk, scans)
@@ -149,7 +172,7 @@ def paper_consents_record(
 
 
 def _chunks(consents: Iterable[PaperConsent]) -> Iterator[Sequence[PaperConsent]]:
-    """Parts small enough to ask the database for all their holders at once."""
+    """Chunks of rows small enough to query all their holders at once."""
     rows = iter(consents)
     while chunk := list(islice(rows, _CHUNK)):
         yield chunk
@@ -159,12 +182,12 @@ def _repeated(consents: Iterable[PaperConsent]) -> Iterator[Problem]:
     first: dict[str, int] = {}
     for consent in consents:
         if (row := first.setdefault(consent.pseudonym, consent.row)) != consent.row:
-            told = _("“%(pseudonym)s” stands in row %(row)d, too. Keep the one that was signed last.")
-            yield Problem(consent.row, told % {"pseudonym": consent.pseudonym, "row": row})
+            message = _("“%(pseudonym)s” stands in row %(row)d, too. Keep the one that was signed last.")
+            yield Problem(consent.row, message % {"pseudonym": consent.pseudonym, "row": row})
 
 
 class _Paper:
-    """A study at one moment: what is wrong with a row, and the event that a good one becomes."""
+    """Snapshot of a study's forms and policies that checks rows and makes events of them."""
 
     def __init__(self, study: Study, now: datetime) -> None:
         self.study, self.now = study, now
@@ -202,26 +225,26 @@ class _Paper:
         holders, standing = self._standing(consents)
         for consent in consents:
             if consent.pseudonym not in holders:
-                told = _("nobody in this study is called “%(name)s”. Check it, or import their records first.")
-                yield Problem(consent.row, told % {"name": consent.pseudonym})
+                message = _("nobody in this study is called “%(name)s”. Check it, or import their records first.")
+                yield Problem(consent.row, message % {"name": consent.pseudonym})
             elif (event := standing.get(holders[consent.pseudonym])) and consent.signed_on <= _decided_on(event):
-                told = _("“%(name)s” has decided on %(day)s; what is newer stands. Leave this row out.")
-                yield Problem(consent.row, told % {"name": consent.pseudonym, "day": _decided_on(event).isoformat()})
+                message = _("“%(name)s” has decided on %(day)s; what is newer stands. Leave this row out.")
+                yield Problem(consent.row, message % {"name": consent.pseudonym, "day": _decided_on(event).isoformat()})
             if consent.level not in ANSWERS:
-                told = _("the level is “%(level)s”. Write one of %(levels)s.")
-                yield Problem(consent.row, told % {"level": consent.level, "levels": ", ".join(ANSWERS)})
+                message = _("the level is “%(level)s”. Write one of %(levels)s.")
+                yield Problem(consent.row, message % {"level": consent.level, "levels": ", ".join(ANSWERS)})
             form = self.forms.get(consent.form_version)
             if form is None or form.published_at.date() > consent.signed_on:
-                told = _("version %(version)d of the form was not published on %(day)s. Check which one was signed.")
+                message = _("version %(version)d of the form was not published on %(day)s. Check which one was signed.")
                 day = consent.signed_on.isoformat()
-                yield Problem(consent.row, told % {"version": consent.form_version, "day": day})
+                yield Problem(consent.row, message % {"version": consent.form_version, "day": day})
             if consent.signed_on > self.now.date():
                 yield Problem(consent.row, _("the day of the signature has not come yet. Check the date."))
             elif not self._policies_since(consent.signed_on):
                 yield Problem(consent.row, _("no ε policy was in force on that day. Check the date."))
             if consent.evidence not in scans:
-                told = _("the scan “%(name)s” is missing. Hand it in with the list.")
-                yield Problem(consent.row, told % {"name": consent.evidence})
+                message = _("the scan “%(name)s” is missing. Hand it in with the list.")
+                yield Problem(consent.row, message % {"name": consent.evidence})
 
     def events(
         self, consents: Sequence[PaperConsent], digests: Mapping[str, str], acting_user: AbstractBaseUser

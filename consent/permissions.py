@@ -1,4 +1,4 @@
-"""Which role may do what, in one table, and the backend that answers ``user.has_perm(permission, study)``.
+"""Permission table by role, and the backend that answers ``user.has_perm(permission, study)``.
 
 Permissions are always asked for one study (or anything that has a ``study``): a role in one study means nothing in
 another. Only creating a study is asked without one.
@@ -6,57 +6,82 @@ another. Only creating a study is asked without one.
 
 from typing import Any
 
+from django.contrib.auth import get_user_model
 from django.contrib.auth.backends import BaseBackend
 from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.models import AnonymousUser
-from django.db.models import Model
+from django.db.models import Model, QuerySet
 
 from consent.models import Membership, Role, Study
 
 _STAFF = {
     "consent.view_dashboard",  # the staff pages of a study
-    "consent.view_recruitment",  # how many were asked and decided; rounded without the next
-    "consent.view_group_sizes",  # exact numbers of holders per level
-    "training.view_run",  # runs and what they released
-    "accounting.view_ledger",  # entries of the ledger
-    "accounting.view_private_costs",  # data-dependent costs and what derives from private data
+    "training.view_run",  # runs, what they released and cost
+    "accounting.view_ledger",  # the release register and the shares
 }
+#: Exact numbers of people. Nobody needs them to decide about runs, and decisions must not rest on them (condition 1 of
+#: the guarantee): the roles of those who decide do not include them.
+_SIZES = {"consent.view_group_sizes"}
 _USE_STUDENT = "training.use_student"  # released labels, student models, predictions
-_VIEW_ACCESSES = "consent.view_levelaccess"  # who looked at whose choice
+_STATE_PROVENANCE = "training.state_provenance"  # where public points come from
+_OVERSIGHT = {
+    "consent.view_levelaccess",  # who looked at whose choice
+    "consent.view_rolechange",  # who gave which role to whom
+}
+_COMMITTEE = {
+    *_STAFF,
+    *_OVERSIGHT,
+    "consent.publish_consentform",
+    "consent.propose_epsilonpolicy",
+    "consent.approve_epsilonpolicy",
+}
 
 ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
+    # Decides about runs.
     Role.OPERATOR: frozenset(
         _STAFF
         | {
             "consent.change_study",
-            "consent.manage_members",
-            "consent.invite_holders",
-            "consent.record_paper_consents",
-            "consent.view_holder_level",  # one person's choice; every look is on record
+            "consent.manage_members",  # all roles but those of the committee
             "consent.publish_consentform",
-            "training.import_dataset",
             "training.propose_run",
             "training.approve_run",
             "training.cancel_run",
+            _STATE_PROVENANCE,
             _USE_STUDENT,
         }
     ),
-    Role.COMMITTEE: frozenset(
+    # Handles records and consents.
+    Role.STEWARD: frozenset(
         _STAFF
+        | _SIZES
         | {
-            "consent.publish_consentform",
-            "consent.propose_epsilonpolicy",
-            "consent.approve_epsilonpolicy",
-            _VIEW_ACCESSES,
+            "consent.invite_holders",
+            "consent.record_paper_consents",
+            "consent.view_holder_level",  # one person's choice; every look is on record
+            "training.import_dataset",
+            _STATE_PROVENANCE,
         }
     ),
-    Role.AUDITOR: frozenset(_STAFF | {_VIEW_ACCESSES}),
-    Role.RESEARCHER: frozenset({"consent.view_recruitment", "training.view_run", "training.propose_run", _USE_STUDENT}),
+    Role.COMMITTEE: frozenset(_COMMITTEE),
+    Role.CHAIR: frozenset(_COMMITTEE | {"consent.appoint_committee"}),
+    Role.AUDITOR: frozenset(_STAFF | _SIZES | _OVERSIGHT),
+    Role.RESEARCHER: frozenset({"training.view_run", "training.propose_run", _USE_STUDENT}),
+}
+
+#: The permission to give a role and to take it away. Those of the committee are out of the operators' reach.
+ROLE_GIVERS: dict[str, str] = {
+    Role.OPERATOR: "consent.manage_members",
+    Role.STEWARD: "consent.manage_members",
+    Role.AUDITOR: "consent.manage_members",
+    Role.RESEARCHER: "consent.manage_members",
+    Role.COMMITTEE: "consent.appoint_committee",
+    Role.CHAIR: "consent.appoint_committee",
 }
 
 
 class StudyRoleBackend(BaseBackend):
-    """Grants what the user's roles in the study of ``obj`` allow."""
+    """Authentication backend that grants what the user's roles in the study of ``obj`` allow."""
 
     def authenticate(self, request: Any, **credentials: Any) -> None:
         return None
@@ -73,15 +98,27 @@ class StudyRoleBackend(BaseBackend):
 
 
 def study_permissions(user: Any, study: Study) -> frozenset[str]:
-    """All that ``user`` may do in ``study``."""
+    """All permissions of ``user`` in ``study``."""
     if user.is_superuser:
         return frozenset().union(*ROLE_PERMISSIONS.values())
     return frozenset(user.get_all_permissions(study))
 
 
 def studies_with_permission(user: Any, perm: str):
-    """The studies in which ``user`` holds ``perm``."""
+    """Studies in which ``user`` has ``perm``."""
     if user.is_superuser:
         return Study.objects.all()
     roles = [role for role, permissions in ROLE_PERMISSIONS.items() if perm in permissions]
     return Study.objects.filter(memberships__user_id=user.pk, memberships__role__in=roles).distinct()
+
+
+def roles_given_by(user: Any, study: Study) -> list[str]:
+    """The roles in ``study`` that ``user`` may give and take away, in the order of :class:`Role`."""
+    return [role for role in Role.values if user.has_perm(ROLE_GIVERS[role], study)]
+
+
+def members_with_permission(study: Study, perm: str) -> QuerySet[Any]:
+    """The users whose role in ``study`` includes ``perm``, by name; closed accounts and superusers are left out."""
+    roles = [role for role, permissions in ROLE_PERMISSIONS.items() if perm in permissions]
+    users = get_user_model().objects.filter(memberships__study=study, memberships__role__in=roles, is_active=True)
+    return users.distinct().order_by("username")

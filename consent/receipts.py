@@ -7,6 +7,10 @@ ISO/IEC TS 27560:2023 using DPV", w3id.org/dpv/guides/consent-27560, final repor
 underscores; values that a vocabulary can name are terms of that vocabulary (prefix ``dpv``). What the standard has no
 name for (protection level, ε) stands under ``extension``. A study keeps no postal address of its controller, so that
 the mandatory ``party_address`` is null.
+
+What leads from a receipt to the record is its number, a keyed hash. The event's own hash would tell what others chose:
+it goes into that of the next event, so that whoever knows the hashes of two events has those of the one in between, and
+of the few levels that it may have granted, only one fits.
 """
 
 from pathlib import Path
@@ -14,6 +18,7 @@ from typing import Any
 
 from django.conf import settings
 from django.utils import timezone
+from django.utils.crypto import salted_hmac
 from django.utils.formats import date_format
 from django.utils.text import capfirst
 from django.utils.translation import get_language
@@ -35,13 +40,45 @@ STATES = {
 }
 
 
+def receipt_number(event_hash: str, key: str | None = None) -> str:
+    """64 hexadecimal digits that stand for the event with this hash: its HMAC-SHA256 with the site's secret ``key``.
+
+    Without the key they say nothing of the event, nor of those beside it. Whoever has the key can find the event, whose
+    hash covers everything that was recorded, by :func:`receipt_event`.
+    """
+    return salted_hmac("consent.receipts", event_hash, secret=key, algorithm="sha256").hexdigest()
+
+
+def receipt_event(number: str) -> ConsentEvent | None:
+    """The decision, of whatever study, that has this receipt number.
+
+    Numbers given out under an earlier secret key are found while ``SECRET_KEY_FALLBACKS`` names it. A number may also
+    be the event's hash: receipts had that once.
+    """
+    keys = (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
+    for pk, event_hash in ConsentEvent.objects.order_by().values_list("pk", "hash").iterator(chunk_size=2000):
+        if number == event_hash or any(number == receipt_number(event_hash, key) for key in keys):
+            return ConsentEvent.objects.select_related("study", "holder", "form", "policy").get(pk=pk)
+    return None
+
+
+def _odds(right: int) -> str:
+    if right < 100:
+        told = _(
+            "Someone who guesses whether you took part (whether your records were used) would be right at most "
+            "%(right)d times in 100 instead of 50."
+        )
+        return told % {"right": right}
+    return _("Someone who guesses whether you took part (whether your records were used) could be right nearly always.")
+
+
 def _decided_at(event: ConsentEvent) -> str:
     moment = timezone.localtime(event.recorded_at)
     return f"{date_format(moment, 'DATETIME_FORMAT')} ({moment.tzname()})"
 
 
 def receipt_facts(event: ConsentEvent) -> list[tuple[str, str]]:
-    """What the receipt of a decision says, in the reader's language, term by term."""
+    """Terms and values of a decision's receipt, in the reader's language."""
     study = event.study
     facts = [
         (_("Study"), study.title),
@@ -50,13 +87,18 @@ def receipt_facts(event: ConsentEvent) -> list[tuple[str, str]]:
         (_("Known to the study as"), event.holder.pseudonym),
     ]
     if event.policy is not None:
-        right = right_guesses_in_100(event.policy.epsilon(event.level))
-        odds = (
-            _("Someone who guesses whether your records were used would be right at most %(right)d times in 100.")
-            if right < 100
-            else _("Someone who guesses whether your records were used could be right nearly always.")
-        )
-        facts.append((_("What it means"), odds % {"right": right}))
+        right = right_guesses_in_100(event.policy.epsilon(event.level), study.delta)
+        facts += [
+            (_("What it means"), _odds(right)),
+            (
+                _("What it does not cover"),
+                _(
+                    "When and how much data is sent over a network; what the records of others, such as relatives, "
+                    "tell about you; other studies. If you are in this study under several pseudonyms, each counts by "
+                    "itself."
+                ),
+            ),
+        ]
     if event.form is not None:
         text = _("version %(version)d, SHA-256 %(digest)s") % {
             "version": event.form.version,
@@ -73,20 +115,20 @@ def receipt_facts(event: ConsentEvent) -> list[tuple[str, str]]:
         (_("Jurisdiction"), study.jurisdiction),
         (_("Withdrawing"), _("At any time, on the page “My choice”, without a reason and without any disadvantage.")),
         (_("Questions"), study.contact),
-        (_("Record number"), event.hash),
+        (_("Receipt number"), receipt_number(event.hash)),
     ]
     return [(term, value) for term, value in facts if value]
 
 
 def _event(event: ConsentEvent) -> dict[str, Any]:
-    extension: dict[str, Any] = {"record_hash": event.hash}
+    extension: dict[str, Any] = {"receipt_number": receipt_number(event.hash)}
     if event.policy is not None:
         epsilon = event.policy.epsilon(event.level)
         extension |= {
             "protection_level": event.level,
             "epsilon": epsilon,
             "delta": event.study.delta,
-            "right_guesses_in_100": right_guesses_in_100(epsilon),
+            "right_guesses_in_100": right_guesses_in_100(epsilon, event.study.delta),
             "epsilon_policy_version": event.policy.version,
         }
     return {
@@ -100,17 +142,21 @@ def _event(event: ConsentEvent) -> dict[str, Any]:
 
 
 def receipt_json(events: list[ConsentEvent]) -> dict[str, Any]:
-    """The consent record after the last of a holder's ``events`` (oldest first), following ISO/IEC TS 27560."""
+    """Consent record as of the last of a holder's events, following ISO/IEC TS 27560.
+
+    Args:
+        events: the holder's consent events, oldest first, at least one.
+    """
     last = events[-1]
     study = last.study
     notice = next((event.form for event in reversed(events) if event.form is not None), None)
     return {
         "schema_version": SCHEMA,
-        "receipt_id": last.hash,
+        "receipt_id": receipt_number(last.hash),
         "extension": {"issued_at": timezone.now().isoformat()},
         "consent_record": {
             "schema_version": SCHEMA,
-            "record_id": last.hash,
+            "record_id": receipt_number(last.hash),
             "pii_principal_id": str(last.holder.public_id),
             "pii_processing": {
                 "privacy_notice": {"version": notice.version, "sha256": notice.digest} if notice else None,
@@ -149,7 +195,7 @@ def receipt_json(events: list[ConsentEvent]) -> dict[str, Any]:
 
 
 def receipt_pdf(event: ConsentEvent) -> bytes:
-    """The receipt on paper: one A4 page in most cases, with its text selectable and its language named."""
+    """Receipt of a decision as PDF: one A4 page in most cases, with selectable text and a declared language."""
     pdf = FPDF(format="A4")
     pdf.set_creation_date(event.recorded_at)
     pdf.set_title(f"{_('Receipt')}: {event.study.title}")
@@ -167,7 +213,7 @@ def receipt_pdf(event: ConsentEvent) -> bytes:
         pdf.multi_cell(0, 5, term, new_x="LMARGIN", new_y="NEXT")
         pdf.set_font("DejaVu", size=11)
         pdf.set_text_color(0)
-        # A hash has no spaces at which it could be broken.
+        # A number of 64 digits has no spaces at which it could be broken.
         wrap = WrapMode.WORD if " " in value else WrapMode.CHAR
         pdf.multi_cell(0, 6, value, align="L", wrapmode=wrap, new_x="LMARGIN", new_y="NEXT")
         pdf.ln(2.5)

@@ -1,4 +1,4 @@
-"""How many were asked, how many decided, and how the decisions have changed over time."""
+"""Recruitment statistics: invited, decided, and the holders of each state over time."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -8,7 +8,6 @@ import numpy as np
 from django.db.models import Case, CharField, Count, Exists, OuterRef, Q, Subquery, When
 from django.db.models.functions import Cast, Substr, Upper
 
-from consent.disclosure import rounded_size
 from consent.models import ConsentEvent, Study
 from consent.selectors import LEVELS, holders_per_level
 
@@ -23,40 +22,32 @@ _DAY = Substr(Cast("recorded_at", CharField()), 1, 10)
 
 @dataclass(frozen=True)
 class Overview:
-    """How many holders are asked, have an invitation that can be used, have decided, and stand where.
+    """Numbers of holders asked, with a valid invitation, decided, and in each state.
 
-    Where ``rounded``, None stands for a number too small to be told. ``counts`` has each of ``STATES`` and SUSPENDED:
-    consents that do not count until their holders answer a new form.
+    ``counts`` has each of ``STATES`` and SUSPENDED: consents that do not count until their holders answer a new form.
     """
 
-    asked: int | None
-    invited: int | None
-    decided: int | None
-    counts: dict[str, int | None]
-    rounded: bool
+    asked: int
+    invited: int
+    decided: int
+    counts: dict[str, int]
 
 
-def recruitment_overview(study: Study, *, exact: bool) -> Overview:
-    """Where holders stand now; without ``exact`` in rounded numbers, none of them small (rule 7)."""
+def recruitment_overview(study: Study) -> Overview:
+    """Current exact numbers of a study's holders by state: for those who may see group sizes, and for nobody else."""
     counts = holders_per_level(study)
     decided = sum(count for state, count in counts.items() if state != "UNDECIDED")
     asked = decided + counts.pop("UNDECIDED")
     invited = study.invitations.filter(Q(holder__isnull=False), revoked_at__isnull=True).count()
-    told = (lambda number: number) if exact else rounded_size
-    return Overview(
-        asked=told(asked),
-        invited=told(invited),
-        decided=told(decided),
-        counts={state: told(count) for state, count in counts.items()},
-        rounded=not exact,
-    )
+    return Overview(asked, invited, decided, counts)
 
 
 @dataclass(frozen=True)
-class Course:
-    """``holders[d, s]``: how many holders were in ``STATES[s]`` at the end of ``days[d]`` (UTC), a day of a decision.
+class RecruitmentHistory:
+    """Number of holders in each state over time.
 
-    A consent counts at its level from the decision on, also while a new form waits to be answered.
+    ``holders[d, s]`` (D, S) int64: holders in ``STATES[s]`` at the end of ``days[d]`` (UTC), a day with a decision. A
+    consent counts at its level from the decision on, also while a new form waits to be answered.
     """
 
     days: list[date]
@@ -67,8 +58,8 @@ class Course:
         return list(zip(self.days, self.holders.tolist(), strict=True))
 
 
-def recruitment_course(study: Study) -> Course:
-    """How many holders were in which state, day by day, counted in the database."""
+def recruitment_history(study: Study) -> RecruitmentHistory:
+    """Number of holders in each state day by day, counted in the database."""
     position = {state: place for place, state in enumerate(STATES)}
     change: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(len(STATES), dtype=np.int64))
     entered = ConsentEvent.objects.filter(study=study).order_by()
@@ -77,10 +68,10 @@ def recruitment_course(study: Study) -> Course:
     # A holder enters a state with a decision, and leaves it with the next.
     for sign, events, day in ((1, entered, _DAY), (-1, entered.filter(Exists(later)), next_day)):
         counted = events.annotate(day=day, state=_STATE).values_list("day", "state").annotate(holders=Count("pk"))
-        for date_told, state, holders in counted:
-            change[date_told][position[state]] += sign * holders
+        for counted_day, state, holders in counted:
+            change[counted_day][position[state]] += sign * holders
     days = sorted(change)
     in_state = np.cumsum([change[day] for day in days] or np.zeros((0, len(STATES))), axis=0, dtype=np.int64)
     drawn = np.linspace(0, max(len(days) - 1, 0), min(len(days), DAYS_SHOWN))
     shown = np.unique(drawn.round().astype(int))
-    return Course([date.fromisoformat(days[place]) for place in shown], in_state[shown])
+    return RecruitmentHistory([date.fromisoformat(days[place]) for place in shown], in_state[shown])

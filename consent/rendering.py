@@ -1,4 +1,4 @@
-"""From the Markdown of a consent form to HTML that is safe to show."""
+"""Rendering of a consent form's Markdown as sanitised HTML."""
 
 from dataclasses import dataclass
 
@@ -20,14 +20,14 @@ _markdown = MarkdownIt("commonmark", {"html": False}).enable("table").disable("i
 
 @dataclass(frozen=True)
 class ConsentText:
-    """What a form says, in the language that could be had."""
+    """Rendered text of a form, with the language that was available."""
 
     language: str
     html: SafeString
 
 
 def markdown_html(text: str) -> SafeString:
-    """``text``, CommonMark with tables, as sanitised HTML whose headings begin at level 3.
+    """Sanitised HTML of CommonMark with tables, with headings from level 3 on.
 
     >>> markdown_html("# Why\\n<script>alert(1)</script> [us](javascript:x)")
     '<h3>Why</h3>\\n<p>&lt;script&gt;alert(1)&lt;/script&gt; [us](javascript:x)</p>\\n'
@@ -42,6 +42,6 @@ def markdown_html(text: str) -> SafeString:
 
 
 def consent_text(form: ConsentForm, language: str) -> ConsentText:
-    """The form in ``language``, or in the site's first language where it has no such text."""
+    """Text of the form in ``language``, or in the site's first language if there is none."""
     found = language if language in form.texts else settings.LANGUAGE_CODE
     return ConsentText(found, markdown_html(form.texts[found]))

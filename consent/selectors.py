@@ -1,8 +1,8 @@
-"""Every read of the consent app that joins or aggregates."""
+"""Read queries of the consent app that join or aggregate."""
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -14,7 +14,18 @@ from django.db.models import Case, Count, Exists, Max, OuterRef, Q, QuerySet, Va
 from django.db.models.expressions import Combinable
 from django.utils import timezone
 
-from consent.models import ConsentEvent, ConsentForm, ConsentFormDraft, DataHolder, EpsilonPolicy, Level, Renewal, Study
+from consent.models import (
+    ConsentEvent,
+    ConsentForm,
+    ConsentFormDraft,
+    DataHolder,
+    EpsilonPolicy,
+    Level,
+    Membership,
+    Renewal,
+    RoleChange,
+    Study,
+)
 
 #: The position of each level in a snapshot's ``levels``.
 LEVELS = tuple(Level.values)
@@ -23,34 +34,34 @@ GRANTING = (ConsentEvent.Kind.GIVEN, ConsentEvent.Kind.CHANGED)
 
 
 def consent_form_in_force(study: Study) -> ConsentForm | None:
-    """The newest published version."""
+    """Newest published version of the consent form, or None."""
     return ConsentForm.objects.filter(study=study).first()
 
 
 def consent_form_languages(study: Study) -> list[str]:
-    """In which languages the next version is written: the site's first, those promised, and those that have a text."""
+    """Language codes of the next version: the site's first, the study's, and those that have a text."""
     form, draft = consent_form_in_force(study), ConsentFormDraft.objects.filter(study=study).first()
     written = [*(form.texts if form else ()), *(draft.texts if draft else ())]
     return list(dict.fromkeys([settings.LANGUAGE_CODE, *study.languages, *written]))
 
 
 def consent_form_required(study: Study, at: datetime | None = None) -> int:
-    """The version below which no consent counts at ``at`` (now): the newest that had to be answered anew, or 0."""
+    """Oldest version with which a consent counts at ``at`` (default: now): the newest with a required renewal, or 0."""
     required = ConsentForm.objects.filter(study=study, renewal=Renewal.REQUIRED, published_at__lte=at or timezone.now())
     return required.aggregate(newest=Max("version"))["newest"] or 0
 
 
 def forms_that_count(study: Study, at: datetime) -> set[int]:
-    """The versions with which a consent counts at ``at``."""
+    """Primary keys of the versions with which a consent counts at ``at``."""
     forms = ConsentForm.objects.filter(study=study, version__gte=consent_form_required(study, at))
     return set(forms.values_list("pk", flat=True))
 
 
 @dataclass(frozen=True)
 class RenewalAsked:
-    """A holder who takes part is asked again: ``form`` is what they are asked to read.
+    """Request to a holder who takes part to read ``form`` and decide again.
 
-    ``counts``: does their consent to the earlier version count until they answer?
+    ``counts``: whether their consent to the earlier version counts until they answer.
     """
 
     form: ConsentForm
@@ -58,7 +69,7 @@ class RenewalAsked:
 
 
 def renewal_asked(holder: DataHolder) -> RenewalAsked | None:
-    """Is the holder asked to decide anew, because a form since their consent says so? None where nothing is asked."""
+    """Open request to the holder to decide again because of a newer form, or None."""
     current = consent_current(holder)
     if current is None or not current.grants or current.form is None:
         return None
@@ -68,18 +79,19 @@ def renewal_asked(holder: DataHolder) -> RenewalAsked | None:
 
 
 def policies_in_force(study: Study, at: datetime | None = None) -> QuerySet[EpsilonPolicy]:
-    """The approved policies that are or were in force by ``at`` (now), the current one last."""
+    """Approved policies that took effect by ``at`` (default: now), the current one last."""
     return EpsilonPolicy.objects.filter(study=study, approval__effective_from__lte=at or timezone.now()).order_by(
         "approval__effective_from", "version"
     )
 
 
 def policy_in_force(study: Study, at: datetime | None = None) -> EpsilonPolicy | None:
+    """Policy in force at ``at`` (default: now), or None."""
     return policies_in_force(study, at).last()
 
 
 def consent_current(holder: DataHolder) -> ConsentEvent | None:
-    """The holder's last event: what stands now."""
+    """Last consent event of the holder, which is in force, or None."""
     return ConsentEvent.objects.filter(holder=holder).order_by("-sequence").first()
 
 
@@ -92,40 +104,84 @@ class EpsilonRule:
 
     def __init__(self, study: Study, at: datetime) -> None:
         policies = list(policies_in_force(study, at).select_related("approval"))
-        self._policies = policies
+        self.policies = policies
         self._by_id = {policy.pk: policy for policy in policies}
         self._dates = [policy.approval.effective_from for policy in policies]
         self._smallest = cache(self._smallest_since)
 
     def _smallest_since(self, policy_id: int, level: str, position: int) -> float:
         agreed = self._by_id[policy_id].epsilon(level)
-        return min([agreed, *(policy.epsilon(level) for policy in self._policies[position:])])
+        return min([agreed, *(policy.epsilon(level) for policy in self.policies[position:])])
 
     def epsilon(self, policy_id: int, level: str, consented_at: datetime) -> float:
         return self.epsilon_after(policy_id, level, bisect_right(self._dates, consented_at))
 
     def epsilon_after(self, policy_id: int, level: str, position: int) -> float:
-        """The ε of a consent before which ``position`` of the policies had taken effect."""
+        """ε of a consent that was given after ``position`` of the policies had taken effect."""
         return self._smallest(policy_id, level, position)
 
     def policies_before(self) -> Combinable:
-        """How many of the policies had taken effect before a consent event was recorded, for a query."""
+        """Query expression: number of policies in effect before a consent event was recorded."""
         effective = [Case(When(recorded_at__gte=date, then=1), default=0) for date in self._dates]
         return sum(effective, start=Value(0))
 
 
+@dataclass(frozen=True)
+class Promise:
+    """What a holder can have been promised: ``epsilon`` at ``level``; ``in_force`` if a consent given now gets it."""
+
+    level: str
+    epsilon: float
+    in_force: bool
+
+
+def promises_possible(study: Study, at: datetime | None = None) -> list[Promise]:
+    """Every promise that a consent to any policy so far can have led to, smallest ε first.
+
+    Public: it follows from the policies alone, not from who consented to which.
+    """
+    rule = EpsilonRule(study, at or timezone.now())
+    possible = {
+        (rule.epsilon_after(policy.pk, level, position + 1), LEVELS.index(level))
+        for position, policy in enumerate(rule.policies)
+        for level in LEVELS
+    }
+    now = {(rule.policies[-1].epsilon(level), LEVELS.index(level)) for level in LEVELS} if rule.policies else set()
+    return [Promise(LEVELS[level], epsilon, (epsilon, level) in now) for epsilon, level in sorted(possible)]
+
+
+def promises_earlier(study: Study, at: datetime | None = None) -> list[Promise]:
+    """Promises of earlier policies with a larger ε than any that a level can have now: the largest of each level.
+
+    A holder who had one may have spent up to it before a smaller ε took effect, and spends nothing more until they are
+    within the smaller one. Public, like `promises_possible`.
+    """
+    policies, possible = list(policies_in_force(study, at)), promises_possible(study, at)
+    earlier = []
+    for level in LEVELS if policies else ():
+        largest = max(policy.epsilon(level) for policy in policies)
+        if largest > max(promise.epsilon for promise in possible if promise.level == level):
+            earlier.append(Promise(level, largest, False))
+    return earlier
+
+
 def epsilons_since(study: Study, since: datetime) -> dict[str, float]:
-    """Level → the smallest ε that a policy effective after ``since`` gives it; infinity if there is none."""
+    """Smallest ε by level among the policies effective after ``since``; infinity if there is none."""
     later = list(policies_in_force(study).filter(approval__effective_from__gt=since))
     return {level: min((policy.epsilon(level) for policy in later), default=math.inf) for level in LEVELS}
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Who takes part in a study at a moment.
+    """Participants of a study at a moment, with their levels and ε.
 
-    ``holders`` (H,) int64 are holder ids in rising order, ``levels`` (H,) int8 positions in ``LEVELS``, ``epsilons``
-    (H,) float64 their ε budgets; ``sequence`` is the last consent event looked at.
+    Attributes:
+        study_id: the study.
+        at: the moment.
+        sequence: sequence number of the last consent event considered.
+        holders: (H,) int64, holder ids in ascending order.
+        levels: (H,) int8, positions in ``LEVELS``.
+        epsilons: (H,) float64, ε budgets.
     """
 
     study_id: int
@@ -138,8 +194,12 @@ class Snapshot:
     def __len__(self) -> int:
         return len(self.holders)
 
+    def have(self, promise: "Promise") -> np.ndarray:
+        """(H,) True for those who have ``promise``."""
+        return (self.levels == LEVELS.index(promise.level)) & (self.epsilons == promise.epsilon)
+
     def of(self, holders: Iterable[int] | np.ndarray) -> "Snapshot":
-        """The part of the snapshot that concerns ``holders``."""
+        """Restriction of the snapshot to ``holders``."""
         keep = np.isin(self.holders, np.asarray(list(holders), dtype=np.int64))
         return Snapshot(
             self.study_id, self.at, self.sequence, self.holders[keep], self.levels[keep], self.epsilons[keep]
@@ -147,7 +207,7 @@ class Snapshot:
 
 
 def _last_events(study: Study, at: datetime) -> QuerySet[ConsentEvent]:
-    """The last event of each holder by ``at``: one look into an index for each event, however the database plans."""
+    """Last event of each holder by ``at``: one index lookup for each event, whatever the query planner does."""
     events = ConsentEvent.objects.filter(study=study, recorded_at__lte=at).order_by()
     later = ConsentEvent.objects.filter(
         holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"), recorded_at__lte=at
@@ -156,9 +216,9 @@ def _last_events(study: Study, at: datetime) -> QuerySet[ConsentEvent]:
 
 
 def last_events(study: Study, at: datetime) -> QuerySet[ConsentEvent]:
-    """The last event of each holder by ``at``, of everyone at once: PostgreSQL walks along one index.
+    """Last event of each holder by ``at``, for all holders at once: PostgreSQL scans one index.
 
-    To be read whole: a filter on it would look away from events, not from holders.
+    To be read whole: a filter on it would drop events, not holders.
     """
     if not connection.features.can_distinct_on_fields:
         return _last_events(study, at)
@@ -171,10 +231,15 @@ FEW_HOLDERS = 500
 
 
 def consent_snapshot(study: Study, at: datetime | None = None, *, among: np.ndarray | None = None) -> Snapshot:
-    """Who takes part at ``at`` (now), at which level and ε: the only way in which training learns it.
+    """Participants of a study with their levels and ε: the only way in which training learns who takes part.
 
-    ``among`` (A,) ids narrows it to some holders; for a few of them it costs next to nothing.
-    Memory: 17 bytes a holder, whatever their history.
+    Args:
+        study: the study.
+        at: the moment; now by default.
+        among: (A,) holder ids to which the snapshot is restricted; fast for up to ``FEW_HOLDERS``.
+
+    Returns:
+        A snapshot of 17 bytes a holder, whatever their history.
     """
     at = at or timezone.now()
     rule, forms = EpsilonRule(study, at), forms_that_count(study, at)
@@ -200,10 +265,27 @@ def consent_snapshot(study: Study, at: datetime | None = None, *, among: np.ndar
     return snapshot if among is None else snapshot.of(among)
 
 
+def consent_state(study: Study) -> tuple[int, tuple[int, ...], frozenset[int]]:
+    """What a snapshot taken now follows from; while it stays the same, so does the snapshot.
+
+    Events are never changed, nor taken away: those recorded by a moment are the same as those by an earlier one where
+    they are as many.
+    """
+    at = timezone.now()
+    policies = policies_in_force(study, at).values_list("pk", flat=True)
+    events = ConsentEvent.objects.filter(study=study, recorded_at__lte=at).count()
+    return events, tuple(policies), frozenset(forms_that_count(study, at))
+
+
 @dataclass(frozen=True)
 class Consequence:
-    """What a policy would do to those who take part at one level: how many would get its smaller ``at_once``, how many
-    would stay ``protected`` by the smaller ε that they have until they consent anew, and how many see no change."""
+    """Effect of a policy on the participants of one level, as numbers of holders.
+
+    Attributes:
+        at_once: those who would get its smaller ε at once.
+        protected: those who would keep their smaller ε until they consent anew.
+        unchanged: those whose ε stays the same.
+    """
 
     at_once: int
     protected: int
@@ -211,7 +293,7 @@ class Consequence:
 
 
 def policy_consequences(study: Study, policy: EpsilonPolicy) -> dict[str, Consequence]:
-    """By level, what putting ``policy`` in force now would mean for those who take part (rule 5)."""
+    """Effect, by level, of putting ``policy`` in force now (rule 5)."""
     snapshot = consent_snapshot(study)
     result = {}
     for position, level in enumerate(LEVELS):
@@ -222,7 +304,11 @@ def policy_consequences(study: Study, policy: EpsilonPolicy) -> dict[str, Conseq
 
 
 def holders_suspended_since(study: Study, since: datetime) -> np.ndarray:
-    """(S,) int64: the holders whose consent a form published after ``since`` has set aside until they answer it."""
+    """Holders whose consent a form published after ``since`` has suspended until they answer it.
+
+    Returns:
+        (S,) int64, holder ids.
+    """
     now = timezone.now()
     required = consent_form_required(study, now)
     if required == consent_form_required(study, since):
@@ -232,7 +318,7 @@ def holders_suspended_since(study: Study, since: datetime) -> np.ndarray:
 
 
 def holders_per_level(study: Study) -> dict[str, int]:
-    """How many holders stand at each level, and how many withdrew, refused, have not decided, or must answer anew."""
+    """Numbers of holders by state: each level, WITHDRAWN, REFUSED, UNDECIDED, and SUSPENDED (must answer anew)."""
     now = timezone.now()
     kinds = ConsentEvent.Kind
     in_force = Q(form__in=forms_that_count(study, now))
@@ -243,3 +329,15 @@ def holders_per_level(study: Study) -> dict[str, int]:
     counts = _last_events(study, now).aggregate(**{name: Count("pk", filter=state) for name, state in states.items()})
     counts["UNDECIDED"] = DataHolder.objects.filter(study=study).count() - sum(counts.values())
     return counts
+
+
+def role_faults(study: Study) -> Iterator[str]:
+    """Which roles are held though nobody is on record as having given them, or the other way round; in words."""
+    recorded: set[tuple[int, str]] = set()
+    for user, role, kind in RoleChange.chain(study.pk).values_list("user_id", "role", "kind"):
+        (recorded.discard if kind == RoleChange.Kind.TAKEN else recorded.add)((user, role))
+    held = set(Membership.objects.filter(study=study).order_by().values_list("user_id", "role"))
+    for user, role in sorted(held - recorded):
+        yield f"user {user} is {role}, but nobody is on record as having given the role."
+    for user, role in sorted(recorded - held):
+        yield f"user {user} is on record as {role}, but does not have the role, and nobody as having taken it away."

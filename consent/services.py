@@ -1,4 +1,4 @@
-"""Every write of the consent app: one transaction each, with who did it."""
+"""Write operations of the consent app: one transaction each, with the acting user."""
 
 import hashlib
 import json
@@ -8,11 +8,12 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
-from django.core.exceptions import ValidationError
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from common.append_only import chains_begin
 from consent import selectors
 from consent.languages import own_name
 from consent.models import (
@@ -26,13 +27,15 @@ from consent.models import (
     Membership,
     Renewal,
     Role,
+    RoleChange,
     Study,
 )
-from ipate_web.append_only import chains_begin
+from consent.permissions import roles_given_by
+from consent.second_person import second_person_check
 
 
 def study_lock(study_id: int) -> Study:
-    """Take a study's lock: consent events, approvals, charges of one study happen one after the other.
+    """Lock a study: consent events, approvals and charges of one study happen one after the other.
 
     Call it first in a transaction. On PostgreSQL it is the study's row lock; on SQLite the immediate transaction
     (see the settings) already holds the whole database.
@@ -42,13 +45,20 @@ def study_lock(study_id: int) -> Study:
 
 @transaction.atomic
 def study_create(*, acting_user: AbstractBaseUser, **fields: Any) -> Study:
-    """A new study; the acting user becomes its operator. Raises ValidationError."""
+    """A new study; the acting user becomes its operator and its data steward. Raises ValidationError."""
     study = Study(**fields)
     study.full_clean()
     study.save()
     chains_begin(study.pk)
-    membership_add(study=study, user=acting_user, role="operator")
+    for role in (Role.OPERATOR, Role.STEWARD):
+        _membership_give(Membership(study=study, user_id=acting_user.pk, role=role), acting_user)
     return study
+
+
+def study_asks_check(study: Study) -> None:
+    """Refuse to ask people in a rehearsal study, which keeps no accounts for them. Raises ValidationError."""
+    if study.rehearsal:
+        raise ValidationError(_("A rehearsal study asks nobody. Set up another study for people's consents."))
 
 
 #: What holders were told when they decided, and what their budgets rest on: fixed from the first decision on.
@@ -66,13 +76,23 @@ FIXED_BY_CONSENT = (
 
 @transaction.atomic
 def study_update(*, study: Study, **fields: Any) -> Study:
-    """Change the basics of a study. Raises ValidationError where holders have relied on what would change."""
+    """Change the settings of a study.
+
+    Raises:
+        ValidationError: an invalid value, or a change of what holders relied on when they decided, or of whether the
+            study is a rehearsal.
+    """
     study = study_lock(study.pk)
+    if fields.get("rehearsal", study.rehearsal) != study.rehearsal:
+        message = _("Whether a study is a rehearsal is decided when it is set up. Set up another study instead.")
+        raise ValidationError({"rehearsal": message})
     if ConsentEvent.objects.filter(study=study).exists():
         fixed = [name for name in FIXED_BY_CONSENT if name in fields and fields[name] != getattr(study, name)]
         if fixed:
-            told = _("Holders have decided on these words and this δ; they cannot change. Begin a new study instead.")
-            raise ValidationError(dict.fromkeys(fixed, told))
+            message = _(
+                "Holders have decided on these words and this δ; they cannot change. Begin a new study instead."
+            )
+            raise ValidationError(dict.fromkeys(fixed, message))
     for name, value in fields.items():
         setattr(study, name, value)
     study.full_clean()
@@ -80,34 +100,90 @@ def study_update(*, study: Study, **fields: Any) -> Study:
     return study
 
 
-def membership_add(*, study: Study, user: AbstractBaseUser, role: str) -> Membership:
-    """Give ``user`` a role in ``study``; giving it again changes nothing."""
+@transaction.atomic
+def membership_add(
+    *, study: Study, user: AbstractBaseUser, role: str, acting_user: AbstractBaseUser | None
+) -> Membership:
+    """Give ``user`` a role in ``study``, on record; giving it again changes nothing.
+
+    Args:
+        study: The study.
+        user: Who gets the role.
+        role: One of :class:`Role`.
+        acting_user: Who gives it; None for whoever administers the installation, at the command line.
+
+    Returns:
+        The membership.
+
+    Raises:
+        PermissionDenied: ``acting_user`` may not give this role.
+        ValidationError: There is no such role, or ``user`` has one that excludes it.
+    """
+    _role_change_check(study, role, acting_user)
+    study_lock(study.pk)
     membership = Membership.objects.filter(study=study, user_id=user.pk, role=role).first()
     if membership is None:
         membership = Membership(study=study, user_id=user.pk, role=role)
-        membership.full_clean()
-        membership.save()
+        _membership_give(membership, acting_user)
     return membership
 
 
 @transaction.atomic
-def membership_remove(*, membership: Membership) -> None:
-    """Take a role away. Raises ValidationError where the study would be left without an operator."""
+def membership_remove(*, membership: Membership, acting_user: AbstractBaseUser | None) -> None:
+    """Take a role away, on record; a role that is gone already stays gone.
+
+    Args:
+        membership: The role.
+        acting_user: Who takes it; None for whoever administers the installation, at the command line.
+
+    Raises:
+        PermissionDenied: ``acting_user`` may not take this role away.
+        ValidationError: The study would be left without an operator.
+    """
+    _role_change_check(membership.study, membership.role, acting_user)
     study_lock(membership.study_id)
+    if not Membership.objects.filter(pk=membership.pk).exists():
+        return
     others = Membership.objects.filter(study_id=membership.study_id, role=Role.OPERATOR).exclude(pk=membership.pk)
     if membership.role == Role.OPERATOR and not others.exists():
         raise ValidationError(_("A study needs an operator. Give the role to somebody else first."))
+    _role_change_record(membership, RoleChange.Kind.TAKEN, acting_user)
     membership.delete()
 
 
+def _role_change_check(study: Study, role: str, acting_user: AbstractBaseUser | None) -> None:
+    """Raise PermissionDenied unless ``acting_user`` may give the role and take it away."""
+    if acting_user is not None and role not in roles_given_by(acting_user, study):
+        raise PermissionDenied(f"User {acting_user.pk} may not change who is {role} of the study {study.slug}.")
+
+
+def _membership_give(membership: Membership, acting_user: AbstractBaseUser | None) -> None:
+    """Save a new membership and record it; the study's lock is held."""
+    membership.full_clean()
+    membership.save()
+    _role_change_record(membership, RoleChange.Kind.GIVEN, acting_user)
+
+
+def _role_change_record(membership: Membership, kind: str, acting_user: AbstractBaseUser | None) -> None:
+    change = RoleChange(
+        study_id=membership.study_id,
+        user_id=membership.user_id,
+        role=membership.role,
+        kind=kind,
+        changed_by_id=acting_user.pk if acting_user else None,
+        changed_at=timezone.now(),
+    )
+    RoleChange.append([change])
+
+
 def _texts_given(texts: Mapping[str, str]) -> dict[str, str]:
-    """The texts that say something, with the line ends of Unix."""
+    """Non-empty texts, with Unix line ends."""
     stripped = {language: text.replace("\r\n", "\n").strip() for language, text in texts.items()}
     return {language: text for language, text in stripped.items() if text}
 
 
 def texts_digest(texts: Mapping[str, str]) -> str:
-    """SHA-256 of the canonical JSON of the texts of a form, in hexadecimal.
+    """SHA-256 of the canonical JSON of a form's texts, in hexadecimal.
 
     >>> texts_digest({"en": "Hello"})[:8]
     'c7eafa31'
@@ -119,7 +195,7 @@ def texts_digest(texts: Mapping[str, str]) -> str:
 def consent_form_draft_save(
     *, study: Study, acting_user: AbstractBaseUser, texts: Mapping[str, str]
 ) -> ConsentFormDraft:
-    """Keep ``texts`` as the study's draft, in place of the one before. A draft may be unfinished."""
+    """Save ``texts`` as the study's draft, in place of the one before. A draft may be unfinished."""
     study_lock(study.pk)
     draft, _created = ConsentFormDraft.objects.update_or_create(
         study=study,
@@ -136,11 +212,19 @@ def consent_form_publish(
     texts: Mapping[str, str],
     renewal: str = Renewal.NOT_ASKED,
 ) -> ConsentForm:
-    """Publish the next version of a study's consent form: Markdown by language code. It never changes afterwards.
+    """Publish the next version of a study's consent form, which never changes afterwards.
 
-    ``renewal`` is what it means for those who consented to an earlier version. Raises ValidationError without a text in
-    the site's first language and each that the study promises, or where the version in force says the same.
+    Args:
+        study: the study.
+        acting_user: who publishes it.
+        texts: Markdown by language code.
+        renewal: the consequence for those who consented to an earlier version.
+
+    Raises:
+        ValidationError: no text in the site's first language or in one of the study's languages, or the same texts as
+            the version in force; or the study is a rehearsal.
     """
+    study_asks_check(study)
     texts = _texts_given(texts)
     if settings.LANGUAGE_CODE not in texts:
         raise ValidationError({"texts": _("The form needs a text in English.")})
@@ -169,7 +253,11 @@ def consent_form_publish(
 
 
 def epsilon_policy_check(*, high: float, average: float, low: float) -> None:
-    """May these ε be proposed: 0 < high < average < low ≤ the installation's cap? Raises ValidationError."""
+    """Validate 0 < high < average < low ≤ the installation's cap.
+
+    Raises:
+        ValidationError: the values are out of order or above the cap.
+    """
     if not 0 < high < average < low:
         raise ValidationError(
             _("The values must rise from high to low protection: 0 < ε(high) < ε(average) < ε(low). Reorder them.")
@@ -181,13 +269,25 @@ def epsilon_policy_check(*, high: float, average: float, low: float) -> None:
         )
 
 
+def _no_operator_check(study_id: int, acting_user: AbstractBaseUser) -> None:
+    """Keep operators away from the study's ε, were they superusers. Raises ValidationError."""
+    if Membership.objects.filter(study=study_id, user_id=acting_user.pk, role=Role.OPERATOR).exists():
+        raise ValidationError(_("You are an operator of this study. Its ε is for the ethics committee to decide."))
+
+
 @transaction.atomic
 def epsilon_policy_propose(
     *, study: Study, acting_user: AbstractBaseUser, high: float, average: float, low: float, reason: str
 ) -> EpsilonPolicy:
-    """Propose ε values, see :func:`epsilon_policy_check`. Raises ValidationError."""
+    """Propose an ε policy.
+
+    Raises:
+        ValidationError: values that :func:`epsilon_policy_check` refuses, an empty reason, or a rehearsal study.
+    """
+    study_asks_check(study)
     epsilon_policy_check(high=high, average=average, low=low)
     study_lock(study.pk)
+    _no_operator_check(study.pk, acting_user)
     latest = EpsilonPolicy.objects.filter(study=study).first()
     policy = EpsilonPolicy(
         study=study,
@@ -205,10 +305,24 @@ def epsilon_policy_propose(
 def epsilon_policy_approve(
     *, policy: EpsilonPolicy, acting_user: AbstractBaseUser, effective_from: datetime | None = None
 ) -> EpsilonPolicyApproval:
-    """Put a policy in force, from now or a later moment. Another person than its proposer must do it."""
+    """Approve a policy, effective at once or from a later moment.
+
+    Args:
+        policy: the proposal.
+        acting_user: the approver, not the proposer.
+        effective_from: the moment from which it counts; at once if None or past.
+
+    Raises:
+        ValidationError: the approver proposed it or operates the study, the proposer's account is gone, it is already
+            approved, or a newer one is.
+    """
     study_lock(policy.study_id)
-    if policy.proposed_by_id == acting_user.pk:
-        raise ValidationError(_("A policy is approved by a second person, not by the one who proposed it."))
+    _no_operator_check(policy.study_id, acting_user)
+    second_person_check(
+        policy.proposed_by_id,
+        acting_user,
+        own=_("A policy is approved by a second person, not by the one who proposed it."),
+    )
     if EpsilonPolicyApproval.objects.filter(policy=policy).exists():
         raise ValidationError(_("This policy is already approved."))
     newer = EpsilonPolicyApproval.objects.filter(policy__study_id=policy.study_id, policy__version__gt=policy.version)
@@ -227,7 +341,11 @@ def epsilon_policy_approve(
 
 @transaction.atomic
 def holders_register(*, study: Study, pseudonyms: Iterable[str]) -> dict[str, int]:
-    """Make sure that every pseudonym has a holder. Returns pseudonym → holder id for all of them."""
+    """Register a holder for every pseudonym that has none.
+
+    Returns:
+        The holder id of every pseudonym.
+    """
     pseudonyms = list(dict.fromkeys(pseudonyms))
     new = (DataHolder(study_id=study.pk, pseudonym=pseudonym) for pseudonym in pseudonyms)
     DataHolder.objects.bulk_create(new, batch_size=2000, ignore_conflicts=True)
@@ -240,7 +358,11 @@ def holders_register(*, study: Study, pseudonyms: Iterable[str]) -> dict[str, in
 
 @transaction.atomic
 def holder_link(*, holder: DataHolder, user: AbstractBaseUser) -> DataHolder:
-    """Let ``user`` decide for ``holder``."""
+    """Link a holder to the account that decides for them.
+
+    Raises:
+        ValidationError: the account already decides for another holder of the study.
+    """
     holder.user_id = user.pk
     holder.full_clean()
     holder.save()
@@ -257,7 +379,7 @@ def _decide(
     form: ConsentForm | None = None,
     policy: EpsilonPolicy | None = None,
 ) -> ConsentEvent:
-    """Append one event; the study's lock is held."""
+    """Append one consent event; the caller holds the study's lock."""
     event = ConsentEvent(
         study_id=holder.study_id,
         holder=holder,
@@ -282,10 +404,21 @@ def consent_give(
     policy: EpsilonPolicy | None = None,
     channel: str = ConsentEvent.Channel.FORM,
 ) -> ConsentEvent:
-    """Record that the holder, having read ``form``, takes part at ``level``: a first consent, a new one, or a change.
+    """Record that a holder takes part at ``level``: a first consent, a new one, or a change.
 
-    ``policy`` is the one whose odds they were shown; without it, the one in force. Giving what already stands changes
-    nothing. Raises ValidationError when form or policy are no longer those in force, or when no ε policy is.
+    Args:
+        holder: the holder.
+        level: one of :class:`consent.models.Level`.
+        form: the version that they read.
+        acting_user: who recorded it; None for the bearer of an invitation.
+        policy: the policy whose odds they were shown; the one in force by default.
+        channel: one of :class:`consent.models.ConsentEvent.Channel`.
+
+    Returns:
+        The new event, or the current one if it says the same.
+
+    Raises:
+        ValidationError: an unknown level, an outdated form or policy, or no policy in force.
     """
     if level not in Level.values:
         raise ValidationError(_("Choose one of the three levels, or that you do not take part."))
@@ -320,9 +453,10 @@ def consent_refuse(
     form: ConsentForm | None = None,
     channel: str = ConsentEvent.Channel.FORM,
 ) -> ConsentEvent:
-    """Record that the holder does not take part. Where consent stood, this is its withdrawal.
+    """Record that a holder does not take part; a standing consent is withdrawn.
 
-    Refusing the same form again changes nothing.
+    Returns:
+        The new event, or the current one if they refused the same form before.
     """
     study_lock(holder.study_id)
     current = selectors.consent_current(holder)
@@ -337,7 +471,11 @@ def consent_refuse(
 def consent_withdraw(
     *, holder: DataHolder, acting_user: AbstractBaseUser | None, channel: str = ConsentEvent.Channel.FORM
 ) -> ConsentEvent:
-    """Withdraw the holder's consent; it counts from this moment. Raises ValidationError where none stands."""
+    """Withdraw a holder's consent, effective at once.
+
+    Raises:
+        ValidationError: the holder has no consent in force.
+    """
     study_lock(holder.study_id)
     current = selectors.consent_current(holder)
     if current is None or not current.grants:

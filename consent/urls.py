@@ -1,4 +1,4 @@
-"""What a data holder sees, under ``/my/``."""
+"""URLs of the data holder's pages, under ``/my/``."""
 
 from django.urls import path
 

@@ -1,17 +1,18 @@
-"""What a holder's data has been used for: consent cannot look into runs, so whoever keeps them says so here."""
+"""Registry of uses: training, which consent must not import, reports here what a holder's data was used for."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from consent.models import DataHolder
-from consent.odds import right_guesses_in_100
+from consent.odds import right_guesses_at
 
 
 @dataclass(frozen=True)
 class Use:
-    """One use in plain words; ``since`` is when it began to count for the holder."""
+    """One use of a holder's data in plain words; ``since`` is when it began to count for the holder."""
 
     title: str
     purpose: str
@@ -21,19 +22,23 @@ class Use:
 
 @dataclass(frozen=True)
 class Usage:
-    """All uses, newest first, and what they come to.
+    """All uses of a holder's data, newest first, with their total bound.
 
-    ``epsilon`` bounds what everything released so far tells about the holder. It depends on no data: what did is a
-    secret (rule 6 of the design). ``records`` are the holder's own, by dataset.
+    Attributes:
+        uses: newest first.
+        mu_squared: the most that everything released so far can have cost the holder, in the μ² of Gaussian
+            differential privacy. A public bound: what it did cost is a secret, from the holder, too.
+        records: function that returns the holder's own records by dataset.
     """
 
     uses: list[Use] = field(default_factory=list)
-    epsilon: float = 0.0
+    mu_squared: float = 0.0
     records: Callable[[], dict[str, Any]] = dict
 
     @property
     def right_guesses(self) -> int:
-        return right_guesses_in_100(self.epsilon)
+        """How often, in 100 guesses, someone could at most be right about whether the holder took part."""
+        return right_guesses_at(math.sqrt(self.mu_squared))
 
 
 Provider = Callable[[DataHolder], Usage]
@@ -41,10 +46,10 @@ _providers: list[Provider] = []
 
 
 def provider_register(provider: Provider) -> None:
-    """Whoever uses holders' data says so, once, when the site starts."""
+    """Register the provider of usage, once, at start-up."""
     _providers[:] = [provider]
 
 
 def usage_of(holder: DataHolder) -> Usage:
-    """What ``holder``'s data has been used for so far."""
+    """Usage of a holder's data so far; empty without a provider."""
     return _providers[0](holder) if _providers else Usage()

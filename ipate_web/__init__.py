@@ -1,5 +1,5 @@
-from ipate_web.celery import app as celery_app
+"""The Django project."""
 
-__version__ = "0.1.0"
+from ipate_web.celery import app as celery_app
 
 __all__ = ["celery_app"]

@@ -1,52 +1,37 @@
-"""What Django's admin may do here: look, and repair where a module says so. Everything else goes through the pages."""
+"""Accounts in Django's admin. Superusers alone change them.
+
+Whoever could change an account could make it a superuser's, or set the password of a member of an ethics committee.
+"""
 
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import Model
+from django.contrib.auth.admin import GroupAdmin, UserAdmin
+from django.contrib.auth.models import Group, User
 from django.http import HttpRequest
 
 
-class FilteredAsListed(admin.ModelAdmin):
-    """Filters by what ``list_filter`` names and by nothing else that an address may ask for.
-
-    What is found by a hidden value tells that value.
-    """
-
-    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        listed = {str(name).partition("__")[0] for name in self.list_filter}
-        return lookup.partition("__")[0] in listed and super().lookup_allowed(lookup, value, request)
-
-
-class ReadOnlyAdmin(admin.ModelAdmin):
-    """Nothing is added or deleted here, and nothing changed but the fields in ``repairable``."""
-
-    repairable: tuple[str, ...] = ()
+class ForSuperusers(admin.ModelAdmin):
+    """What others may look at, and superusers alone add, change and delete."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
+        return request.user.is_superuser
 
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.is_superuser
 
-    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return bool(self.repairable) and super().has_change_permission(request, obj)
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> list[str]:
-        return [field.name for field in self.opts.fields if field.name not in self.repairable]
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.is_superuser
 
 
-class SecretsAdmin(ReadOnlyAdmin):
-    """Hides the fields in ``secrets`` from those who may not see private costs."""
+admin.site.unregister((User, Group))
 
-    secrets: tuple[str, ...] = ()
 
-    def _hidden(self, request: HttpRequest) -> tuple[str, ...]:
-        return () if request.user.has_perm("accounting.view_private_costs") else self.secrets
+@admin.register(User)
+class AccountAdmin(ForSuperusers, UserAdmin):
+    """Django's own, for superusers."""
 
-    def get_exclude(self, request: HttpRequest, obj: Model | None = None) -> Any:
-        return self._hidden(request)
 
-    def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> list[str]:
-        # What is read-only is shown even where it is excluded.
-        return [name for name in super().get_readonly_fields(request, obj) if name not in self._hidden(request)]
+@admin.register(Group)
+class AccountGroupAdmin(ForSuperusers, GroupAdmin):
+    """Django's own, for superusers."""

@@ -14,7 +14,7 @@ app.autodiscover_tasks()
 
 @setup_logging.connect
 def _use_django_logging(**_: object) -> None:
-    """Keep the worker's logs in the form that the settings give them."""
+    """Keep Django's logging configuration in the worker."""
     from logging.config import dictConfig
 
     from django.conf import settings

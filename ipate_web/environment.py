@@ -1,4 +1,4 @@
-"""Settings out of the environment: each of a kind, and refused in words where it is not of that kind.
+"""Typed settings from environment variables, with an error message for values of the wrong type.
 
 A variable that is empty counts as one that is not set. What it holds is never repeated: it may be a secret.
 """
@@ -21,14 +21,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """What a variable may say: ``wanted`` in words; ``parse`` raises ValueError where it says anything else."""
+    """Type of a variable: ``wanted`` describes it, ``parse`` raises ValueError for anything else."""
 
     wanted: str
     parse: Callable[[str], T]
 
 
 def read(name: str, kind: Kind[T], *, default: T) -> T:
-    """What the variable ``name`` says, or ``default``. Raises ImproperlyConfigured."""
+    """Value of the environment variable ``name``, or ``default`` if it is empty or not set.
+
+    Raises:
+        ImproperlyConfigured: the value is not of the kind; the message does not repeat it.
+    """
     text = os.environ.get(name, "").strip()
     if not text:
         return default
@@ -42,7 +46,7 @@ def read(name: str, kind: Kind[T], *, default: T) -> T:
 
 
 def one_of(allowed: Collection[str], wanted: str = "") -> Kind[str]:
-    """One of the ``allowed`` words."""
+    """Kind for one of the ``allowed`` words."""
 
     def parse(text: str) -> str:
         if text not in allowed:
@@ -53,7 +57,7 @@ def one_of(allowed: Collection[str], wanted: str = "") -> Kind[str]:
 
 
 def address(*schemes: str, wanted: str) -> Kind[str]:
-    """A URL that begins with one of ``schemes``."""
+    """Kind for a URL with one of ``schemes``."""
 
     def parse(text: str) -> str:
         if urlsplit(text).scheme not in schemes:
@@ -93,7 +97,7 @@ def _positive(text: str) -> float:
     return number
 
 
-def _seconds(text: str) -> int:
+def _whole(text: str) -> int:
     if (number := int(text)) <= 0:
         raise ValueError
     return number
@@ -116,7 +120,8 @@ TEXT = Kind("a text", str)
 LIST = Kind("a list with commas", lambda text: [part.strip() for part in text.split(",") if part.strip()])
 YES_OR_NO = Kind("true or false", _yes_or_no)
 POSITIVE = Kind("a number above 0", _positive)
-SECONDS = Kind("a whole number of seconds above 0", _seconds)
+SECONDS = Kind("a whole number of seconds above 0", _whole)
+COUNT = Kind("a whole number above 0", _whole)
 RATE = Kind("a number of requests in a time, such as 600/min", _rate)
 OPTIONS = Kind('a JSON object, such as {"location": "/srv/ipate"}', _options)
 SITE = Kind("where the site is, without a path, such as https://ipate.example", _site)

@@ -1,4 +1,4 @@
-"""What is asked of people at the front door."""
+"""Sign-in form."""
 
 from django import forms
 from django.contrib.auth.forms import AuthenticationForm, UsernameField
@@ -6,7 +6,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class SignInForm(AuthenticationForm):
-    """Data holders sign in with their e-mail address, staff with the user name that they were given."""
+    """Sign-in form: data holders use their e-mail address, staff their user name."""
 
     username = UsernameField(label=_("E-mail address or user name"), widget=forms.TextInput(attrs={"autofocus": True}))
     error_messages = {

@@ -1,4 +1,4 @@
-"""``/healthz``: does the site reach what it cannot work without?"""
+"""Health endpoint ``/healthz``: database, broker and storage."""
 
 import logging
 from pathlib import Path
@@ -37,7 +37,7 @@ def _storage() -> bool:
 
 
 def healthz(request: HttpRequest) -> JsonResponse:
-    """200 when database, broker and storage answer, 503 otherwise; says which, never why."""
+    """Health of database, broker and storage: 200 if all answer, else 503 with which, never why."""
     parts = {"database": _database(), "broker": _broker(), "storage": _storage()}
     healthy = all(parts.values())
     state = {name: "ok" if fine else "unreachable" for name, fine in parts.items()}

@@ -20,18 +20,18 @@ WORKER = [
 
 
 def worker_command(processes: int = 2) -> list[str]:
-    """A Celery worker that also sends the periodic tasks."""
+    """Command line of a Celery worker that also sends the periodic tasks."""
     return [*WORKER, "--concurrency", str(processes)]
 
 
 def site_command(port: int) -> list[str]:
-    """The site under gunicorn, for this machine alone."""
+    """Command line of gunicorn, listening on this machine only."""
     options = ["--bind", f"127.0.0.1:{port}", "--workers", "1", "--threads", "4", "--access-logfile", "/dev/null"]
     return [sys.executable, "-m", "gunicorn", "ipate_web.wsgi:application", *options]
 
 
 def free_port(wanted: int) -> int:
-    """``wanted``, or the next port that nobody listens on."""
+    """First free port from ``wanted`` on."""
     for port in range(wanted, wanted + 100):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) != 0:
@@ -40,7 +40,7 @@ def free_port(wanted: int) -> int:
 
 
 def unwind_on_signals() -> None:
-    """Let SIGTERM end this process as Ctrl-C does, so that nothing that it started is left behind.
+    """Handle SIGTERM as Ctrl-C, so that child processes are stopped.
 
     Ctrl-C, too, where a shell had it ignored, as it does for what is started in the background.
     """
@@ -50,7 +50,10 @@ def unwind_on_signals() -> None:
 
 @contextmanager
 def running(command: list[str], log: Path, environment: dict[str, str] | None = None) -> Iterator[subprocess.Popen]:
-    """``command`` in a process group of its own, its output appended to ``log``; stopped with all its children."""
+    """Context in which ``command`` runs in a process group of its own, its output appended to ``log``.
+
+    On exit it is stopped with all its children.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         process = subprocess.Popen(  # noqa: S603 - our own commands

@@ -19,7 +19,7 @@ VAR_DIR.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
 def _generated_secret_key() -> str:
-    """The embedded default's own key: made once, readable by its owner alone."""
+    """Secret key of a local installation: generated once, readable by its owner only."""
     path = VAR_DIR / "secret_key"
     if not path.exists():
         draft = path.with_name(f"secret_key.{os.getpid()}")
@@ -36,6 +36,8 @@ def _generated_secret_key() -> str:
 SITE_URL = env.read("IPATE_SITE_URL", env.SITE, default="http://127.0.0.1:8000")
 _site = urlsplit(SITE_URL)
 HTTPS = _site.scheme == "https"
+#: Whether a proxy in front of the site sets X-Forwarded-Proto and adds the client to X-Forwarded-For.
+BEHIND_PROXY = env.read("IPATE_BEHIND_PROXY", env.YES_OR_NO, default=False)
 DEBUG = env.read("IPATE_DEBUG", env.YES_OR_NO, default=False)
 SECRET_KEY = env.read("IPATE_SECRET_KEY", env.TEXT, default="") or _generated_secret_key()
 SECRET_KEY_FALLBACKS = env.read("IPATE_SECRET_KEY_FALLBACKS", env.LIST, default=[])
@@ -57,10 +59,13 @@ INSTALLED_APPS = [
     "knox",
     "drf_spectacular",
     "drf_spectacular_sidecar",
-    "ipate_web.tokens",
+    "common",
     "consent",
     "accounting",
     "training",
+    "ipate_web",
+    "ipate_web.staff",
+    "ipate_web.tokens",
 ]
 
 MIDDLEWARE = [
@@ -74,6 +79,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "ipate_web.too_many_tries.TooManyTriesMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 
@@ -117,6 +123,8 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 # Holds the counts of the API's limits alone.
 CACHES = {"default": Env.cache_url_config(env.read("IPATE_CACHE_URL", env.CACHE, default="locmemcache://"))}
 
+#: How far every study's chains have come, outside the database: not to be restored with it (docs/operations.md).
+JOURNAL_DIR = env.read("IPATE_JOURNAL_DIR", env.TEXT, default=str(VAR_DIR / "journal"))
 PRIVATE_DIR = VAR_DIR / "private"
 MODELS_DIR = VAR_DIR / "models"
 STORAGES = {
@@ -174,18 +182,31 @@ else:
 HEARTBEAT_TIMEOUT = env.read("IPATE_HEARTBEAT_TIMEOUT", env.POSITIVE, default=30.0)
 #: How often the sweep looks for such work, in seconds.
 SWEEP_INTERVAL = env.read("IPATE_SWEEP_INTERVAL", env.POSITIVE, default=10.0)
-CELERY_BEAT_SCHEDULE = {"sweep runs": {"task": "training.tasks.runs_sweep", "schedule": SWEEP_INTERVAL}}
+CELERY_BEAT_SCHEDULE = {
+    "sweep runs": {"task": "training.tasks.runs_sweep", "schedule": SWEEP_INTERVAL},
+    "sweep throttle": {"task": "common.tasks.throttle_sweep", "schedule": 3600.0},
+    "sweep accounts": {"task": "accounting.tasks.accounts_sweep", "schedule": 3600.0},
+}
 #: The largest ε that a policy may promise to anyone.
 EPSILON_CAP = env.read("IPATE_EPSILON_CAP", env.POSITIVE, default=10.0)
 #: Where real datasets lie (docs/operations.md says which files); empty: only the digits that scikit-learn ships.
 DATA_DIR = env.read("IPATE_DATA_DIR", env.TEXT, default="")
 
 # --- People ---------------------------------------------------------------------------------------------------------
-AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend", "consent.permissions.StudyRoleBackend"]
+AUTHENTICATION_BACKENDS = ["common.sign_in.ThrottledBackend", "consent.permissions.StudyRoleBackend"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
 ]
+#: Failed sign-ins that are allowed within SIGN_IN_WAIT seconds: for one name from one address; for one name; from one
+#: address.
+SIGN_IN_TRIES = env.read("IPATE_SIGN_IN_TRIES", env.COUNT, default=5)
+SIGN_IN_TRIES_NAME = env.read("IPATE_SIGN_IN_TRIES_NAME", env.COUNT, default=20)
+SIGN_IN_TRIES_ADDRESS = env.read("IPATE_SIGN_IN_TRIES_ADDRESS", env.COUNT, default=50)
+SIGN_IN_WAIT = env.read("IPATE_SIGN_IN_WAIT", env.SECONDS, default=900)
+#: Wrong invitation codes that are allowed from an address within INVITATION_WAIT seconds.
+INVITATION_TRIES = env.read("IPATE_INVITATION_TRIES", env.COUNT, default=20)
+INVITATION_WAIT = env.read("IPATE_INVITATION_WAIT", env.SECONDS, default=600)
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "home"
@@ -202,7 +223,7 @@ LANGUAGE_COOKIE_SAMESITE = "Lax"
 TIME_ZONE = env.read("IPATE_TIME_ZONE", env.ZONE, default="UTC")
 USE_TZ = True
 
-# --- What browsers are told -----------------------------------------------------------------------------------------
+# --- Static files, cookies, security headers --------------------------------------------------------------------------
 STATIC_URL = "static/"
 STATIC_ROOT = VAR_DIR / "static"
 STATICFILES_DIRS = [BASE_DIR / "static"]
@@ -212,9 +233,7 @@ SESSION_COOKIE_HTTPONLY = True
 SECURE_SSL_REDIRECT = HTTPS
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = HTTPS
-SECURE_PROXY_SSL_HEADER = (
-    ("HTTP_X_FORWARDED_PROTO", "https") if env.read("IPATE_BEHIND_PROXY", env.YES_OR_NO, default=False) else None
-)
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_PROXY else None
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 CONTENT_SECURITY_POLICY = {
@@ -236,10 +255,10 @@ REST_FRAMEWORK = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["training.api.parsing.LimitedJSONParser"],
-    "DEFAULT_PAGINATION_CLASS": "training.api.pagination.Pages",
+    "DEFAULT_PARSER_CLASSES": ["ipate_web.api.parsing.LimitedJSONParser"],
+    "DEFAULT_PAGINATION_CLASS": "ipate_web.api.pagination.Pages",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "EXCEPTION_HANDLER": "training.api.problems.problem_response",
+    "EXCEPTION_HANDLER": "ipate_web.api.problems.problem_response",
     "DEFAULT_THROTTLE_CLASSES": [
         "rest_framework.throttling.UserRateThrottle",
         "rest_framework.throttling.AnonRateThrottle",
@@ -272,7 +291,7 @@ SPECTACULAR_SETTINGS = {
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "training.api.problems.problems_in_schema",
+        "ipate_web.api.problems.problems_in_schema",
     ],
 }
 KNOX_TOKEN_MODEL = "tokens.ApiToken"  # noqa: S105, the name of a model
@@ -285,7 +304,7 @@ LOG_FORMAT = env.read("IPATE_LOG_FORMAT", env.LOG_FORMATS, default="json")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "filters": {"run": {"()": "ipate_web.logging.RunFilter"}},
+    "filters": {"run": {"()": "common.logging.RunFilter"}},
     "formatters": {
         "json": {
             "()": "pythonjsonlogger.json.JsonFormatter",

@@ -1,4 +1,4 @@
-"""Times are kept in UTC and shown in the reader's zone."""
+"""Time zone of the reader: times are stored in UTC and shown in the browser's zone."""
 
 from collections.abc import Callable
 from functools import cache
@@ -14,7 +14,7 @@ _known = cache(available_timezones)
 
 
 def reader_zone(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
-    """Middleware: times are shown in the zone that the browser named, or in the site's."""
+    """Middleware that activates the browser's time zone, or the site's."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         name = request.COOKIES.get(COOKIE, "")

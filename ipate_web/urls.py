@@ -1,4 +1,4 @@
-"""Addresses: every app brings its own; the front door, sign-in, language and health stand here."""
+"""Root URL configuration: the apps' URLs, home page, sign-in, language, health."""
 
 from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
@@ -23,9 +23,9 @@ urlpatterns = [
     path("join/", include("consent.joining_urls")),
     path("glossary/", glossary, name="glossary"),
     # What staff see
-    path("studies/", include("training.urls")),
+    path("studies/", include("ipate_web.staff.urls")),
     # What programs see
-    path("api/", include("ipate_web.api_urls")),
+    path("api/", include("ipate_web.api.urls")),
     # What keeps the site running
     path("admin/", admin.site.urls),
     path("healthz", healthz, name="healthz"),

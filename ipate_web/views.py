@@ -1,4 +1,4 @@
-"""The front door."""
+"""Home page."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -8,7 +8,7 @@ from consent.permissions import studies_with_permission
 
 
 def home(request: HttpRequest) -> HttpResponse:
-    """What iPATE is, for strangers; their studies, for everyone else."""
+    """Home page: a description for visitors, their studies for signed-in users."""
     if not request.user.is_authenticated:
         return render(request, "home.html")
     studies = studies_with_permission(request.user, "training.view_run")

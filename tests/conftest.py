@@ -1,15 +1,17 @@
-"""What all tests share. Ready-made people and studies are in :mod:`tests.factories`."""
+"""Fixtures of all tests. Ready-made people and studies are in :mod:`tests.factories`."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from django.conf import settings
 from django.db import connection
 from django.utils import translation
 from hypothesis import settings as hypothesis_settings
 
-from ipate_web.append_only import triggers_remove
+from common.append_only import triggers_remove
 
 # The same examples every time, however slow the machine.
 hypothesis_settings.register_profile("ipate", derandomize=True, deadline=None)
@@ -45,3 +47,10 @@ def data_dir() -> Path:
     if not folder.is_dir():
         pytest.skip("the real datasets are not here: set IPATE_DATA_DIR to their folder")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _every_test_has_a_journal_of_its_own() -> Iterator[None]:
+    """Studies of different tests have the same numbers, and the journal outlives a test's database."""
+    yield
+    shutil.rmtree(settings.JOURNAL_DIR, ignore_errors=True)

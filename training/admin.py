@@ -2,27 +2,25 @@
 
 from django.contrib import admin
 
-from ipate_web.admin import FilteredAsListed, ReadOnlyAdmin, SecretsAdmin
-from training.models import Dataset, Query, Run, StudentModel, TeacherChunk, VoteBatch
+from common.admin import FilteredAsListed, ReadOnlyAdmin, SecretsAdmin
+from training.models import Dataset, Query, Round, Run, Shard, StudentModel, TeacherChunk, VoteBatch
 
 
 @admin.register(Dataset)
 class DatasetAdmin(FilteredAsListed, SecretsAdmin):
-    list_display = ("name", "study", "kind", "rows", "holders", "imported_at")
+    list_display = ("name", "study", "kind", "imported_at")
     list_filter = ("study", "kind")
     search_fields = ("name",)
     repairable = ("name",)
-    secrets = ("seen_classes",)
+    secrets = ("rows", "holders", "digest", "seen_classes")
 
 
 @admin.register(Run)
-class RunAdmin(FilteredAsListed, SecretsAdmin):
-    list_display = ("title", "study", "status", "simulation", "labels", "created_at", "heartbeat")
-    list_filter = ("study", "status", "simulation")
+class RunAdmin(FilteredAsListed, ReadOnlyAdmin):
+    list_display = ("title", "study", "method", "status", "rehearsal", "labels", "created_at", "heartbeat")
+    list_filter = ("study", "method", "status", "rehearsal")
     search_fields = ("title", "id")
     repairable = ("title", "purpose", "claimed_by", "message")
-    # The plan's budgets and weights, and its notes, follow from what earlier votes have left.
-    secrets = ("plan", "teacher_accuracy")
 
 
 @admin.register(TeacherChunk)
@@ -33,11 +31,24 @@ class TeacherChunkAdmin(ReadOnlyAdmin):
     repairable = ("claimed_by",)
 
 
+@admin.register(Shard)
+class ShardAdmin(ReadOnlyAdmin):
+    list_display = ("run", "number", "state", "claimed_by", "heartbeat")
+    list_filter = ("state",)
+    list_select_related = ("run",)
+    repairable = ("claimed_by",)
+
+
+@admin.register(Round)
+class RoundAdmin(ReadOnlyAdmin):
+    list_display = ("run", "index", "queries", "position", "opened_at")
+    list_select_related = ("run",)
+
+
 @admin.register(VoteBatch)
-class VoteBatchAdmin(FilteredAsListed, SecretsAdmin):
+class VoteBatchAdmin(FilteredAsListed, ReadOnlyAdmin):
     list_display = ("run", "index", "start", "queries", "labels", "recorded_at")
     list_select_related = ("run",)
-    secrets = ("silent_teachers", "simulated_rdp")
 
 
 @admin.register(Query)

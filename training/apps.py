@@ -1,3 +1,5 @@
+"""App configuration of training."""
+
 from django.apps import AppConfig
 
 

@@ -1,4 +1,4 @@
-"""What ``manage.py demo`` shows: the study, its people, its consents, its runs, with parameters chosen in the open."""
+"""Demonstration study of ``manage.py demo``: holders, consents, runs, and public parameters."""
 
 import secrets
 from collections.abc import Callable, Iterable
@@ -8,33 +8,46 @@ from typing import Any, TypeVar
 from django.contrib.auth.models import User
 from django.db import transaction
 
+from accounting.head_counts import head_counts, head_counts_draw
 from consent import services
 from consent.models import ConsentForm, DataHolder, Level, Role, Study
 from training.formats import Splits
 from training.models import Dataset, Run
 from training.services.datasets import dataset_import
-from training.services.lifecycle import run_approve, run_propose
+from training.services.runs import run_approve, run_propose
 
 #: The share of holders at each level, in hundredths (Individualized PATE, section 5).
 SHARES = {Level.HIGH: 34, Level.AVERAGE: 43, Level.LOW: 23}
 EPSILONS = {"high": 1.0, "average": 2.0, "low": 3.0}
 
 
+#: What the real run uses of every holder's cap, beside the head counts.
+SHARE = 0.95
+#: For 250 rehearsed teachers, as in the papers.
+_LARGE = {"name": "confident_gnmax", "sigma": 40.0, "sigma_threshold": 150.0, "threshold": 200.0}
+
+
 @dataclass(frozen=True)
 class Demonstration:
-    """One dataset's study and the parameters of its runs."""
+    """Dataset of a demonstration study, with the parameters of its runs.
+
+    ``provenance`` is what the card says of the public points. ``asking`` and ``batch_size`` are those of the run in
+    which every holder votes; teachers, learner and aggregator those of the rehearsals.
+    """
 
     title: str
     purpose: str
     records: str
+    provenance: str
     delta: float
+    batch_size: int
+    student_learner: str
+    student_parameters: dict[str, Any]
     teachers: int
     aggregator: dict[str, Any]
     learner: str
-    student_learner: str
-    learner_parameters: dict[str, Any] = field(default_factory=dict)
-    student_parameters: dict[str, Any] = field(default_factory=dict)
-    batch_size: int = 50
+    learner_parameters: dict[str, Any]
+    asking: dict[str, Any] = field(default_factory=lambda: {"rounds": 1})
 
 
 DEMONSTRATIONS = {
@@ -42,51 +55,70 @@ DEMONSTRATIONS = {
         title="Reading handwritten digits",
         purpose="A program that reads digits on forms, so that letters reach the right ward.",
         records="one digit written by your hand, as an image of 8 × 8 pixels",
-        delta=1e-4,
+        provenance="Other digits of the set that scikit-learn ships, published by the UCI repository.",
+        delta=5e-5,
+        batch_size=100,
+        student_learner="cnn",
+        student_parameters={"epochs": 5, "copies": 20, "rotation": 15.0, "shift": 0.12},
         teachers=100,
         aggregator={"name": "confident_gnmax", "sigma": 12.0, "sigma_threshold": 40.0, "threshold": 40.0},
         learner="nearest_neighbour",
         learner_parameters={"copies": 20},
-        student_learner="cnn",
-        student_parameters={"epochs": 20, "copies": 20, "rotation": 15.0, "shift": 0.12},
-        batch_size=10,
     ),
     "mnist": Demonstration(
         title="Reading handwritten digits (MNIST)",
         purpose="A program that reads digits on forms, so that letters reach the right ward.",
         records="one digit written by your hand, as an image of 28 × 28 pixels",
+        provenance="Digits of MNIST's published test set.",
         delta=1e-5,
-        teachers=250,
-        aggregator={"name": "confident_gnmax", "sigma": 40.0, "sigma_threshold": 150.0, "threshold": 200.0},
-        learner="cnn",
-        learner_parameters={"epochs": 4, "copies": 4},
+        batch_size=3000,
         student_learner="cnn",
         student_parameters={"epochs": 5, "copies": 20},
+        teachers=250,
+        aggregator=_LARGE,
+        learner="cnn",
+        learner_parameters={"epochs": 4, "copies": 4},
     ),
     "adult": Demonstration(
         title="Who earns above 50,000 (Adult)",
         purpose="A forecast of incomes from census records, to plan where help with rents is needed.",
         records="one census record: age, work, schooling, family, hours and origin",
+        provenance="Other records of the Adult set, published by the UCI repository.",
         delta=1e-5,
-        teachers=250,
-        aggregator={"name": "confident_gnmax", "sigma": 40.0, "sigma_threshold": 150.0, "threshold": 200.0},
-        learner="random_forest",
-        learner_parameters={"trees": 100},
+        batch_size=4000,
         student_learner="random_forest",
         student_parameters={"trees": 100},
+        teachers=250,
+        aggregator=_LARGE,
+        learner="random_forest",
+        learner_parameters={"trees": 100},
     ),
     "diabetes": Demonstration(
         title="Readmission within 30 days (Diabetes 130-US hospitals)",
         purpose="A warning when a patient is likely to come back within 30 days, so that care at home is arranged.",
         records="your stays in hospital: diagnoses, tests, medication and length of stay",
+        provenance="Stays of other patients of the same set, published by the UCI repository.",
         delta=1e-5,
+        batch_size=4000,
+        student_learner="random_forest",
+        student_parameters={"trees": 100, "leaf": 5},
         teachers=250,
-        aggregator={"name": "confident_gnmax", "sigma": 40.0, "sigma_threshold": 150.0, "threshold": 200.0},
+        aggregator=_LARGE,
         learner="random_forest",
         learner_parameters={"trees": 100, "balanced": True, "leaf": 5},
-        student_learner="random_forest",
-        student_parameters={"trees": 100, "balanced": True, "leaf": 5},
     ),
+}
+
+#: Who works on a demonstration's study.
+ROLES = {
+    "operator": Role.OPERATOR,
+    "steward": Role.STEWARD,
+    "operator2": Role.OPERATOR,
+    "chair": Role.CHAIR,
+    "committee": Role.COMMITTEE,
+    "committee2": Role.COMMITTEE,
+    "auditor": Role.AUDITOR,
+    "researcher": Role.RESEARCHER,
 }
 
 _ENGLISH = """\
@@ -97,8 +129,9 @@ _ENGLISH = """\
 **What for.** {purpose}
 
 **Who sees your data.** Only the staff who keep your records, and the program that learns from them. What is published
-is a second program that has never seen your data: it learned from answers that many programs voted on, with chance
-added to every vote so that no single person can tip it.
+is a second program that has never seen your data. For each of many public examples, the records of all who take part
+vote on the right answer; chance is added to every count, so that no single person can tip it, and the second program
+learns from the counts alone.
 
 **What could happen.** Somebody who studies the published program closely might guess whether your records were used.
 The level that you choose sets how often such a guess can be right.
@@ -114,8 +147,9 @@ _GERMAN = """\
 **Wozu.** {purpose}
 
 **Wer Ihre Daten sieht.** Nur wer Ihre Unterlagen ohnehin führt, und das Programm, das daraus lernt. Veröffentlicht wird
-ein zweites Programm, das Ihre Daten nie gesehen hat: Es hat aus Antworten gelernt, über die viele Programme abgestimmt
-haben, und jeder Abstimmung wird Zufall beigemischt, sodass keine einzelne Person sie entscheiden kann.
+ein zweites Programm, das Ihre Daten nie gesehen hat. Bei jedem von vielen öffentlichen Beispielen stimmen die Daten
+aller, die mitmachen, über die richtige Antwort ab; jeder Auszählung wird Zufall beigemischt, sodass keine einzelne
+Person sie entscheiden kann, und das zweite Programm lernt allein aus den Auszählungen.
 
 **Was geschehen könnte.** Wer das veröffentlichte Programm genau untersucht, könnte raten, ob Ihre Daten verwendet
 wurden. Die Stufe, die Sie wählen, bestimmt, wie oft so jemand richtig liegen kann.
@@ -138,13 +172,18 @@ class Login:
 
 
 def people() -> tuple[dict[str, User], list[Login]]:
-    """One account per role, and a second committee member, by role; fresh passwords at each call.
+    """Create or update one account per role, a second operator and a second committee member, with fresh passwords.
+
+    Nobody approves what they proposed: that takes two operators and two committee members.
 
     Their names begin with ``demo-``: nobody else's password is ever changed.
     """
     users, logins = {}, []
     for name, role in (
         ("operator", Role.OPERATOR.label),
+        ("operator2", f"{Role.OPERATOR.label}, second person"),
+        ("steward", Role.STEWARD.label),
+        ("chair", Role.CHAIR.label),
         ("committee", Role.COMMITTEE.label),
         ("committee2", f"{Role.COMMITTEE.label}, second person"),
         ("auditor", Role.AUDITOR.label),
@@ -161,19 +200,20 @@ def people() -> tuple[dict[str, User], list[Login]]:
 
 
 def study_build(name: str, splits: Splits, users: dict[str, User], track: Track) -> tuple[Study, dict[str, Dataset]]:
-    """The study with form, approved policy, data and everyone's consent. What is there already is left as it is."""
+    """Create the study with its form, approved policy, data and consents; existing parts are left as they are."""
     demonstration = DEMONSTRATIONS[name]
     slug = f"demo-{name}"
     study = Study.objects.filter(slug=slug).first()
     if study is None:
         with transaction.atomic():
             study = _study_create(demonstration, slug, users)
-    datasets = {dataset.kind: dataset for dataset in Dataset.objects.filter(study=study)}
-    for kind, rows in (("private", splits.private), ("public", splits.public), ("test", splits.test)):
-        if kind not in datasets:
-            datasets[kind] = dataset_import(
-                study=study, name=kind, kind=kind, rows=rows, schema=splits.schema, acting_user=users["operator"]
-            )
+    # At the command line: an operator could not appoint the committee.
+    for username, role in ROLES.items():
+        services.membership_add(study=study, user=users[username], role=role, acting_user=None)
+    # Who decides about runs does not handle records and consents, whose exact numbers must not steer them.
+    for membership in study.memberships.filter(user=users["operator"], role=Role.STEWARD):
+        services.membership_remove(membership=membership, acting_user=None)
+    datasets = _datasets_import(study, splits, demonstration.provenance, users["steward"])
     _consents_give(study, users["holder"], track)
     return study, datasets
 
@@ -188,13 +228,6 @@ def _study_create(demonstration: Demonstration, slug: str, users: dict[str, User
         contact="privacy@hospital.example",
         delta=demonstration.delta,
     )
-    for username, role in (
-        ("committee", Role.COMMITTEE),
-        ("committee2", Role.COMMITTEE),
-        ("auditor", Role.AUDITOR),
-        ("researcher", Role.RESEARCHER),
-    ):
-        services.membership_add(study=study, user=users[username], role=role)
     words = {"controller": _CONTROLLER, "records": demonstration.records, "purpose": demonstration.purpose}
     services.consent_form_publish(
         study=study,
@@ -205,15 +238,15 @@ def _study_create(demonstration: Demonstration, slug: str, users: dict[str, User
         study=study,
         acting_user=users["committee"],
         **EPSILONS,
-        reason="The budgets of the Individualized PATE paper: at high protection a guess is right at most 73 times in "
-        "100.",
+        reason="The values of the Individualized PATE paper: at high protection someone who guesses whether "
+        "a person took part is right at most 56 times in 100.",
     )
     services.epsilon_policy_approve(policy=policy, acting_user=users["committee2"])
     return study
 
 
 def _consents_give(study: Study, holder_user: User, track: Track) -> None:
-    """Every holder who has not decided consents, through the service that the form calls."""
+    """Record a consent for every holder without a decision, through the service that the form calls."""
     form = ConsentForm.objects.filter(study=study).latest("version")
     # A list: a cursor that stays open would keep SQLite from folding its log back into the database.
     undecided = list(DataHolder.objects.filter(study=study, consent_events__isnull=True).order_by("pk"))
@@ -226,41 +259,99 @@ def _consents_give(study: Study, holder_user: User, track: Track) -> None:
         services.holder_link(holder=first, user=holder_user)
 
 
-def runs_start(name: str, study: Study, datasets: dict[str, Dataset], operator: User) -> list[Run]:
-    """The individualized run, and its baselines as simulations; each once, however often this is called."""
+def rehearsal_build(name: str, splits: Splits, users: dict[str, User]) -> tuple[Study, dict[str, Dataset]]:
+    """A rehearsal study on the same records, which are nobody's secret: there the baselines of the papers are tried."""
     demonstration = DEMONSTRATIONS[name]
-    runs = []
-    for variant, title, simulation in (
-        (Run.Variant.WEIGHTING, "Individualized: weighting", False),
-        (Run.Variant.STANDARD, "Baseline: everyone at the smallest ε", True),
-        (Run.Variant.UPSAMPLING, "Individualized: upsampling", True),
-    ):
-        run = (
-            study.runs.filter(variant=variant, simulation=simulation)
-            .exclude(status__in=["failed", "cancelled"])
-            .first()
+    slug = f"demo-{name}-rehearsal"
+    study = Study.objects.filter(slug=slug).first()
+    if study is None:
+        study = services.study_create(
+            acting_user=users["operator"],
+            slug=slug,
+            title=f"{demonstration.title}: rehearsal",
+            purpose="Compare variants and baselines on records that are published anyway.",
+            controller=_CONTROLLER,
+            contact="privacy@hospital.example",
+            delta=demonstration.delta,
+            rehearsal=True,
         )
-        if run is None:
-            run = run_propose(
+    services.membership_add(study=study, user=users["operator2"], role=Role.OPERATOR, acting_user=None)
+    return study, _datasets_import(study, splits, demonstration.provenance, users["operator"])
+
+
+def _datasets_import(study: Study, splits: Splits, provenance: str, operator: User) -> dict[str, Dataset]:
+    """The study's datasets by kind; those that it has already are left as they are."""
+    datasets = {dataset.kind: dataset for dataset in Dataset.objects.filter(study=study)}
+    for kind, rows in (("private", splits.private), ("public", splits.public), ("test", splits.test)):
+        if kind not in datasets:
+            datasets[kind] = dataset_import(
                 study=study,
+                name=kind,
+                kind=kind,
+                rows=rows,
+                schema=splits.schema,
+                provenance=provenance if kind == Dataset.Kind.PUBLIC else "",
                 acting_user=operator,
-                title=title,
-                purpose=demonstration.purpose,
-                variant=variant,
-                simulation=simulation,
-                private_dataset=datasets["private"],
-                public_dataset=datasets["public"],
-                test_dataset=datasets["test"],
-                learner=demonstration.learner,
-                learner_parameters=demonstration.learner_parameters,
-                student_learner=demonstration.student_learner,
-                student_parameters=demonstration.student_parameters,
-                aggregator=demonstration.aggregator,
-                teachers=demonstration.teachers,
-                batch_size=demonstration.batch_size,
-                method=Run.Method.EXACT,
             )
-        if run.status == Run.Status.DRAFT:
-            run = run_approve(run=run, acting_user=operator)
-        runs.append(run)
-    return runs
+    return datasets
+
+
+def runs_start(
+    name: str,
+    real: tuple[Study, dict[str, Dataset]],
+    rehearsal: tuple[Study, dict[str, Dataset]],
+    *,
+    proposer: User,
+    approver: User,
+) -> list[Run]:
+    """Start the run in which every holder votes, and in the rehearsal study what it is compared with; idempotent."""
+    demonstration = DEMONSTRATIONS[name]
+    if not head_counts(real[0]):
+        head_counts_draw(study=real[0], acting_user=approver)
+    everybody = {"method": Run.Method.NEIGHBOURS, "asking": demonstration.asking}
+    teachers = {
+        "method": Run.Method.PATE,
+        "weight_scheme": Run.WeightScheme.PROPORTIONAL,
+        "learner": demonstration.learner,
+        "learner_parameters": demonstration.learner_parameters,
+        "aggregator": demonstration.aggregator,
+        "teachers": demonstration.teachers,
+    }
+    return [
+        _run_start(demonstration, place, title, fields, proposer=proposer, approver=approver)
+        for place, title, fields in (
+            (real, "Every holder votes", everybody),
+            (rehearsal, "Individualized PATE: weighting", teachers | {"variant": Run.Variant.WEIGHTING}),
+            (rehearsal, "Baseline: everyone at the smallest ε", teachers | {"variant": Run.Variant.STANDARD}),
+        )
+    ]
+
+
+def _run_start(
+    demonstration: Demonstration,
+    place: tuple[Study, dict[str, Dataset]],
+    title: str,
+    fields: dict[str, Any],
+    *,
+    proposer: User,
+    approver: User,
+) -> Run:
+    study, datasets = place
+    run = study.runs.filter(title=title).exclude(status__in=["failed", "cancelled"]).first()
+    if run is None:
+        run = run_propose(
+            study=study,
+            acting_user=proposer,
+            title=title,
+            purpose=demonstration.purpose,
+            private_dataset=datasets["private"],
+            public_dataset=datasets["public"],
+            test_dataset=datasets["test"],
+            student_learner=demonstration.student_learner,
+            student_parameters=demonstration.student_parameters,
+            batch_size=demonstration.batch_size,
+            **fields,
+        )
+    if run.status == Run.Status.DRAFT:
+        run = run_approve(run=run, acting_user=approver, share=SHARE)
+    return run

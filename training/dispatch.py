@@ -1,4 +1,4 @@
-"""Send work to the workers, once the transaction that asks for it has committed."""
+"""Dispatch of tasks to the workers, after the requesting transaction has committed."""
 
 import logging
 
@@ -10,9 +10,9 @@ logger = logging.getLogger(__name__)
 
 
 def send(task: str, *ids: object) -> None:
-    """Queue the task of that name in :mod:`training.tasks`. Where the broker is away, the sweep sends it again.
+    """Queue a task of :mod:`training.tasks` by name. If the broker is unavailable, the sweep sends it again.
 
-    By name: the tasks call the services that call this.
+    By name, because the tasks call the services that call this.
     """
 
     def publish() -> None:

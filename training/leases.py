@@ -1,4 +1,4 @@
-"""Who works on a row: a claim with a heartbeat, so that the work of a dead process can be taken over.
+"""Leases: claims on rows with a heartbeat, so that the work of a dead process can be taken over.
 
 A claim keeps two workers from doing the same work twice; it is not what keeps charges and labels right. That is done
 by the transactions of the services, which would hold even if two workers believed that they own a row.
@@ -19,18 +19,22 @@ from django.utils import timezone
 
 
 def stale_before() -> datetime:
-    """A heartbeat older than this is a dead worker's."""
+    """Time before which a heartbeat belongs to a dead worker."""
     return timezone.now() - timedelta(seconds=settings.HEARTBEAT_TIMEOUT)
 
 
 def unclaimed() -> Q:
-    """Rows that nobody alive works on."""
+    """Query for rows without a live worker."""
     return Q(claimed_by="") | Q(heartbeat__isnull=True) | Q(heartbeat__lt=stale_before())
 
 
 @contextmanager
 def lease(model: type[models.Model], pk: object) -> Iterator[str | None]:
-    """Claim the row for as long as the block runs; yields the claim's token, or None where somebody else holds it."""
+    """Claim a row for the duration of the block.
+
+    Yields:
+        The claim's token, or None if another process holds the row.
+    """
     token = f"{socket.gethostname()[:30]}:{os.getpid()}:{uuid.uuid4().hex[:12]}"
     mine = model._default_manager.filter(pk=pk, claimed_by=token)
     claimed = model._default_manager.filter(unclaimed(), pk=pk).update(claimed_by=token, heartbeat=timezone.now())

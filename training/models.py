@@ -1,4 +1,4 @@
-"""Datasets, runs and what they leave behind. Arrays live in private storage; see :mod:`training.artifacts`."""
+"""Datasets, runs and what they leave behind. Arrays live in private storage; see :mod:`common.artifacts`."""
 
 import uuid
 
@@ -9,7 +9,6 @@ from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from accounting.models import RunAccount
 from consent.models import Study
 
 
@@ -29,6 +28,9 @@ class Dataset(models.Model):
     holders = models.PositiveIntegerField(default=0)
     seen_classes = models.JSONField(
         blank=True, help_text="Numbers of the classes that the labels hold; a secret if private."
+    )
+    provenance = models.TextField(
+        _("where it comes from"), blank=True, help_text="As the operator states it; on the card if public."
     )
     artifact = models.CharField(max_length=200, help_text="Its arrays in private storage.")
     digest = models.CharField(max_length=64, help_text="SHA-256 of the arrays.")
@@ -51,28 +53,37 @@ class Dataset(models.Model):
 
 
 class Run(models.Model):
-    """One training of one student: snapshot → teachers → vote → student. The row is the truth."""
+    """One training of one student, by a method that has its own stages. The row is the truth."""
 
     class Status(models.TextChoices):
         DRAFT = "draft", _("draft")
         APPROVED = "approved", _("approved")
         TRAINING = "training", _("training teachers")
         VOTING = "voting", _("voting")
+        ASKING = "asking", _("asking the holders")
         STUDENT = "student", _("training the student")
         FINISHED = "finished", _("finished")
         FAILED = "failed", _("failed")
         CANCELLED = "cancelled", _("cancelled")
 
-    ACTIVE = (Status.APPROVED, Status.TRAINING, Status.VOTING, Status.STUDENT)
+    ACTIVE = (Status.APPROVED, Status.TRAINING, Status.VOTING, Status.ASKING, Status.STUDENT)
+    #: Of a study's runs, one at a time is in these.
+    SPENDING = (Status.VOTING, Status.ASKING)
     ENDED = (Status.FINISHED, Status.FAILED, Status.CANCELLED)
+
+    class Method(models.TextChoices):
+        NEIGHBOURS = "neighbours", _("every holder votes")
+        PATE = "pate", _("teachers vote")
 
     class Variant(models.TextChoices):
         STANDARD = "standard", _("standard")
         UPSAMPLING = "upsampling", _("upsampling")
         WEIGHTING = "weighting", _("weighting")
+        VANISHING = "vanishing", _("vanishing")
 
     class WeightScheme(models.TextChoices):
-        CALIBRATED = "calibrated", _("calibrated: groups reach their budgets together")
+        GDP = "gdp", _("in proportion to μ: groups reach their shares together")
+        CALIBRATED = "calibrated", _("calibrated for Rényi costs (rehearsals)")
         PROPORTIONAL = "proportional", _("proportional to ε, as in the paper")
 
     class SmallGroups(models.TextChoices):
@@ -83,63 +94,64 @@ class Run(models.Model):
         STOP = "stop", _("end the vote")
         RETIRE = "retire", _("retire that group's teachers and go on")
 
-    class Method(models.TextChoices):
-        EXACT = "exact", _("exact divergence of the actual votes")
-        DATA_DEPENDENT = "data_dependent", _("data-dependent bound")
-        DATA_INDEPENDENT = "data_independent", _("data-independent bound (strict)")
-
-    class Conversion(models.TextChoices):
-        IMPROVED = "improved", _("improved")
-        CLASSIC = "classic", _("classic, as in the papers")
-
     class StopReason(models.TextChoices):
         USED_UP = "used_up", _("every public point was put to the vote")
         ENOUGH = "enough", _("the wanted number of labels was reached")
-        BUDGET = "budget", _("the next query could have exceeded a budget, or what the run may spend")
-        RETIRED = "retired", _("no teacher was left to vote")
+        SHARE = "share", _("the run's share was used up")
+        RETIRED = "retired", _("no group was left to vote")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="runs")
     title = models.CharField(_("title"), max_length=200)
     purpose = models.TextField(_("what it is for"), blank=True)
     status = models.CharField(max_length=10, choices=Status, default=Status.DRAFT)
-    simulation = models.BooleanField(
-        _("simulation"),
+    rehearsal = models.BooleanField(
+        _("rehearsal"),
         default=False,
-        help_text=_("Touches no ledger; its results are secrets and are never published."),
+        editable=False,
+        help_text=_("Of a rehearsal study: nothing is promised."),
     )
-    seed = models.PositiveBigIntegerField(_("seed"), null=True, blank=True, help_text=_("Simulations only."))
+    seed = models.PositiveBigIntegerField(_("seed"), null=True, blank=True, help_text=_("Rehearsal studies only."))
+    rehearsed = models.JSONField(
+        default=dict, blank=True, help_text="Rehearsals: who is at which level and ε, and how costs are counted."
+    )
 
     private_dataset = models.ForeignKey(Dataset, on_delete=models.PROTECT, related_name="+")
     public_dataset = models.ForeignKey(Dataset, on_delete=models.PROTECT, related_name="+")
     test_dataset = models.ForeignKey(Dataset, on_delete=models.PROTECT, related_name="+", null=True, blank=True)
-    learner = models.CharField(_("teacher learner"), max_length=40)
+    method = models.CharField(_("method"), max_length=20, choices=Method, default=Method.PATE)
+    asking = models.JSONField(
+        _("how the holders are asked"),
+        default=dict,
+        blank=True,
+        help_text="Where every holder votes: representation, rounds, σ and radius, as far as they were chosen.",
+    )
+    learner = models.CharField(_("teacher learner"), max_length=40, blank=True)
     learner_parameters = models.JSONField(default=dict, blank=True)
     student_learner = models.CharField(_("student learner"), max_length=40)
     student_parameters = models.JSONField(default=dict, blank=True)
-    variant = models.CharField(_("variant"), max_length=20, choices=Variant, default=Variant.WEIGHTING)
-    weight_scheme = models.CharField(_("weights"), max_length=20, choices=WeightScheme, default=WeightScheme.CALIBRATED)
-    aggregator = models.JSONField(_("aggregator"), help_text="Name and parameters, before any scaling.")
-    teachers = models.PositiveIntegerField(_("number of teachers"), validators=[MinValueValidator(1)])
+    variant = models.CharField(_("variant"), max_length=20, choices=Variant, default=Variant.WEIGHTING, blank=True)
+    weight_scheme = models.CharField(_("weights"), max_length=20, choices=WeightScheme, default=WeightScheme.GDP)
+    aggregator = models.JSONField(
+        _("aggregator"), default=dict, blank=True, help_text="Name and parameters, before any scaling."
+    )
+    teachers = models.PositiveIntegerField(
+        _("number of teachers"), null=True, blank=True, validators=[MinValueValidator(1)]
+    )
     small_groups = models.CharField(max_length=10, choices=SmallGroups, default=SmallGroups.MERGE)
     on_exhausted = models.CharField(
-        _("when a group's budget is used up"), max_length=10, choices=OnExhausted, default=OnExhausted.STOP
+        _("when a group's share is used up"), max_length=10, choices=OnExhausted, default=OnExhausted.STOP
     )
-    method = models.CharField(_("cost method"), max_length=20, choices=Method, default=Method.EXACT)
-    conversion = models.CharField(max_length=10, choices=Conversion, default=Conversion.IMPROVED)
     batch_size = models.PositiveIntegerField(default=50, validators=[MinValueValidator(1)])
     wanted_labels = models.PositiveIntegerField(
         _("wanted labels"), null=True, blank=True, validators=[MinValueValidator(1)]
     )
 
-    spending_share = models.FloatField(
-        _("share of what is left"),
+    share = models.FloatField(
+        _("share"),
         default=1.0,
         validators=[MinValueValidator(0.0), MaxValueValidator(1.0)],
-        help_text=_("How much of what is left the run may spend, set at its approval; all of it is 1."),
-    )
-    spending_epsilons = models.JSONField(
-        default=dict, blank=True, help_text="Instead of a share, level → ε that the run may cost; set at its approval."
+        help_text=_("How much of every holder's cap the run may use; set at its approval."),
     )
 
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+")
@@ -160,13 +172,23 @@ class Run(models.Model):
         null=True, blank=True, help_text="The last consent event counted."
     )
     assignment = models.CharField(
-        max_length=200, blank=True, editable=False, help_text="Who is in which teacher: a file in private storage."
+        max_length=200,
+        blank=True,
+        editable=False,
+        help_text="Who is in which teacher, or is asked in the batch under way: a file in private storage.",
     )
-    account = models.OneToOneField(RunAccount, on_delete=models.PROTECT, null=True, blank=True, related_name="+")
     position = models.PositiveIntegerField(default=0, help_text="Public points put to the vote so far.")
     labels = models.PositiveIntegerField(default=0, help_text="How many of them were answered.")
     stop_reason = models.CharField(max_length=10, choices=StopReason, blank=True)
-    teacher_accuracy = models.FloatField(null=True, blank=True, help_text="Mean on the public points. A secret.")
+    spent = models.JSONField(
+        default=list, blank=True, help_text="What each group of the plan was charged so far, in μ²; public."
+    )
+    retired = models.JSONField(
+        default=list, blank=True, help_text="Groups of the plan whose share is used up and whose teachers are silent."
+    )
+    outcome = models.JSONField(
+        default=dict, blank=True, help_text="Rehearsals: ε that each level spent, and what else is known of the vote."
+    )
     message = models.TextField(blank=True, help_text="Why it failed or waits, and what to do.")
     forgotten_at = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="When the teachers' predictions were deleted for good."
@@ -178,17 +200,18 @@ class Run(models.Model):
         constraints = [
             models.UniqueConstraint(
                 fields=["study"],
-                condition=Q(status="voting", simulation=False),
+                condition=Q(status__in=("voting", "asking"), rehearsal=False),
                 name="one_run_of_a_study_votes_at_a_time",
             ),
             models.CheckConstraint(
-                condition=Q(seed__isnull=True) | Q(simulation=True), name="only_a_simulation_has_a_seed"
+                condition=Q(seed__isnull=True) | Q(rehearsal=True), name="only_a_rehearsal_has_a_seed"
             ),
             models.CheckConstraint(condition=Q(labels__lte=F("position")), name="labels_within_queries"),
+            models.CheckConstraint(condition=Q(share__gt=0, share__lte=1), name="run_uses_a_share"),
             models.CheckConstraint(
-                condition=Q(spending_share__gt=0, spending_share__lte=1), name="run_spends_a_share_of_what_is_left"
+                condition=Q(batch_size__gt=0) & (Q(teachers__isnull=True) | Q(teachers__gt=0)),
+                name="run_sizes_are_positive",
             ),
-            models.CheckConstraint(condition=Q(batch_size__gt=0, teachers__gt=0), name="run_sizes_are_positive"),
         ]
 
     def __str__(self) -> str:
@@ -203,22 +226,30 @@ class Run(models.Model):
         return self.status in self.ENDED
 
 
-class TeacherChunk(models.Model):
-    """Some teachers of a run, ``start`` ≤ index < ``stop``, trained in one task."""
+class Part(models.Model):
+    """Work of a run that is done in one task, on any worker."""
 
     class State(models.TextChoices):
         PENDING = "pending", _("pending")
         RUNNING = "running", _("running")
         DONE = "done", _("done")
 
-    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="chunks")
-    start = models.PositiveIntegerField()
-    stop = models.PositiveIntegerField()
     state = models.CharField(max_length=10, choices=State, default=State.PENDING)
-    artifact = models.CharField(max_length=200, blank=True, help_text="Its predictions in private storage.")
+    artifact = models.CharField(max_length=200, blank=True, help_text="What came of it, in private storage.")
     claimed_by = models.CharField(max_length=80, blank=True)
     heartbeat = models.DateTimeField(null=True, blank=True)
     deaths = models.PositiveIntegerField(default=0, help_text="How many workers died over it.")
+
+    class Meta:
+        abstract = True
+
+
+class TeacherChunk(Part):
+    """Some teachers of a run, ``start`` ≤ index < ``stop``."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="chunks")
+    start = models.PositiveIntegerField()
+    stop = models.PositiveIntegerField()
 
     class Meta:
         verbose_name = _("chunk of teachers")
@@ -232,6 +263,51 @@ class TeacherChunk(models.Model):
         return f"teachers {self.start}–{self.stop - 1}"
 
 
+class Shard(Part):
+    """Some holders who are asked the batch under way: those whose id leaves ``number`` when divided by the shards."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="shards")
+    number = models.PositiveIntegerField()
+
+    class Meta:
+        verbose_name = _("shard of holders")
+        ordering = ["run", "number"]
+        constraints = [models.UniqueConstraint(fields=["run", "number"], name="shard_number_is_unique")]
+
+    def __str__(self) -> str:
+        return f"shard {self.number}"
+
+
+class Round(models.Model):
+    """One round of a run in which every holder votes: its public points, and the space in which neighbours are near.
+
+    ``artifact`` holds, all of it public: ``rows`` (Q,) of the public dataset in the order in which they are asked,
+    ``queries`` (Q, d) their coordinates, ``radii`` (Q,) squared, ``voters`` (Q,) by the forecast, the fitted
+    ``representation`` (bytes), and ``predicted`` (Q,) where votes are residual.
+    """
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="rounds")
+    index = models.PositiveIntegerField()
+    representation = models.JSONField(help_text="The sentence that says what the space is.")
+    artifact = models.CharField(max_length=200)
+    sigma = models.FloatField(help_text="Standard deviation of the noise of each count.")
+    radius_share = models.FloatField(help_text="Share of the public points within the radius of a query.")
+    queries = models.PositiveIntegerField()
+    position = models.PositiveIntegerField(default=0, help_text="Queries whose counts were released.")
+    opened_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        verbose_name = _("round")
+        ordering = ["run", "index"]
+        constraints = [
+            models.UniqueConstraint(fields=["run", "index"], name="round_index_is_unique"),
+            models.CheckConstraint(condition=Q(position__lte=F("queries")), name="round_position_within_queries"),
+        ]
+
+    def __str__(self) -> str:
+        return f"round {self.index + 1}"
+
+
 class VoteBatch(models.Model):
     """Queries voted on and committed together. Written in one transaction with its queries and its charges."""
 
@@ -241,9 +317,12 @@ class VoteBatch(models.Model):
     start = models.PositiveIntegerField()
     queries = models.PositiveIntegerField()
     labels = models.PositiveIntegerField()
-    silent_teachers = models.JSONField(default=list, help_text="Teachers that cast no vote: retired. A secret.")
-    simulated_rdp = models.JSONField(
-        null=True, blank=True, help_text="Groups × orders: a simulation's costs, which have no ledger entry."
+    round = models.ForeignKey(Round, on_delete=models.CASCADE, null=True, blank=True, related_name="batches")
+    asked = models.CharField(
+        max_length=200, blank=True, help_text="Who was asked, with what room: a file, kept where votes are."
+    )
+    guesses = models.JSONField(
+        null=True, blank=True, help_text="What a student took for likeliest before the vote, where it was asked."
     )
     recorded_at = models.DateTimeField(default=timezone.now, editable=False)
 
@@ -265,6 +344,7 @@ class Query(models.Model):
     batch = models.ForeignKey(VoteBatch, on_delete=models.CASCADE, related_name="results")
     row = models.PositiveIntegerField(help_text="The point's row in the public dataset.")
     label = models.PositiveSmallIntegerField(null=True, help_text="Class index; empty where rejected.")
+    counts = models.JSONField(null=True, blank=True, help_text="Noisy counts by class, where they were released.")
 
     class Meta:
         verbose_name = _("query")

@@ -8,51 +8,63 @@ import numpy as np
 from django.db.models import Count, QuerySet, Sum
 from django.utils import timezone
 
-from accounting.models import RunAccount
-from accounting.selectors import Consumption, account_consumption, epsilon_by_batch
+from accounting.models import Release
 from consent.models import Study
 from consent.permissions import studies_with_permission
 from training.leases import unclaimed
-from training.models import Run, TeacherChunk
+from training.methods.pate import LEFT_OUT
+from training.models import Run
+from training.services.methods import method_of
 
 
 def runs_visible_to(user: Any) -> QuerySet[Run]:
-    """The runs that ``user`` may see. A simulation's results are secrets: only staff see that it exists."""
-    all_runs = Run.objects.filter(study__in=studies_with_permission(user, "consent.view_dashboard"))
-    real_runs = Run.objects.filter(study__in=studies_with_permission(user, "training.view_run"), simulation=False)
-    return (all_runs | real_runs).distinct().select_related("study")
+    """The runs that ``user`` may see: all of the studies in which they may see runs."""
+    return Run.objects.filter(study__in=studies_with_permission(user, "training.view_run")).select_related("study")
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is: teachers trained, public points put to the vote.
+    """How far a run is, as it may leave staff: public points asked about, labels, and its method's stages.
 
-    ``teachers_share`` is ``teachers_done / teachers`` as it leaves staff. In upsampling the number of teachers follows
-    from the sizes of the groups, so the share goes through the same steps whatever that number is: tenths, or one for
-    each teacher asked for where these are fewer.
+    ``stages`` are pairs of a status and the share of it that is done, 0 to 1, in the order in which they follow.
     """
 
-    teachers_done: int
-    teachers: int
-    teachers_share: float
+    stages: list[tuple[str, float]]
     position: int
     points: int
     labels: int
 
 
 def run_progress(run: Run) -> Progress:
-    chunks = run.chunks.filter(state=TeacherChunk.State.DONE).values_list("start", "stop")
-    done = sum(stop - start for start, stop in chunks)
-    teachers = run.plan["teachers"] if run.plan else run.teachers
-    steps = min(10, run.teachers)
-    return Progress(
-        teachers_done=done,
-        teachers=teachers,
-        teachers_share=steps * done // teachers / steps,
-        position=run.position,
-        points=run.public_dataset.rows,
-        labels=run.labels,
-    )
+    stages = method_of(run).stages(run)
+    return Progress(stages=stages, position=run.position, points=run.public_dataset.rows, labels=run.labels)
+
+
+@dataclass(frozen=True)
+class RoundProgress:
+    """How far one round of a run is: all of it public. ``representation`` is None as long as it has not begun."""
+
+    number: int
+    queries: int
+    position: int
+    representation: dict[str, Any] | None
+
+
+def run_rounds(run: Run) -> list[RoundProgress]:
+    """The rounds of a run that was approved, those to come included; none of a method without rounds."""
+    begun = {each.index: each for each in run.rounds.all()}
+    result = []
+    for index, planned in enumerate(run.plan.get("rounds", [])):
+        each = begun.get(index)
+        result.append(
+            RoundProgress(
+                number=index + 1,
+                queries=each.queries if each else planned["queries"],
+                position=each.position if each else 0,
+                representation=each.representation if each else None,
+            )
+        )
+    return result
 
 
 #: How long nothing may happen to a run before its readers are told that no worker is at it.
@@ -60,9 +72,10 @@ PATIENCE = timedelta(seconds=5)
 
 
 def run_is_claimed(run: Run) -> bool:
-    """Does a living worker hold the run, or a chunk of its teachers?"""
+    """Does a living worker hold the run, or a part of it?"""
     alive = ~unclaimed()
-    return Run.objects.filter(alive, pk=run.pk).exists() or run.chunks.filter(alive).exists()
+    parts = (run.chunks.filter(alive), run.shards.filter(alive))
+    return Run.objects.filter(alive, pk=run.pk).exists() or any(part.exists() for part in parts)
 
 
 def run_is_unattended(run: Run) -> bool:
@@ -73,83 +86,98 @@ def run_is_unattended(run: Run) -> bool:
 
 
 @dataclass(frozen=True)
-class GroupReport:
-    """One privacy group of a run, with what the plan gave it. Only for staff with ``accounting.view_private_costs``."""
+class GroupSpending:
+    """Charge of one group of a run's plan, in μ²: public; where teachers vote the same for all its members, where every
+    holder votes the most that any of them was charged.
 
-    consumption: Consumption
-    holders: int
-    teachers: int
-    weight: float
-    factor: int
-    retired: bool
-
-
-def run_groups(run: Run) -> list[GroupReport]:
-    """The privacy groups of a run whose vote has begun, strictest first; none before."""
-    if run.account is None:
-        return []
-    plan_groups, group_of = run.plan["groups"], run.plan["group_of"]
-    return [
-        GroupReport(
-            consumption=item,
-            holders=item.group.holders,
-            teachers=plan_groups[group_of[item.group.index]]["teachers"],
-            weight=plan_groups[group_of[item.group.index]]["weight"],
-            factor=plan_groups[group_of[item.group.index]]["factor"],
-            retired=item.group.retired_at is not None,
-        )
-        for item in account_consumption(run.account)
-    ]
-
-
-def promises(account: RunAccount) -> list[dict[str, Any]]:
-    """For each level and ε promised in a run, strictest first: the largest bound announced for any of its groups.
-
-    That holders of one promise make several groups, because some joined later, would tell of the few in the smallest.
+    ``epsilon`` is the smallest promise in the group, ``cap`` its μ², ``allowed`` the run's share of it. ``holders`` is
+    a public or noisy number. ``teachers``, ``weight`` and ``factor`` (copies of a holder) are None without teachers.
     """
-    largest: dict[tuple[str, float], float] = {}
-    for item in account_consumption(account):
-        promise = item.group.level, item.budget
-        largest[promise] = max(item.announced, largest.get(promise, 0.0))
+
+    name: str
+    levels: tuple[str, ...]
+    epsilon: float
+    holders: int
+    cap: float
+    allowed: float
+    spent: float
+    retired: bool
+    teachers: int | None = None
+    weight: float | None = None
+    factor: int | None = None
+
+    @property
+    def spent_share(self) -> float:
+        """The part of every member's cap that the run has used, at most."""
+        return self.spent / self.cap
+
+    @property
+    def allowed_share(self) -> float:
+        """The part of every member's cap that the run may use."""
+        return self.allowed / self.cap
+
+
+def run_groups(run: Run) -> list[GroupSpending]:
+    """The groups of a run that was approved, strictest first; none before, and none in a rehearsal."""
+    if not run.plan or run.rehearsal:
+        return []
+    promises = run.plan["promises"]
+    groups = run.plan.get("groups", promises)  # without teachers every promise is a group
+    result = []
+    for place, (group, budget) in enumerate(zip(groups, run.plan["budgets"], strict=True)):
+        result.append(
+            GroupSpending(
+                name=group["name"],
+                levels=tuple(promise["level"] for promise in promises if promise["group"] == place),
+                epsilon=group["epsilon"],
+                holders=group["holders"],
+                cap=budget["cap"],
+                allowed=budget["allowed"],
+                spent=run.spent[place] if run.spent else 0.0,
+                retired=place in run.retired,
+                teachers=group.get("teachers"),
+                weight=group.get("weight"),
+                factor=group.get("factor"),
+            )
+        )
+    return result
+
+
+def run_promises(run: Run) -> list[dict[str, Any]]:
+    """``level`` and ``epsilon`` of every promise that an approved run counts on, strictest first."""
     return [
-        {"level": level, "epsilon_promised": promised, "epsilon_published": announced}
-        for (level, promised), announced in largest.items()
+        {"level": promise["level"], "epsilon": promise["epsilon"]}
+        for promise in run.plan.get("promises", [])
+        if promise["group"] != LEFT_OUT
     ]
 
 
 @dataclass(frozen=True)
 class CostHistory:
-    """After each batch: ``queries`` and ``labels`` so far, and each group's ε by name (earlier runs included).
-
-    ``starts`` is each group's ε before the first batch.
-    """
+    """After each batch: ``queries`` and ``labels`` so far, and by group the share of its members' caps used."""
 
     queries: list[int]
     labels: list[int]
-    epsilons: dict[str, list[float]]
-    starts: dict[str, float]
-    budgets: dict[str, float]
+    shares: dict[str, list[float]]
+
+    @property
+    def rows(self) -> list[tuple[int, int, list[float]]]:
+        """Queries, labels, and the share used by each group, after each batch."""
+        shares = map(list, zip(*self.shares.values(), strict=True))
+        return list(zip(self.queries, self.labels, shares, strict=True))
 
 
 def run_cost_history(run: Run) -> CostHistory:
-    """How the cost of a run grew with its labels. A secret where costs depend on the data."""
-    batches = list(run.batches.all())
-    if run.account is None or not batches:
-        return CostHistory([], [], {}, {}, {})
-    groups = list(run.account.groups.all())
-    past = np.array([group.past_rdp for group in groups])
-    if run.simulation:
-        curves = past + np.cumsum([batch.simulated_rdp for batch in batches], axis=0)
-        epsilon = run.account.epsilon(curves)
-        by_group = {group.index: epsilon[:, group.index].tolist() for group in groups}
-    else:
-        by_group = epsilon_by_batch(run.account)
+    """How the public charges of a run grew with its labels."""
+    releases = Release.objects.filter(study_id=run.study_id, run=run.pk, batch__isnull=False).order_by("batch")
+    contents = list(releases.values_list("content", flat=True))
+    if not contents:
+        return CostHistory([], [], {})
+    charges = np.cumsum([content["charges"] for content in contents], axis=0)
     return CostHistory(
-        queries=np.cumsum([batch.queries for batch in batches]).tolist(),
-        labels=np.cumsum([batch.labels for batch in batches]).tolist(),
-        epsilons={group.name: by_group[group.index] for group in groups},
-        starts=dict(zip((group.name for group in groups), run.account.epsilon(past).tolist(), strict=True)),
-        budgets={group.name: group.epsilon for group in groups},
+        queries=np.cumsum([content["queries"] for content in contents]).tolist(),
+        labels=np.cumsum([content["labels"] for content in contents]).tolist(),
+        shares={group.name: (charges[:, place] / group.cap).tolist() for place, group in enumerate(run_groups(run))},
     )
 
 
@@ -159,6 +187,6 @@ def runs_of(study: Study) -> QuerySet[Run]:
 
 
 def labels_released(study: Study) -> dict[str, int]:
-    """How many runs of a study have voted, and how many labels they released, simulations left out."""
-    totals = study.runs.filter(simulation=False, position__gt=0).aggregate(runs=Count("pk"), labels=Sum("labels"))
+    """How many runs of a study have voted, and how many labels they released."""
+    totals = study.runs.filter(position__gt=0).aggregate(runs=Count("pk"), labels=Sum("labels"))
     return {"runs": totals["runs"], "labels": totals["labels"] or 0}

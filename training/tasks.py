@@ -1,27 +1,32 @@
-"""What workers do: take ids, call a service. Unknown arguments are ignored, so that a rolling update breaks nothing."""
+"""Celery tasks: take ids, call a service. Unknown arguments are ignored, for rolling updates."""
 
 from celery import shared_task
 from celery.signals import worker_ready
 
-from training.services import lifecycle
+from training.services import advance, sweep
 
 
 @shared_task
 def run_advance(run_id: str, *_: object, **__: object) -> None:
-    lifecycle.run_advance(run_id)
+    advance.run_advance(run_id)
 
 
 @shared_task
 def chunk_train(chunk_id: str, *_: object, **__: object) -> None:
-    lifecycle.chunk_train(chunk_id)
+    advance.chunk_train(chunk_id)
+
+
+@shared_task
+def shard_ask(shard_id: str, *_: object, **__: object) -> None:
+    advance.shard_ask(shard_id)
 
 
 @shared_task
 def runs_sweep(*_: object, **__: object) -> None:
-    lifecycle.runs_sweep()
+    sweep.runs_sweep()
 
 
 @worker_ready.connect
 def _sweep_at_start(**_: object) -> None:
-    """A worker that starts looks at once for what a dead one left behind."""
+    """Sweep at the start of a worker, for work that a dead one left behind."""
     runs_sweep.delay()

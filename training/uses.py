@@ -1,33 +1,22 @@
-"""What runs a holder's data has been in, for the holder to read."""
+"""Uses of a holder's data, for the holder to read."""
 
-from typing import Any
+from typing import Any, cast
+from uuid import UUID
 
 import numpy as np
+from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
-from accounting.models import HolderSpending, PrivacyGroup
-from accounting.privacy import epsilon_from_rdp
-from consent.models import DataHolder
+from accounting.caps import caps_of
+from accounting.models import Release, ShareRecord
+from accounting.shares import shares
+from common.artifacts import arrays_load
+from consent.models import ConsentEvent, DataHolder
 from consent.uses import Usage, Use
-from training.artifacts import arrays_load
 from training.models import Dataset, Run
 
 
-def _groups(holder: DataHolder) -> list[PrivacyGroup]:
-    """The privacy groups that the holder has voted in, newest first."""
-    spending = HolderSpending.objects.select_related("history__group__account").filter(holder=holder).first()
-    node = spending.history if spending else None
-    groups = []
-    while node is not None:
-        if not node.group.account.is_reservation:
-            groups.append(node.group)
-        node = node.parent
-    return groups
-
-
-def _state(run: Run, group: PrivacyGroup) -> str:
-    if not any(group.published_rdp):
-        return _("Nothing was released from it.") if run.ended_at else _("Nothing has been released from it so far.")
+def _state(run: Run) -> str:
     if run.status == Run.Status.FINISHED:
         return _("It is finished: a model has learned from what was released.")
     if run.ended_at:
@@ -48,19 +37,49 @@ def _records(holder: DataHolder) -> dict[str, Any]:
 
 
 def usage(holder: DataHolder) -> Usage:
-    """Every run whose vote the holder's data was part of, and the data-independent bound on all of them together."""
-    groups = _groups(holder)
-    runs = {run.pk: run for run in Run.objects.filter(pk__in=[group.account.run for group in groups])}
-    uses = [
-        Use(run.title, run.purpose, _state(run, group), group.account.opened_at)
-        for group in groups
-        if (run := runs.get(group.account.run)) is not None
+    """Every run that asked the holder before it released something, newest first, and what may have been spent at most.
+
+    Neither whether an own record voted nor what the own account says: an account may do nothing but silence its holder
+    (rule 6 of the design). Who is asked follows from consents and owned records; how much may have been spent, from
+    shares.
+    """
+    uses, asked = [], set()
+    for run in (
+        Run.objects.filter(study=holder.study_id, rehearsal=False).exclude(voting_at=None).order_by("-voting_at")
+    ):
+        first = next((release for release in _batches(run) if _concerns(release, holder)), None)
+        if first is not None:
+            uses.append(Use(run.title, run.purpose, _state(run), first.recorded_at))
+            asked.add(run.pk)
+    return Usage(uses, _bound(holder, asked), lambda: _records(holder))
+
+
+def _batches(run: Run) -> QuerySet[Release]:
+    return Release.objects.filter(study=run.study_id, run=run.pk, batch__isnull=False).order_by("batch")
+
+
+def _concerns(release: Release, holder: DataHolder) -> bool:
+    """Whether a holder was asked for a release, whatever it cost them."""
+    return bool(np.isin(holder.pk, arrays_load(release.charges, "holder")["holder"]))
+
+
+def _bound(holder: DataHolder, asked: set[UUID]) -> float:
+    """The most that a holder can have spent, in μ²: a public share of the largest cap that they had.
+
+    ``asked``: the runs that asked them. Drawings of head counts, and gaps after a restore, concern whoever had decided.
+    """
+    events = ConsentEvent.objects.filter(study=holder.study_id, holder=holder).select_related("policy")
+    promised = [event.policy.epsilon(event.level) for event in events if event.grants and event.policy]
+    if not promised:
+        return 0.0
+    began = min(event.recorded_at for event in events)
+    runs = set(Run.objects.filter(study=holder.study_id).values_list("pk", flat=True))
+    opened = ShareRecord.objects.filter(study=holder.study_id, kind=ShareRecord.Kind.OPENED, recorded_at__gte=began)
+    concern = [
+        subject for subject in opened.values_list("subject", flat=True) if subject in asked or subject not in runs
     ]
-    released = [group for group in groups if any(group.published_rdp)]
-    epsilon = 0.0
-    if released:
-        total = np.sum([group.published_rdp for group in released], axis=0)
-        epsilon = float(epsilon_from_rdp(total, holder.study.delta, np.asarray(released[0].account.orders))[0])
-        # The vote of the newest of them stopped, by sharper costs than this bound, before its budget was exceeded.
-        epsilon = min(epsilon, released[0].epsilon)
-    return Usage(uses, epsilon, lambda: _records(holder))
+    known = shares(holder.study)
+    reached = (known[subject] for subject in concern)
+    # Up to the limit that it was opened with, less what it gave back: what was not used of earlier shares counts, too.
+    fraction = max((cast(float, each.limit) - each.granted + each.committed for each in reached), default=0.0)
+    return fraction * float(caps_of(max(promised), holder.study.delta))

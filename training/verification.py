@@ -1,23 +1,22 @@
-"""Does what was released agree with what was charged? Labels against the ledger, and every charge against the votes."""
+"""Does what was released agree with the release register, and every charge with what the plan says?"""
 
 from collections.abc import Iterator
 
 import numpy as np
 from django.db.models import Count, QuerySet
 
-from accounting.curves import curves_equal
-from accounting.models import LedgerEntry
+from accounting.models import Release
+from accounting.shares import ROUNDING, shares
 from consent.models import Study
-from training.ballot import batch_cost
-from training.models import Query, Run, VoteBatch
-
-#: Relative difference between a charge and the same charge computed anew.
-REPLAY_TOLERANCE = 1e-12
+from training.models import Query, Run, StudentModel, VoteBatch
+from training.services.methods import method_of
+from training.services.spending import share_used
 
 
 def release_faults(run: Run) -> Iterator[str]:
-    """Is every query of a run in one of its batches, and every batch charged once to every group of its account?"""
+    """Is every query of a run in one of its batches, and every batch one release with what it cost?"""
     batches = list(run.batches.annotate(released=Count("results"), answered=Count("results__label")).order_by("index"))
+    releases = {each.batch: each for each in Release.objects.filter(run=run.pk, batch__isnull=False)}
     position = 0
     for number, batch in enumerate(batches):
         who = f"run {run.pk}, batch {batch.index}"
@@ -26,55 +25,86 @@ def release_faults(run: Run) -> Iterator[str]:
         if (batch.released, batch.answered) != (batch.queries, batch.labels):
             yield f"{who}: says {batch.labels} labels of {batch.queries}, but has {batch.answered} of {batch.released}."
         position = batch.start + batch.queries
-        if not run.simulation:
-            yield from _charge_faults(run, batch, who)
+        if not run.rehearsal:
+            yield from _register_faults(run, batch, releases.pop(batch.index, None), who)
     if (run.position, run.labels) != (position, sum(batch.labels for batch in batches)):
         yield f"run {run.pk}: its position and number of labels are not those of its batches."
     if strays := run.queries.exclude(batch__in=run.batches.all()).count():
         yield f"run {run.pk}: {strays} of its queries are in none of its batches."
     if strays := Query.objects.filter(batch__in=run.batches.all()).exclude(run=run).count():
         yield f"run {run.pk}: {strays} of the queries in its batches are of other runs."
-    if run.account is None and not run.simulation and (batches or run.queries.exists()):
-        yield f"run {run.pk}: labels were released, but there is no account that paid for them."
-    if LedgerEntry.objects.filter(run=run.pk, batch__gte=len(batches)).exists():
-        yield f"run {run.pk}: the ledger has charges for batches that were never released."
-    if run.simulation and batches and run.account is not None:
-        spent = np.sum([np.asarray(batch.simulated_rdp) for batch in batches], axis=0)
-        for group in run.account.groups.all():
-            if not curves_equal(group.spent_rdp, spent[group.index]):
-                yield f"run {run.pk}, group {group}: its total is not what the simulation's batches cost."
+    if not run.rehearsal:
+        yield from _spending_faults(run)
+    for release in releases.values():
+        yield f"release {release.sequence}: batch {release.batch} of run {run.pk} is in the register, but not there."
+    if not run.rehearsal:
+        yield from _share_faults(run)
+        yield from _model_faults(run)
 
 
-def _charge_faults(run: Run, batch: VoteBatch, who: str) -> Iterator[str]:
-    entries = list(LedgerEntry.objects.filter(run=run.pk, batch=batch.index).order_by("group__index"))
-    groups = list(run.account.groups.values_list("pk", flat=True)) if run.account else []
-    if [entry.group_id for entry in entries] != groups:
-        yield f"{who}: was not charged once to each of the run's {len(groups)} groups."
-    for entry in entries:
-        if (entry.queries, entry.labels) != (batch.queries, batch.labels):
-            yield (
-                f"ledger entry {entry.sequence}: pays for {entry.labels} labels of {entry.queries} queries, "
-                f"but {who} released {batch.labels} of {batch.queries}."
-            )
+def _register_faults(run: Run, batch: VoteBatch, release: Release | None, who: str) -> Iterator[str]:
+    if release is None:
+        yield f"{who}: labels were released, but the register has no entry that paid for them."
+        return
+    content = release.content
+    if (content["queries"], content["labels"]) != (batch.queries, batch.labels):
+        yield (
+            f"release {release.sequence}: pays for {content['labels']} labels of {content['queries']} queries, "
+            f"but {who} released {batch.labels} of {batch.queries}."
+        )
+    method = method_of(run)
+    if release.kind != method.release_kind:
+        yield f"release {release.sequence}: is of kind {release.kind}, which a run by this method does not release."
+        return
+    yield from method.content_faults(run, batch, release)
 
 
-def charge_faults(study: Study) -> Iterator[str]:
-    """Entries of a study's ledger for runs that the study does not have."""
-    unknown = LedgerEntry.objects.filter(study=study).exclude(run__in=Run.objects.filter(study=study).values("pk"))
+def _spending_faults(run: Run) -> Iterator[str]:
+    """Is what the run says its groups were charged, by which it goes on and ends, the sum of its releases?"""
+    contents = Release.objects.filter(run=run.pk, batch__isnull=False).values_list("content", flat=True)
+    charged = np.sum([content["charges"] for content in contents], axis=0) if contents else np.zeros(len(run.spent))
+    if not np.allclose(run.spent, charged, rtol=ROUNDING, atol=0):
+        yield f"run {run.pk}: what it says that its groups were charged is not the sum of its releases."
+
+
+def _share_faults(run: Run) -> Iterator[str]:
+    share = shares(run.study).get(run.pk)
+    if share is None:
+        if run.position or run.approved_at:
+            yield f"run {run.pk}: was approved, but no share was granted to it."
+        return
+    if abs(share.granted - run.share) > ROUNDING:
+        yield f"run {run.pk}: its share is not the one that was granted."
+    if (run.has_ended or run.status == Run.Status.STUDENT) != (share.used is not None):
+        yield f"run {run.pk}: is {run.status}, which its share does not say."
+    if share.used is not None and share.limit is not None and share.used < share_used(run) * (1 - 1e-9):
+        yield f"run {run.pk}: used more than the share that it was settled with."
+
+
+def _model_faults(run: Run) -> Iterator[str]:
+    released = list(Release.objects.filter(run=run.pk, kind=Release.Kind.MODEL).values_list("content", flat=True))
+    models = list(StudentModel.objects.filter(run=run).values_list("digest", flat=True))
+    if sorted(models) != sorted(content["digest"] for content in released):
+        yield f"run {run.pk}: its student model is not the one in the register."
+
+
+def stray_faults(study: Study) -> Iterator[str]:
+    """Releases of a study for runs that the study does not have."""
+    unknown = Release.objects.filter(study=study, run__isnull=False).exclude(
+        run__in=Run.objects.filter(study=study).values("pk")
+    )
     for run, entries in unknown.order_by("run").values_list("run").annotate(Count("pk")):
-        yield f"run {run}: has {entries} entries in the ledger, but is no run of the study."
+        yield f"run {run}: has {entries} entries in the register, but is no run of the study."
 
 
 def batches_kept(study: Study) -> QuerySet[VoteBatch]:
-    """The batches whose votes were kept, so that their cost can be computed anew."""
-    batches = VoteBatch.objects.filter(run__study=study, run__simulation=False, run__status=Run.Status.FINISHED)
+    """The batches whose votes were kept, so that who was charged can be computed anew."""
+    batches = VoteBatch.objects.filter(run__study=study, run__rehearsal=False, run__status=Run.Status.FINISHED)
     kept = batches if study.retain_votes else batches.none()
-    return kept.select_related("run__account").order_by("run", "index")
+    return kept.select_related("run__private_dataset", "run__public_dataset", "round").order_by("run", "index")
 
 
 def replay_faults(batch: VoteBatch) -> Iterator[str]:
-    """Charges of a batch that differ from what its votes cost."""
-    cost = batch_cost(batch)
-    for entry in LedgerEntry.objects.filter(run=batch.run_id, batch=batch.index).select_related("group"):
-        if not curves_equal(entry.rdp, cost[entry.group.index], rtol=REPLAY_TOLERANCE):
-            yield f"ledger entry {entry.sequence}: the votes of batch {batch.index} cost something else."
+    """Charges of a batch that differ from what its method computes anew."""
+    release = Release.objects.get(run=batch.run_id, batch=batch.index)
+    yield from method_of(batch.run).replay_faults(batch, release)

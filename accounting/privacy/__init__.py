@@ -1,29 +1,48 @@
-"""The mathematics of privacy costs: plain NumPy and SciPy, no Django. See docs/privacy-accounting.md."""
+"""The mathematics of privacy costs: plain NumPy and SciPy, no Django.
+
+What is promised to holders: docs/gaussian-accounts.md. Rényi curves: docs/privacy-accounting.md.
+"""
 
 from accounting.privacy.checks import Method
 from accounting.privacy.conversion import Conversion, epsilon_from_rdp
+from accounting.privacy.delta_reserve import available_delta
 from accounting.privacy.filter import Prefix, affordable_prefix
 from accounting.privacy.gaussian import gaussian_rdp
 from accounting.privacy.gnmax import gnmax_rdp
+from accounting.privacy.individual_accounts import IndividualAccounts
 from accounting.privacy.lnmax import lnmax_rdp
 from accounting.privacy.orders import DEFAULT_ORDERS, PAPER_ORDERS
-from accounting.privacy.remaining import gaussian_rate, remaining_epsilon
+from accounting.privacy.pure_dp import pure_dp_mu
+from accounting.privacy.sampled_charge import sampled_gaussian_mu
 from accounting.privacy.sampled_gaussian import sampled_gaussian_rdp
+from accounting.privacy.teacher_charges import check_charge, label_charge, lnmax_charge, residual_vote_charge
 from accounting.privacy.threshold import threshold_rdp
+from common.gaussian_dp import gdp_delta, gdp_epsilon, gdp_mu, guess_odds, record_guess_odds
 
 __all__ = [
     "DEFAULT_ORDERS",
     "PAPER_ORDERS",
     "Conversion",
+    "IndividualAccounts",
     "Method",
     "Prefix",
     "affordable_prefix",
+    "available_delta",
+    "check_charge",
     "epsilon_from_rdp",
-    "gaussian_rate",
     "gaussian_rdp",
+    "gdp_delta",
+    "gdp_epsilon",
+    "gdp_mu",
     "gnmax_rdp",
+    "guess_odds",
+    "label_charge",
+    "lnmax_charge",
     "lnmax_rdp",
-    "remaining_epsilon",
+    "pure_dp_mu",
+    "record_guess_odds",
+    "residual_vote_charge",
+    "sampled_gaussian_mu",
     "sampled_gaussian_rdp",
     "threshold_rdp",
 ]

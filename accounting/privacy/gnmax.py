@@ -13,10 +13,10 @@ from accounting.privacy.checks import (
     checked_teachers,
     checked_votes,
 )
+from accounting.privacy.data_dependent import data_dependent_rdp
 from accounting.privacy.neighbours import may_have_voted
 from accounting.privacy.noise import GaussianNoise
 from accounting.privacy.orders import DEFAULT_ORDERS, FloatArray
-from accounting.privacy.theorem6 import theorem6_rdp
 
 
 def gnmax_rdp(
@@ -72,7 +72,7 @@ def gnmax_rdp(
     if method == "data_independent" or weight == 0:
         return np.tile(alpha * slope, (len(counts), 1))
     if method == "data_dependent":
-        return theorem6_rdp(log_miss_bound(counts, noise), slope, alpha)
+        return data_dependent_rdp(log_miss_bound(counts, noise), slope, alpha)
     movable = may_have_voted(counts, weight / teachers_per_holder, group_votes)
     both = argmax_divergences(counts, noise, weight, alpha, movable, teachers_per_holder)
     return np.minimum(np.maximum(*both), alpha * slope)

@@ -13,10 +13,10 @@ from accounting.privacy.checks import (
     checked_teachers,
     checked_votes,
 )
+from accounting.privacy.data_dependent import log1mexp
 from accounting.privacy.neighbours import may_have_voted
 from accounting.privacy.noise import LaplaceNoise
 from accounting.privacy.orders import DEFAULT_ORDERS, FloatArray
-from accounting.privacy.theorem6 import log1mexp
 
 
 def lnmax_rdp(

@@ -1,4 +1,4 @@
-"""Which vote counts are neighbours: one holder's teacher changes its mind."""
+"""Neighbouring vote counts: one holder's teacher changes its vote."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray

@@ -13,10 +13,10 @@ from accounting.privacy.checks import (
     checked_teachers,
     checked_votes,
 )
+from accounting.privacy.data_dependent import data_dependent_rdp
 from accounting.privacy.neighbours import extreme_maxima
 from accounting.privacy.orders import DEFAULT_ORDERS, FloatArray
 from accounting.privacy.renyi import CLOSED_FORM_ERROR, divergences
-from accounting.privacy.theorem6 import theorem6_rdp
 
 
 def threshold_rdp(
@@ -71,7 +71,7 @@ def threshold_rdp(
         return np.tile(alpha * slope, (len(counts), 1))
     margin = (counts.max(axis=1) - threshold) / sigma
     if method == "data_dependent":
-        return theorem6_rdp(log_ndtr(-np.abs(margin)), slope, alpha)
+        return data_dependent_rdp(log_ndtr(-np.abs(margin)), slope, alpha)
     extremes = extreme_maxima(counts, weight, group_votes, teachers_per_holder)
     owner, side = np.nonzero(extremes != counts.max(axis=1, keepdims=True))
     moved = (extremes[owner, side] - threshold) / sigma

@@ -3,7 +3,7 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
-from ipate_web.append_only import GENESIS, row_hash, triggers_remove
+from common.append_only import GENESIS, row_hash, triggers_remove
 
 #: The models that become chained, and where their rows say which study they are of.
 CHAINED = {"consentform": "study_id", "epsilonpolicy": "study_id", "epsilonpolicyapproval": "policy__study_id"}

@@ -8,7 +8,7 @@ from importlib import import_module
 import django.db.models.deletion
 from django.db import migrations, models
 
-from ipate_web.append_only import GENESIS
+from common.append_only import GENESIS
 
 _heads_sign = import_module("consent.migrations.0002_chain_heads").heads_sign
 
@@ -19,8 +19,6 @@ CHAINED = {
     "consent.epsilonpolicyapproval": "policy__study_id",
     "consent.consentevent": "study_id",
     "consent.levelaccess": "study_id",
-    "accounting.ledgerentry": "study_id",
-    "accounting.accountrecord": "study_id",
 }
 
 
@@ -37,7 +35,7 @@ def sign(apps, schema_editor):
 
 class Migration(migrations.Migration):
     # Not before the heads of the chains that have rows are signed.
-    dependencies = [("consent", "0011_fewer_indexes"), ("accounting", "0008_account_records")]
+    dependencies = [("consent", "0011_fewer_indexes")]
 
     operations = [
         migrations.AlterField(

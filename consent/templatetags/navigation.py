@@ -1,4 +1,4 @@
-"""The site's navigation: it shows what the person who looks at it can use."""
+"""Template tag for the site's navigation, limited to what the user may open."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +39,7 @@ def _links(user: Any, by_invitation: bool) -> list[tuple[str, str | Promise]]:
 
 @register.inclusion_tag("components/navigation.html", takes_context=True)
 def navigation(context: Context) -> dict[str, Any]:
-    """The links for the user of this request. What an app has not brought an address for is left out."""
+    """Navigation links for the user of this request; those to apps that are not installed are left out."""
     links = []
     by_invitation = INVITATION in getattr(context.get("request"), "session", {})
     for name, text in _links(context.get("user"), by_invitation):

@@ -1,22 +1,22 @@
-"""Odds as a picture."""
+"""Template tag for odds as an icon array."""
 
 from typing import Any
 
 from django import template
 
-from consent.forms import CHANCE
+from consent.odds import CHANCE
 
 register = template.Library()
 
 
 def _dots(first: int, end: int) -> str:
-    """Points ``first`` up to ``end`` of a grid of ten by ten, ten apart, as a path of round line ends."""
+    """SVG path of points ``first`` to ``end`` (exclusive) of a ten by ten grid, ten units apart."""
     return "".join(f"M{5 + 10 * (n % 10)} {5 + 10 * (n // 10)}h0" for n in range(first, end))
 
 
 @register.inclusion_tag("consent/icon_array.html")
 def icon_array(right: int) -> dict[str, Any]:
-    """100 dots, one a guess: those right by chance alone, those right beyond that (up to ``right``), the wrong ones."""
+    """Icon array of 100 guesses: right by chance, right beyond chance (up to ``right``), wrong."""
     return {
         "right": right,
         "more": right - CHANCE,

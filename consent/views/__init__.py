@@ -1,1 +1,1 @@
-"""What a data holder sees. All of it works without JavaScript; a decision never appears in an address."""
+"""Pages of data holders. All work without JavaScript; a decision never appears in a URL."""

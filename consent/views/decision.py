@@ -1,4 +1,4 @@
-"""Reading, choosing, looking up, withdrawing."""
+"""Pages to read, choose, review and withdraw."""
 
 from contextlib import suppress
 from typing import Any
@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_safe
 
 from consent import selectors, services
-from consent.forms import NOT_TAKING_PART, DecisionForm, Option
+from consent.forms import NOT_TAKING_PART, DecisionForm, Option, level_option
 from consent.languages import own_name
 from consent.models import ConsentEvent, DataHolder
 from consent.rendering import consent_text
@@ -23,12 +23,12 @@ from consent.views.page import acting_user, holder_page, own_page
 
 
 def _decision_form(holder: DataHolder, data: Any = None) -> DecisionForm | None:
-    """The question as it stands; None while the study has no published form or no approved policy."""
+    """Decision form for a holder; None while the study has no published form or no approved policy."""
     consent_form = selectors.consent_form_in_force(holder.study)
     policy = selectors.policy_in_force(holder.study)
     if consent_form is None or policy is None:
         return None
-    return DecisionForm(data, consent_form=consent_form, policy=policy)
+    return DecisionForm(data, consent_form=consent_form, policy=policy, delta=holder.study.delta)
 
 
 def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm) -> HttpResponse:
@@ -48,7 +48,7 @@ def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm) -> HttpR
 @require_safe
 @own_page
 def my_studies(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse:
-    """The studies that ask for one's data, and what one decided."""
+    """List the holder's studies and decisions."""
     holdings = [(holder.study, selectors.consent_current(holder)) for holder in holders]
     return render(request, "consent/my_studies.html", {"holdings": holdings})
 
@@ -56,7 +56,7 @@ def my_studies(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpRespo
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
 def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Read and choose; a choice leads to the page that asks to check it, and takes no effect yet."""
+    """Show the consent form and the levels; a choice leads to a page that asks for confirmation."""
     form = _decision_form(holder, request.POST or None)
     if form is None:
         return render(request, "consent/not_open.html", {"study": holder.study})
@@ -74,7 +74,7 @@ def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
 def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """The choice takes effect. Whoever comes back to this address, as in another language, reads and chooses again."""
+    """Record a confirmed choice. A GET, as after switching the language, leads back to the form."""
     form = _decision_form(holder, request.POST) if request.method == "POST" else None
     if form is None:
         return redirect("consent:study", holder.study.slug)
@@ -98,7 +98,7 @@ def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 @require_safe
 @holder_page
 def choice(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """What stands, since when, and what came before."""
+    """Show the current decision, since when it counts, and the earlier ones."""
     events = events_of(holder)
     current = events[0] if events else None
     context = {
@@ -114,23 +114,23 @@ def choice(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 
 
 def events_of(holder: DataHolder) -> list[ConsentEvent]:
-    """The holder's decisions, newest first."""
+    """Consent events of the holder, newest first."""
     related = ("form", "policy", "holder", "study")
     return list(ConsentEvent.objects.filter(holder=holder).order_by("-sequence").select_related(*related))
 
 
 def option_in_force(event: ConsentEvent) -> Option:
-    """What the level that ``event`` granted means today."""
+    """Answer that ``event`` granted, with its current ε."""
     assert event.policy_id is not None  # The database sees to it: the event grants a level.
     rule = selectors.EpsilonRule(event.study, timezone.now())
     epsilon = rule.epsilon(event.policy_id, event.level, event.recorded_at)
-    return Option(event.level, event.get_level_display(), epsilon)
+    return level_option(event.level, epsilon, event.study.delta)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
 def withdraw(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """One page that says what it means, one button."""
+    """Explain and perform a withdrawal."""
     current = selectors.consent_current(holder)
     if current is not None and current.grants:
         if request.method != "POST":

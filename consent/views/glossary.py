@@ -1,4 +1,4 @@
-"""What the words mean."""
+"""Glossary page."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -7,5 +7,5 @@ from django.views.decorators.http import require_safe
 
 @require_safe
 def glossary(request: HttpRequest) -> HttpResponse:
-    """The words that holders meet, in a sentence or two each; open to everybody."""
+    """Explain the terms that holders meet; open to everybody."""
     return render(request, "consent/glossary.html")

@@ -1,4 +1,4 @@
-"""Opening an invitation, putting it away again, and taking an account instead."""
+"""Pages to open an invitation, close it, and replace it by an account."""
 
 from django.conf import settings
 from django.contrib import messages
@@ -12,6 +12,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from common.requests import client_address
+from common.throttle import TooManyTriesError
 from consent import invitations
 from consent.forms import AccountForm, CodeForm
 from consent.models import DataHolder
@@ -21,23 +23,10 @@ from consent.views.page import INVITATION, own_page
 SESSION_SECONDS = 2 * 3600
 
 
-def _address(request: HttpRequest) -> str:
-    """The network address that a request came from; behind a proxy, what the proxy says."""
-    if settings.SECURE_PROXY_SSL_HEADER:
-        forwarded = request.META.get("HTTP_X_FORWARDED_FOR", "").rpartition(",")[2].strip()
-        if forwarded:
-            return forwarded
-    return request.META["REMOTE_ADDR"]
-
-
 @sensitive_variables("code")
 def _open(request: HttpRequest, code: str) -> HttpResponse:
     """The same answer to every code that opens nothing: the page that asks for one."""
-    try:
-        invitation = invitations.invitation_open(code=code, address=_address(request))
-    except invitations.TooManyTriesError:
-        messages.error(request, _("There were too many tries from here. Wait ten minutes, then try again."))
-        return redirect("join")
+    invitation = invitations.invitation_open(code=code, address=client_address(request))
     if invitation is None:
         messages.error(
             request,
@@ -58,8 +47,14 @@ def _open(request: HttpRequest, code: str) -> HttpResponse:
 @require_safe
 @sensitive_variables("code")
 def open_link(request: HttpRequest, code: str) -> HttpResponse:
-    """The link of an invitation. The answer is always another address, so that the code leaves the address bar."""
-    return _open(request, code)
+    """The link of an invitation. The answer is always another address, so that the code leaves the address bar.
+
+    It also keeps the code out of the log, which names the addresses of pages that answer with an error.
+    """
+    try:
+        return _open(request, code)
+    except TooManyTriesError:
+        return redirect("join")  # which says how long to wait
 
 
 @never_cache
@@ -67,6 +62,8 @@ def open_link(request: HttpRequest, code: str) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def join(request: HttpRequest) -> HttpResponse:
     """The code of an invitation, typed from paper."""
+    if request.method != "POST":
+        invitations.try_check(address=client_address(request))
     form = CodeForm(request.POST or None)
     if form.is_valid():
         return _open(request, form.cleaned_data["code"])
@@ -91,21 +88,18 @@ def account(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse
     holder = get_object_or_404(holders)
     form = AccountForm(request.POST or None)
     if form.is_valid():
-        address = _address(request)
-        if not invitations.tries_left(address):
-            form.add_error(None, _("There were too many tries from here. Wait ten minutes, then try again."))
+        attempt = invitations.try_begin(address=client_address(request))
+        try:
+            user = invitations.account_take(holder=holder, request=request, **form.cleaned_data)
+        except ValidationError as error:
+            form.add_error(None, error)
         else:
-            try:
-                user = invitations.account_take(holder=holder, **form.cleaned_data)
-            except ValidationError as error:
-                invitations.wrong_code_note(address=address)
-                form.add_error(None, error)
-            else:
-                login(request, user, backend="django.contrib.auth.backends.ModelBackend")
-                request.session.set_expiry(None)
-                messages.success(
-                    request, _("Your account is set up. From now on, sign in; the link opens nothing any more.")
-                )
-                return redirect("consent:choice", holder.study.slug)
+            attempt.forget()
+            login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
+            request.session.set_expiry(None)
+            messages.success(
+                request, _("Your account is set up. From now on, sign in; the link opens nothing any more.")
+            )
+            return redirect("consent:choice", holder.study.slug)
     context = {"form": form, "study": holder.study}
     return render(request, "consent/account.html", context, status=422 if form.errors else 200)

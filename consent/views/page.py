@@ -1,4 +1,4 @@
-"""Which holding a request reaches: that of one's account, or that of the invitation whose link was opened."""
+"""View decorators that resolve a request's data holders, by account or by invitation."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -17,7 +17,7 @@ INVITATION = "invitation"
 
 
 def holders_reached(request: HttpRequest) -> QuerySet[DataHolder] | None:
-    """The holders for whom this browser may decide; None where nobody is signed in and no link was opened."""
+    """Holders for whom this session may decide; None without sign-in and without an opened invitation."""
     holders = DataHolder.objects.select_related("study").order_by("study__title")
     if request.user.is_authenticated:
         return holders.filter(user_id=request.user.pk)
@@ -29,12 +29,12 @@ def holders_reached(request: HttpRequest) -> QuerySet[DataHolder] | None:
 
 
 def acting_user(request: HttpRequest) -> User | None:
-    """Who decides; None for the bearer of a link."""
+    """Signed-in user; None for the bearer of an invitation."""
     return request.user if isinstance(request.user, User) else None
 
 
 def own_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """A page about all that one holds: the view is given the holders reached. Everyone else is asked to sign in."""
+    """Decorator of views about all holders of a session. Everybody else is asked to sign in."""
 
     @never_cache
     @wraps(view)
@@ -48,7 +48,7 @@ def own_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
 
 
 def holder_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """A page about one's own part in a study, found by the study's slug; for everyone else it does not exist."""
+    """Decorator of views about one holder, found by the study's slug; 404 for everybody else."""
 
     @own_page
     @wraps(view)

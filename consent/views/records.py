@@ -1,4 +1,4 @@
-"""What a holder takes away: receipts, what their data was used for, everything the system holds on them."""
+"""Pages of a holder's records: receipts, uses of their data, export of everything stored about them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ from consent.views.page import holder_page
 
 
 def _receipt_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """A page about the holder's decision number ``n``, counted from 1 among their own: others' stay uncounted."""
+    """Decorator of views about the holder's ``n``-th decision, counted from 1, so that others' stay uncounted."""
 
     @require_safe
     @holder_page
@@ -31,7 +31,7 @@ def _receipt_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpRespon
 
 @_receipt_page
 def receipt(request: HttpRequest, events: list[ConsentEvent]) -> HttpResponse:
-    """The receipt of one decision, to read."""
+    """Show the receipt of a decision."""
     event = events[-1]
     context = {"study": event.study, "n": len(events), "facts": receipt_facts(event)}
     return render(request, "consent/receipt.html", context)
@@ -39,7 +39,7 @@ def receipt(request: HttpRequest, events: list[ConsentEvent]) -> HttpResponse:
 
 @_receipt_page
 def receipt_as_pdf(request: HttpRequest, events: list[ConsentEvent]) -> HttpResponse:
-    """The receipt of one decision, to print and keep."""
+    """Download the receipt of a decision as PDF."""
     return _download(
         HttpResponse(receipt_pdf(events[-1]), content_type="application/pdf"), f"receipt-{len(events)}.pdf"
     )
@@ -47,14 +47,14 @@ def receipt_as_pdf(request: HttpRequest, events: list[ConsentEvent]) -> HttpResp
 
 @_receipt_page
 def receipt_as_json(request: HttpRequest, events: list[ConsentEvent]) -> HttpResponse:
-    """The receipt of one decision, for programs."""
+    """Download the receipt of a decision as JSON."""
     return _download(_json(receipt_json(events)), f"receipt-{len(events)}.json")
 
 
 @require_safe
 @holder_page
 def uses(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """What my data has been used for so far, and what is left of my protection."""
+    """Show the uses of the holder's data, and the remaining protection."""
     usage = usage_of(holder)
     events = events_of(holder)
     current = events[0] if events and events[0].grants else None
@@ -72,7 +72,7 @@ def uses(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 @require_safe
 @holder_page
 def export(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Everything that the system holds on the person in this study, as JSON."""
+    """Export everything stored about the holder in this study, as JSON."""
     usage = usage_of(holder)
     invitations = Invitation.objects.filter(holder=holder).order_by("created_at")
     events = list(reversed(events_of(holder)))

@@ -1,1 +1,1 @@
-"""How dates are written where a language alone does not say it."""
+"""Date and time formats that differ from Django's."""

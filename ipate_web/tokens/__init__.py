@@ -1,1 +1,1 @@
-"""Tokens with which programs use the REST API in the name of a person."""
+"""API tokens: a program uses the REST API on behalf of a user."""

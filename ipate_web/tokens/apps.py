@@ -1,3 +1,5 @@
+"""App configuration of API tokens."""
+
 from django.apps import AppConfig
 
 

@@ -1,4 +1,4 @@
-"""What is asked of a person who makes a token."""
+"""Form to create an API token."""
 
 from datetime import timedelta
 from typing import Any
@@ -16,7 +16,7 @@ LIFETIMES = [("30", _("30 days")), ("90", _("90 days")), ("365", _("one year"))]
 
 
 class TokenForm(forms.Form):
-    """A name and a lifetime for a new token of ``user``."""
+    """Form for the name and lifetime of a new token of ``user``."""
 
     name = forms.CharField(
         label=_("Name"),
@@ -36,7 +36,11 @@ class TokenForm(forms.Form):
         return name
 
     def save(self) -> str:
-        """Make the token; returns it, which is the only time that anyone can."""
+        """Create the token.
+
+        Returns:
+            The token itself, which cannot be retrieved later.
+        """
         lifetime = timedelta(days=int(self.cleaned_data["lifetime"]))
         _token, secret = ApiToken.objects.create(self.user, expiry=lifetime, name=self.cleaned_data["name"])
         return secret

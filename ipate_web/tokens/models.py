@@ -1,4 +1,4 @@
-"""A token is kept as a SHA-512 digest alone (django-rest-knox): whoever reads the database cannot use it."""
+"""API token model: only a SHA-512 digest is stored (django-rest-knox)."""
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
@@ -6,7 +6,7 @@ from knox.models import AbstractAuthToken
 
 
 class ApiToken(AbstractAuthToken):
-    """Lets a program act as ``user`` until ``expiry``; ``token_key`` is the beginning, by which a person knows it."""
+    """Token that lets a program act as ``user`` until ``expiry``; ``token_key`` is its beginning, for display."""
 
     name = models.CharField(_("name"), max_length=60)
 

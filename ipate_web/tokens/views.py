@@ -1,4 +1,4 @@
-"""The page on which people make, see and revoke their own API tokens."""
+"""Page on which users create, list and revoke their API tokens."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -20,7 +20,7 @@ from ipate_web.tokens.models import ApiToken
 
 
 def _api_user_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """A page for those who can use the API: in some study they may see runs. For everyone else it does not exist."""
+    """Decorator of views for users who may see runs in some study; 404 for everybody else."""
 
     @never_cache
     @login_required
@@ -37,7 +37,7 @@ def _api_user_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpRespo
 @_api_user_page
 @sensitive_variables("secret")
 def tokens(request: HttpRequest) -> HttpResponse:
-    """One's tokens; a new one is shown in the answer that makes it, and never again."""
+    """List and create the user's tokens; a new one is shown once."""
     form, secret = TokenForm(request.POST or None, user=request.user), None
     if form.is_valid():
         secret, form = form.save(), TokenForm(user=request.user)
@@ -53,7 +53,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @_api_user_page
 def revoke(request: HttpRequest, key: str) -> HttpResponse:
-    """Ask, then revoke one of one's own tokens."""
+    """Confirm and revoke one of the user's tokens."""
     token = get_object_or_404(ApiToken, user_id=request.user.pk, token_key=key)
     if request.method != "POST":
         return render(request, "tokens/revoke.html", {"token": token})

@@ -1,24 +1,35 @@
 """Every page of the site, in both languages: accessible, and no wider than the screen."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import Permission
 from django.urls import URLPattern, URLResolver, get_resolver, resolve, reverse
+from playwright.sync_api import Locator
 
+from accounting.head_counts import head_counts_draw
+from common.models import ThrottleEntry
+from common.noise import SimulationNoise
+from common.throttle import TooManyTriesError
 from consent import invitations, services
-from consent.access import holder_level_look
+from consent.access import holder_level_access
 from consent.models import DataHolder, Invitation, Membership, Role, Study
 from ipate_web.tokens.models import ApiToken
 from tests import factories
 from tests.browser.conftest import SIZES, Site
-from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
-from training.models import Dataset, Run
+from tests.training.asking import CLEAR_RUN, batch_ask, run_ask
+from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
+from training.models import Run
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 DESKTOP, PHONE = ({"width": width, "height": height} for width, height in (SIZES["desktop"], SIZES["phone"]))
+
+#: Half of every cap pays for all of its points.
+RUN = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 20.0}}
 
 #: A chart is drawn anew a moment after the screen has changed.
 WAIT_UNTIL_IT_FITS = """() => new Promise((done) => {
@@ -29,6 +40,11 @@ WAIT_UNTIL_IT_FITS = """() => new Promise((done) => {
   };
   look();
 })"""
+
+#: The points of each line of each chart.
+DRAWN = """() => [...document.querySelectorAll("canvas")].flatMap(
+  (canvas) => Chart.getChart(canvas).data.datasets.map((set) => set.data)
+)"""
 
 #: Addresses that no person looks at, and why.
 NO_PAGES = {
@@ -41,14 +57,14 @@ NO_PAGES = {
     "leave": "a button",
     "consent:decide": "a button",
     "open_link": "leads on to join or to consent:study",
-    "training:consent_form_preview": "a part of consent_form_new",
-    "training:policy_odds": "a part of policy_new",
-    "training:run_live": "a part of run",
+    "staff:consent_form_preview": "a part of consent_form_new",
+    "staff:policy_odds": "a part of policy_new",
+    "staff:run_live": "a part of run",
     "consent:receipt_pdf": "a download",
     "consent:receipt_json": "a download",
     "consent:export": "a download",
-    "training:ledger_export": "a download",
-    "training:run_model": "a download",
+    "staff:ledger_export": "a download",
+    "staff:run_model": "a download",
 }
 
 
@@ -121,28 +137,41 @@ class Tour:
 def study() -> Study:
     """A study in which everything has happened once: asked, decided, withdrawn, trained, voted, looked."""
     study = study_with_table("digits", title="Reading digits", retain_votes=True)
-    carla, dan = factories.user_create("carla"), factories.user_create("dan")
-    carla.user_permissions.add(Permission.objects.get(codename="add_study"))
-    for role in (Role.OPERATOR, Role.COMMITTEE):
-        services.membership_add(study=study, user=carla, role=role)
-    services.membership_add(study=study, user=dan, role=Role.RESEARCHER)
+    olga, dan = factories.user_create("olga"), factories.user_create("dan")
+    olga.user_permissions.add(Permission.objects.get(codename="add_study"))
+    services.membership_add(study=study, user=factories.user_create("carla"), role=Role.CHAIR, acting_user=None)
+    services.membership_add(study=study, user=dan, role=Role.RESEARCHER, acting_user=None)
     holders = DataHolder.objects.filter(study=study).order_by("pk")
     services.holder_link(holder=holders[0], user=factories.user_create("hanna"))
-    run_finish(run_start(study, title="First vote", **TABLE_RUN))
-    run_draft(study, title="Next vote", **TABLE_RUN)
-    run_start(study, title="Waiting", simulation=True, **TABLE_RUN)
+    run_finish(run_start(study, title="First vote", share=0.5, **RUN))
+    run_ask(run_start(study, title="All were asked", share=0.1, **CLEAR_RUN))
+    batch_ask(run_start(study, title="All are asked", share=0.1, **CLEAR_RUN))
+    run_draft(study, title="All to be asked", **CLEAR_RUN)
+    run_draft(study, title="Next vote", **RUN)
+    run_start(study, title="Waiting", share=0.1, **RUN)
+    rehearsal = rehearsal_with_table("rehearsal")
+    run_finish(run_start(rehearsal, title="Rehearsed", seed=1, **TABLE_RUN))
+    run_draft(rehearsal, title="To be rehearsed", **TABLE_RUN)
+    head_counts_draw(study=study, acting_user=olga, noise=SimulationNoise(1))
     services.epsilon_policy_propose(
         study=study, acting_user=factories.user_create("conrad"), high=0.5, average=2, low=4, reason="More of it."
     )
     services.consent_form_draft_save(
-        study=study, acting_user=carla, texts={"en": "# New\nWords.", "de": "# Neu\nWorte."}
+        study=study, acting_user=olga, texts={"en": "# New\nWords.", "de": "# Neu\nWorte."}
     )
-    holder_level_look(study=study, pseudonym=holders[1].pseudonym, acting_user=carla, reason="They called.")
+    holder_level_access(study=study, pseudonym=holders[1].pseudonym, acting_user=olga, reason="They called.")
     services.consent_withdraw(holder=holders[1], acting_user=None)
     factories.study_create("empty")
-    services.membership_add(study=Study.objects.get(slug="empty"), user=carla, role=Role.OPERATOR)
     services.holders_register(study=study, pseudonyms=["guest"])
     return study
+
+
+def send_empty(tour: Tour, name: str) -> None:
+    """Look at what a form of the study says is missing."""
+    tour.open(f"staff:{name}", "digits", look=False)
+    for field in tour.site.page.locator("main input[type=number], main textarea").all():
+        field.fill("") if field.is_visible() else None
+    tour.submit()
 
 
 @pytest.mark.parametrize(("language", "scheme"), [("en", "light"), ("de", "dark")])
@@ -150,6 +179,8 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, language: str, s
     tour = Tour(visit, language, scheme)
     finished, draft = Run.objects.get(title="First vote").pk, Run.objects.get(title="Next vote").pk
     waiting = Run.objects.get(title="Waiting").pk
+    asked, asking = Run.objects.get(title="All were asked").pk, Run.objects.get(title="All are asked").pk
+    to_ask = Run.objects.get(title="All to be asked").pk
     (invitation,) = invitations.invitations_create(study=study, acting_user=None, pseudonyms=["guest"])
 
     tour.begin()
@@ -157,6 +188,11 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, language: str, s
         tour.open(name)
     tour.submit()  # no code
     tour.open("open_link", "wrong")
+    for _ in range(settings.INVITATION_TRIES):
+        with contextlib.suppress(TooManyTriesError):
+            invitations.try_begin(address="127.0.0.1")
+    tour.refused(reverse("join"))  # too many wrong codes
+    ThrottleEntry.objects.all().delete()
 
     tour.begin()
     tour.open("open_link", invitation.code)
@@ -173,8 +209,8 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, language: str, s
     tour.open("consent:study", "digits", look=False)
     tour.submit()  # the earlier answer, to be checked
 
-    tour.begin("carla")
-    for name in ("home", "api-tokens", "training:study_new"):
+    tour.begin("olga")
+    for name in ("home", "api-tokens", "staff:study_new"):
         tour.open(name)
     tour.open("api-tokens", look=False)
     tour.site.page.locator("[name=name]").fill("notebook")
@@ -185,16 +221,16 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, language: str, s
     tour.site.fits()  # Swagger UI's own violations are not ours
     for name in (
         "study", "study_edit", "members", "invitations", "recruitment", "paper_consent", "paper_list", "holder_look",
-        "holder_looks", "consent_forms", "consent_form_new", "consent_form_publish", "policies", "policy_new",
-        "datasets", "runs", "run_new", "ledger", "ledger_check",
+        "consent_forms", "consent_form_new", "consent_form_publish", "policies", "datasets", "runs", "run_new",
+        "ledger", "ledger_check", "head_counts",
     ):  # fmt: skip
-        tour.open(f"training:{name}", "digits")
+        tour.open(f"staff:{name}", "digits")
     for name, argument in (
-        ("member_remove", Membership.objects.filter(study=study).first().pk),
+        ("member_remove", Membership.objects.filter(study=study, role=Role.RESEARCHER).get().pk),
         ("invitation_revoke", Invitation.objects.get().pk),
         ("consent_form", 1),
-        ("policy_approve", 2),
-        ("dataset", Dataset.objects.get(kind="private").pk),
+        ("dataset", study.datasets.get(kind="private").pk),
+        ("dataset", study.datasets.get(kind="public").pk),
         ("run", finished),
         ("run", draft),
         ("run", waiting),
@@ -202,20 +238,39 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, language: str, s
         ("run_approve", draft),
         ("run_cancel", waiting),
         ("ledger_report", finished),
+        ("run", asked),
+        ("run", asking),
+        ("run_labels", asked),
+        ("run_approve", to_ask),
+        ("run_cancel", asking),
+        ("ledger_report", asked),
     ):
-        tour.open(f"training:{name}", "digits", argument)
-    for name in ("study", "recruitment", "runs", "datasets", "policies", "consent_forms", "ledger"):
-        tour.open(f"training:{name}", "empty")  # nothing there yet
-    for name in ("policy_new", "run_new", "paper_consent", "invitations"):
-        tour.open(f"training:{name}", "digits", look=False)
-        for field in tour.site.page.locator("main input[type=number], main textarea").all():
-            field.fill("") if field.is_visible() else None
-        tour.submit()  # what is missing
+        tour.open(f"staff:{name}", "digits", argument)
+    for name in ("study", "recruitment", "runs", "datasets", "policies", "consent_forms", "ledger", "head_counts"):
+        tour.open(f"staff:{name}", "empty")  # nothing there yet
+    for name in ("study", "runs", "run_new", "datasets"):
+        tour.open(f"staff:{name}", "rehearsal")
+    for run in Run.objects.filter(rehearsal=True):
+        tour.open("staff:run", "rehearsal", run.pk)
+    tour.open("staff:run_approve", "rehearsal", Run.objects.get(title="To be rehearsed").pk)
+    for name in ("run_new", "paper_consent", "invitations"):
+        send_empty(tour, name)
+
+    tour.begin("carla")
+    for name in ("members", "holder_looks", "policies", "policy_new"):
+        tour.open(f"staff:{name}", "digits")
+    tour.open("staff:policy_approve", "digits", 2)
+    tour.open("staff:run", "digits", draft)
+    send_empty(tour, "policy_new")
+
+    tour.begin("otto")
+    for name in ("run", "run_approve"):
+        tour.open(f"staff:{name}", "digits", draft)  # his own
 
     tour.begin("dan")
-    for name in ("training:runs", "training:recruitment", "training:run_new"):
+    for name in ("staff:runs", "staff:run_new"):
         tour.open(name, "digits")
-    tour.open("training:run", "digits", finished)
+    tour.open("staff:run", "digits", finished)
 
     missing = sorted(
         name for name in set(addresses(get_resolver().url_patterns)) if is_page(name) and name not in tour.seen
@@ -227,10 +282,25 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, language: str, s
 @pytest.mark.parametrize(("medium", "width"), [("print", 659), ("screen", 1280)], ids=["on A4", "on a desk"])
 def test_a_report_shows_all_of_its_columns(visit, study: Study, medium: str, width: int) -> None:
     tour = Tour(visit, "de", "light")
-    tour.begin("carla")
+    tour.begin("olga")
     page = tour.site.page
     page.emulate_media(media=medium)
     page.set_viewport_size({"width": width, "height": 900})
-    tour.open("training:ledger_report", "digits", Run.objects.get(title="First vote").pk, look=False)
+    tour.open("staff:ledger_report", "digits", Run.objects.get(title="First vote").pk, look=False)
     beyond = "tables => tables.map(table => table.offsetWidth - table.parentElement.clientWidth)"
     assert max(page.locator(".table").evaluate_all(beyond)) <= 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_charts_of_a_report_are_printed_on_white(visit, study: Study, scheme: str) -> None:
+    tour = Tour(visit, "en", scheme)
+    tour.begin("carla")
+    tour.open("staff:ledger_report", "digits", Run.objects.get(title="First vote").pk, look=False)
+    page = tour.site.page
+    assert [len(points) for points in page.evaluate(DRAWN)] == [4, 4, 4, 4, 4, 4], "lines and limits"
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 659, "height": 900})
+    assert {box["width"] <= 659 for box in map(Locator.bounding_box, page.locator("canvas").all())} == {True}
+    ink = page.evaluate("Chart.getChart(document.querySelector('canvas')).options.scales.x.ticks.color")
+    assert ink == "#333", "the colour for paper, whatever the screen's"
+    assert page.pdf().startswith(b"%PDF")

@@ -1,4 +1,4 @@
-"""An operator proposes a run, approves it, and watches a real worker take it to its end."""
+"""An operator proposes a run, another approves it, and both watch a real worker take it to its end."""
 
 from pathlib import Path
 
@@ -6,6 +6,9 @@ import pytest
 from django.conf import settings
 from playwright.sync_api import expect
 
+from consent.models import Role
+from consent.services import membership_add
+from tests.factories import user_create
 from tests.training.runs import study_with_data
 from tests.training.test_worker import worker
 from training.models import Run
@@ -15,16 +18,20 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 @pytest.fixture
 def study():
-    return study_with_data(title="Reading digits")
+    study = study_with_data(title="Reading digits")
+    membership_add(study=study, user=user_create("otto"), role=Role.OPERATOR, acting_user=None)
+    return study
 
 
 def fill_in(site) -> None:
     page = site.page
+    page.locator("[name=method]").select_option("pate")
     page.get_by_label("Title").fill("First vote")
     page.get_by_label("Teacher learner").select_option("nearest_neighbour")
     page.locator("[name=learner-nearest_neighbour-copies]").fill("2")
-    for name, value in {"teachers": "20", "sigma": "12", "sigma_threshold": "24", "threshold": "8"}.items():
-        page.locator(f"[name={name}]").fill(value)
+    page.locator("[name=teachers]").fill("20")
+    for name, value in {"sigma": "12", "sigma_threshold": "24", "threshold": "8"}.items():
+        page.locator(f"[name=aggregator-confident_gnmax-{name}]").fill(value)
 
 
 def chart_points(site) -> int:
@@ -42,15 +49,31 @@ def test_a_run_from_proposal_to_student(visit, study, size: str, tmp_path: Path)
     site.press("Reading digits")
     site.open("/studies/digits/runs/")
     site.press("Propose a run")
-    expect(site.page.locator("[name=gamma]")).to_be_hidden()  # the chosen aggregator does not take it
+    expect(site.page.locator("[name=teachers]")).to_be_hidden()  # there are none where every holder votes
     fill_in(site)
+    expect(site.page.locator("[name=aggregator-lnmax-gamma]")).to_be_hidden()  # the chosen aggregator does not take it
+    expect(site.page.locator("[name=asking-rounds]")).to_be_hidden()
     site.is_in_order()
     site.press("Check the plan")
-    site.says("The plan, on the consents of this moment")
+    site.says("The plan")
+    site.says("Numbers of holders are head counts")
     site.is_in_order()
     site.press("Save as a draft")
     site.says("The run is saved as a draft.")
+    site.says("You proposed this run yourself. Another operator has to approve it.")
+    site.press("See the plan")
+    site.says("In this study that is: otto.")
+    assert site.page.get_by_role("button", name="Yes, start the run").count() == 0
+    site.is_in_order()
+
+    site = visit(size)
+    site.sign_in("otto")
+    site.open(f"/studies/digits/runs/{Run.objects.get().pk}/")
     site.press("Check and approve")
+    site.is_in_order()
+    site.page.get_by_label("Share of every holder's cap, in per cent").fill("90")
+    site.press("Show the plan with this")
+    site.says("answered queries at least")
     site.is_in_order()
     site.press("Yes, start the run")
     site.says("No worker has picked it up yet.")
@@ -68,6 +91,54 @@ def test_a_run_from_proposal_to_student(visit, study, size: str, tmp_path: Path)
     assert Path(download.value.path()).read_bytes() == (Path(settings.MODELS_DIR) / run.student.artifact).read_bytes()
 
 
+@pytest.mark.worker
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+def test_every_holder_votes_from_proposal_to_student(visit, study, size: str, tmp_path: Path) -> None:
+    site = visit(size)
+    site.sign_in("olga")
+    site.open("/studies/digits/runs/new/")
+    page = site.page
+    page.get_by_label("Title").fill("All are asked")
+    statement = page.get_by_label("I state: The embedding was made without the private data.")
+    expect(statement).to_be_hidden()
+    page.locator("[name=asking-representation]").select_option("embedding")
+    expect(statement).to_be_visible()
+    page.locator("[name=asking-representation]").select_option("whitened")
+    expect(page.locator("[name=asking-first_queries]")).to_be_hidden()
+    page.locator("[name=asking-rounds]").select_option("2")
+    page.locator("[name=asking-first_queries]").fill("12")
+    site.is_in_order()
+    site.press("Check the plan")
+    site.says("Forecast of the first round")
+    site.is_in_order()
+    site.press("Save as a draft")
+    site.says("The run is saved as a draft.")
+
+    site = visit(size)
+    site.sign_in("otto")
+    site.open(f"/studies/digits/runs/{Run.objects.get().pk}/")
+    site.press("Check and approve")
+    site.page.get_by_label("Share of every holder's cap, in per cent").fill("90")
+    site.press("Show the plan with this")
+    site.says("45.0 %")  # of the cap, at most, in the first of two rounds
+    site.is_in_order()
+    site.press("Yes, start the run")
+    site.says("No worker has picked it up yet.")
+    site.is_in_order()
+
+    with worker(tmp_path / "worker.log"):
+        site.page.locator("#state").get_by_text("finished").wait_for(timeout=90_000)
+        site.says("Download the model")
+    run = Run.objects.get()
+    assert (run.status, run.position) == (Run.Status.FINISHED, run.public_dataset.rows)
+    site.says("Round 2: 28 queries")
+    assert chart_points(site) == run.batches.count() + 1
+    site.is_in_order()
+    site.press("See the labels")
+    site.says("Each comes with its noisy counts")
+    site.is_in_order()
+
+
 def test_a_run_is_proposed_without_scripts(visit, study) -> None:
     site = visit(javascript=False)
     site.sign_in("olga")
@@ -76,5 +147,5 @@ def test_a_run_is_proposed_without_scripts(visit, study) -> None:
     site.page.locator("[name=learner-cnn-epochs]").fill("")  # a learner that was not chosen
     site.press("Check the plan")
     site.press("Save as a draft")
-    site.says("A draft: nothing happens until an operator approves it.")
+    site.says("You proposed this run yourself. Another operator has to approve it.")
     assert Run.objects.get().aggregator["sigma"] == 12

@@ -1,3 +1,5 @@
+"""Fixtures of the consent tests."""
+
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 

@@ -2,32 +2,33 @@
 
 import csv
 import io
-from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
-from django.test import Client
+from django.test import Client, RequestFactory
 from django.urls import reverse
 
+from common.models import ThrottleEntry
+from common.throttle import TooManyTriesError, entries_sweep
 from consent import invitations, services
-from consent.invitations import Issued, TooManyTriesError
-from consent.models import ConsentEvent, DataHolder, Invitation, Study, WrongCode
+from consent.invitations import IssuedInvitation
+from consent.models import ConsentEvent, DataHolder, Invitation, Study
 from tests import factories
 from tests.consent.conftest import Clock, Decide
 
 HERE = "203.0.113.7"
 
 
-def invite(study: Study, *pseudonyms: str, **options: object) -> list[Issued]:
+def invite(study: Study, *pseudonyms: str, **options: object) -> list[IssuedInvitation]:
     return invitations.invitations_create(
         study=study, acting_user=factories.user_create("olga"), pseudonyms=pseudonyms, **options
     )
 
 
 @pytest.fixture
-def invited(study: Study) -> Issued:
+def invited(study: Study) -> IssuedInvitation:
     """P-1, who has a link and no account."""
     return invite(study, "P-1")[0]
 
@@ -56,14 +57,14 @@ def test_who_has_an_account_is_left_out(study: Study, holder: DataHolder) -> Non
     assert [new.pseudonym for new in invite(study, holder.pseudonym, "P-2")] == ["P-2"]
 
 
-def test_a_replaced_code_opens_nothing(study: Study, invited: Issued) -> None:
+def test_a_replaced_code_opens_nothing(study: Study, invited: IssuedInvitation) -> None:
     assert invite(study, "P-1") == []
     (second,) = invite(study, "P-1", replace=True)
     assert invitations.invitation_open(code=invited.code, address=HERE) is None
     assert invitations.invitation_open(code=second.code, address=HERE) == second.invitation
 
 
-def test_a_code_may_be_typed_as_it_stands_on_paper(invited: Issued) -> None:
+def test_a_code_may_be_typed_as_it_stands_on_paper(invited: IssuedInvitation) -> None:
     typed = invited.spelled.upper()
     assert invitations.invitation_open(code=typed, address=HERE) == invited.invitation
 
@@ -109,7 +110,7 @@ def test_the_command_says_what_is_wrong(study: Study, arguments: list[str], says
 
 
 def test_the_link_alone_suffices_to_decide_look_up_change_and_withdraw(
-    client: Client, study: Study, invited: Issued
+    client: Client, study: Study, invited: IssuedInvitation
 ) -> None:
     opened = client.get(link(invited.code))
     assert opened.url == reverse("consent:study", args=[study.slug])  # the code is gone from the address
@@ -126,7 +127,9 @@ def test_the_link_alone_suffices_to_decide_look_up_change_and_withdraw(
     assert Client().get(link(invited.code)).url == opened.url  # it opens again, in a year and elsewhere
 
 
-def test_opening_a_link_begins_a_new_session(client: Client, study: Study, invited: Issued, hanna: User) -> None:
+def test_opening_a_link_begins_a_new_session(
+    client: Client, study: Study, invited: IssuedInvitation, hanna: User
+) -> None:
     client.force_login(hanna)
     before = client.session.session_key
     client.get(link(invited.code))
@@ -134,7 +137,9 @@ def test_opening_a_link_begins_a_new_session(client: Client, study: Study, invit
     assert "_auth_user_id" not in client.session
 
 
-def test_a_link_reaches_one_holding_and_no_other(client: Client, study: Study, invited: Issued, give: Decide) -> None:
+def test_a_link_reaches_one_holding_and_no_other(
+    client: Client, study: Study, invited: IssuedInvitation, give: Decide
+) -> None:
     other = factories.holder_create(factories.study_open("other"), "P-9")
     give(other, "LOW")
     give(factories.holder_create(study, "P-2"), "LOW")
@@ -144,13 +149,13 @@ def test_a_link_reaches_one_holding_and_no_other(client: Client, study: Study, i
     assert "other" not in client.get(reverse("consent:my_studies")).content.decode()
 
 
-def test_after_leaving_the_browser_knows_nothing(client: Client, study: Study, invited: Issued) -> None:
+def test_after_leaving_the_browser_knows_nothing(client: Client, study: Study, invited: IssuedInvitation) -> None:
     client.get(link(invited.code))
     client.post(reverse("leave"))
     assert client.get(reverse("consent:choice", args=[study.slug])).url.startswith(reverse("login"))
 
 
-def test_a_revoked_link_ends_the_visit_too(client: Client, study: Study, invited: Issued) -> None:
+def test_a_revoked_link_ends_the_visit_too(client: Client, study: Study, invited: IssuedInvitation) -> None:
     client.get(link(invited.code))
     invitations.invitation_revoke(invitation=invited.invitation, acting_user=factories.user_create("olga"))
     assert client.get(reverse("consent:choice", args=[study.slug])).status_code == 302
@@ -163,7 +168,7 @@ def take_account(client: Client, email: str = "Hanna@example.org", password: str
     return client.post(reverse("account"), {"email": email, "password": password})
 
 
-def test_an_account_takes_the_links_place(client: Client, study: Study, invited: Issued) -> None:
+def test_an_account_takes_the_links_place(client: Client, study: Study, invited: IssuedInvitation) -> None:
     client.get(link(invited.code))
     assert take_account(client).url == reverse("consent:choice", args=[study.slug])
     assert client.get(reverse("consent:choice", args=[study.slug])).status_code == 200
@@ -173,7 +178,7 @@ def test_an_account_takes_the_links_place(client: Client, study: Study, invited:
     assert again.get(reverse("consent:choice", args=[study.slug])).status_code == 200
 
 
-def test_a_weak_password_is_refused(client: Client, invited: Issued) -> None:
+def test_a_weak_password_is_refused(client: Client, invited: IssuedInvitation) -> None:
     client.get(link(invited.code))
     response = take_account(client, password="12345")
     assert response.status_code == 422
@@ -181,13 +186,13 @@ def test_a_weak_password_is_refused(client: Client, invited: Issued) -> None:
     assert not User.objects.filter(username="hanna@example.org").exists()
 
 
-def test_what_is_no_address_is_refused_politely_in_german(client: Client, invited: Issued) -> None:
+def test_what_is_no_address_is_refused_politely_in_german(client: Client, invited: IssuedInvitation) -> None:
     client.get(link(invited.code))
     client.cookies["django_language"] = "de"
     assert "Geben Sie eine gültige E-Mail-Adresse an" in take_account(client, email="hanna").text
 
 
-def test_an_account_that_is_there_needs_its_password(client: Client, study: Study, invited: Issued) -> None:
+def test_an_account_that_is_there_needs_its_password(client: Client, study: Study, invited: IssuedInvitation) -> None:
     theirs = factories.user_create("hanna@example.org")
     client.get(link(invited.code))
     assert take_account(client, password="something else 9").status_code == 422
@@ -196,7 +201,7 @@ def test_an_account_that_is_there_needs_its_password(client: Client, study: Stud
     assert DataHolder.objects.get().user == theirs
 
 
-def test_an_account_decides_for_one_holder_of_a_study(client: Client, study: Study, invited: Issued) -> None:
+def test_an_account_decides_for_one_holder_of_a_study(client: Client, study: Study, invited: IssuedInvitation) -> None:
     factories.holder_create(study, "P-2", user=factories.user_create("hanna@example.org"))
     client.get(link(invited.code))
     assert "already decides" in take_account(client).content.decode()
@@ -211,7 +216,12 @@ def test_an_account_page_needs_a_link(client: Client) -> None:
 
 def used_up(study: Study) -> str:
     (new,) = invite(study, "used up")
-    invitations.account_take(holder=new.invitation.holder, email="u@example.org", password=factories.PASSWORD)
+    invitations.account_take(
+        holder=new.invitation.holder,
+        email="u@example.org",
+        password=factories.PASSWORD,
+        request=RequestFactory().post(reverse("account")),
+    )
     return new.code
 
 
@@ -232,7 +242,7 @@ def test_whatever_is_wrong_with_a_code_the_answer_is_the_same(
 ) -> None:
     code = kind(study)
     client = Client()
-    with django_assert_num_queries(6):  # the same work, so the same time
+    with django_assert_num_queries(7):  # the same work, so the same time
         answer = client.get(link(code)) if way == "link" else client.post(reverse("join"), {"code": code})
     assert (answer.status_code, answer.url, answer.content) == (302, reverse("join"), b"")
     says = client.get(answer.url).content.decode()
@@ -241,45 +251,89 @@ def test_whatever_is_wrong_with_a_code_the_answer_is_the_same(
     assert client.get(reverse("consent:my_studies")).status_code == 302
 
 
-def test_who_guesses_has_to_wait_and_waiting_tells_nothing(client: Client, invited: Issued, clock: Clock) -> None:
-    for _ in range(invitations.TRIES):
-        client.get(link("a" * 32))
+@pytest.fixture
+def few_tries(settings) -> int:
+    settings.INVITATION_TRIES = 3
+    return settings.INVITATION_TRIES
+
+
+def test_who_guesses_has_to_wait_and_waiting_tells_nothing(
+    client: Client, invited: IssuedInvitation, clock: Clock, few_tries: int, settings
+) -> None:
+    for _ in range(few_tries):
+        assert client.post(reverse("join"), {"code": "a" * 32}).status_code == 302
     for code in ("a" * 32, invited.code):
-        answer = client.get(link(code))
-        assert answer.url == reverse("join")
-        assert "too many tries" in client.get(answer.url).content.decode()
+        assert client.get(link(code)).url == reverse("join")
+        for answer in (client.get(reverse("join")), client.post(reverse("join"), {"code": code})):
+            assert answer.status_code == 429
+            assert "Wait 10 minutes, then try again." in answer.text
     elsewhere = Client(REMOTE_ADDR="198.51.100.1")
     assert elsewhere.get(link(invited.code)).url != reverse("join")
-    clock.days_pass(invitations.WINDOW / timedelta(days=1))
+    clock.days_pass(settings.INVITATION_WAIT / 86_400)
     assert client.get(link(invited.code)).url != reverse("join")
 
 
-def test_guessing_passwords_of_accounts_has_to_wait(client: Client, invited: Issued) -> None:
+def test_a_right_code_does_not_count(client: Client, invited: IssuedInvitation, few_tries: int) -> None:
+    for _ in range(few_tries + 1):
+        assert client.get(link(invited.code)).url != reverse("join")
+
+
+def test_a_code_that_has_to_wait_is_not_named_in_the_log(
+    client: Client, invited: IssuedInvitation, few_tries: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(few_tries):
+        client.get(link("a" * 32))
+    client.get(link(invited.code), follow=True)
+    client.post(reverse("join"), {"code": invited.code})
+    assert "Too Many Requests: /join/" in caplog.text
+    assert invited.code not in caplog.text
+
+
+def test_what_is_tried_with_other_peoples_addresses_is_limited(
+    client: Client, invited: IssuedInvitation, few_tries: int
+) -> None:
+    """A weak password for an unknown address and a wrong one for a known address differ in their answers."""
+    client.get(link(invited.code))
+    for n in range(few_tries):
+        assert take_account(client, email=f"somebody{n}@example.org", password="12345").status_code == 422
+    assert take_account(client).status_code == 429
+
+
+def test_guessing_passwords_of_accounts_is_limited_like_signing_in(
+    client: Client, invited: IssuedInvitation, settings
+) -> None:
+    settings.SIGN_IN_TRIES = 2
     factories.user_create("hanna@example.org")
     client.get(link(invited.code))
-    for _ in range(invitations.TRIES):
-        take_account(client, password="something else 9")
-    assert "too many tries" in take_account(client).content.decode()
+    for _ in range(2):
+        assert take_account(client, password="something else 9").status_code == 422
+    assert take_account(client).status_code == 429
+    signed_in = client.post("/sign-in/", {"username": "hanna@example.org", "password": factories.PASSWORD})
+    assert signed_in.status_code == 429
 
 
-def test_addresses_are_not_kept_and_old_tries_are_forgotten(invited: Issued, clock: Clock) -> None:
+def test_addresses_and_codes_are_not_kept_and_old_tries_are_deleted(invited: IssuedInvitation, clock: Clock) -> None:
     invitations.invitation_open(code="wrong", address=HERE)
-    assert HERE not in str(list(WrongCode.objects.values()))
+    kept = str(list(ThrottleEntry.objects.values()))
+    assert HERE not in kept
+    assert "wrong" not in kept
+    assert entries_sweep() == 0
     clock.days_pass(1)
-    invitations.invitation_open(code="wrong", address=HERE)
-    assert WrongCode.objects.count() == 1
+    assert entries_sweep() == 1
 
 
-def test_the_limit_is_kept_in_the_database_for_all_processes(study: Study, invited: Issued) -> None:
-    for _ in range(invitations.TRIES):
+def test_the_service_itself_refuses(invited: IssuedInvitation, few_tries: int) -> None:
+    for _ in range(few_tries):
         assert invitations.invitation_open(code="wrong", address=HERE) is None
     with pytest.raises(TooManyTriesError):
         invitations.invitation_open(code=invited.code, address=HERE)
 
 
-def test_behind_a_proxy_the_proxys_word_counts(client: Client, invited: Issued, settings) -> None:
-    settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
-    for n in range(invitations.TRIES):
+def test_behind_a_proxy_the_proxys_word_counts(
+    client: Client, invited: IssuedInvitation, few_tries: int, settings
+) -> None:
+    settings.BEHIND_PROXY = True
+    for n in range(few_tries):
         client.get(link("wrong"), HTTP_X_FORWARDED_FOR=f"10.0.0.{n}, {HERE}")  # what a guesser adds stands to the left
     assert client.get(link(invited.code), HTTP_X_FORWARDED_FOR=HERE).url == reverse("join")
     assert client.get(link(invited.code), HTTP_X_FORWARDED_FOR="198.51.100.1").url != reverse("join")
@@ -296,7 +350,7 @@ def operator(study: Study) -> Client:
 
 
 def test_new_invitations_are_shown_once_with_letters_and_list(operator: Client, study: Study) -> None:
-    path = reverse("training:invitations", args=[study.slug])
+    path = reverse("staff:invitations", args=[study.slug])
     html = operator.post(path, {"pseudonyms": "P-1\nP-2", "open_places": 1}).content.decode()
     assert html.count('<li class="card letter">') == html.count('<svg aria-hidden="true" viewBox="0 0 ') == 3
     assert "data:text/csv;charset=utf-8,pseudonym%2Ccode%2Clink%0D%0AP-1%2C" in html
@@ -305,22 +359,24 @@ def test_new_invitations_are_shown_once_with_letters_and_list(operator: Client, 
     assert "/join/" not in operator.get(path).content.decode()
 
 
-def test_inviting_twice_says_who_is_left_out(operator: Client, study: Study, invited: Issued) -> None:
-    path = reverse("training:invitations", args=[study.slug])
+def test_inviting_twice_says_who_is_left_out(operator: Client, study: Study, invited: IssuedInvitation) -> None:
+    path = reverse("staff:invitations", args=[study.slug])
     assert "1 person is left out" in operator.post(path, {"pseudonyms": "P-1"}).content.decode()
 
 
 def test_inviting_nobody_is_an_error(operator: Client, study: Study) -> None:
-    response = operator.post(reverse("training:invitations", args=[study.slug]), {"pseudonyms": " "})
+    response = operator.post(reverse("staff:invitations", args=[study.slug]), {"pseudonyms": " "})
     assert response.status_code == 422
     assert "Give a pseudonym or an open place" in response.content.decode()
 
 
-def test_the_operator_revokes_and_sees_no_level(operator: Client, study: Study, invited: Issued, give: Decide) -> None:
+def test_the_operator_revokes_and_sees_no_level(
+    operator: Client, study: Study, invited: IssuedInvitation, give: Decide
+) -> None:
     give(invited.invitation.holder, "AVERAGE")
-    path = reverse("training:invitations", args=[study.slug])
+    path = reverse("staff:invitations", args=[study.slug])
     assert "average" not in operator.get(path).content.decode()
-    revoke = reverse("training:invitation_revoke", args=[study.slug, invited.invitation.pk])
+    revoke = reverse("staff:invitation_revoke", args=[study.slug, invited.invitation.pk])
     assert "Revoke the invitation of P-1?" in operator.get(revoke).content.decode()
     assert operator.post(revoke).url == path
     assert invitations.invitation_open(code=invited.code, address=HERE) is None
@@ -328,11 +384,11 @@ def test_the_operator_revokes_and_sees_no_level(operator: Client, study: Study, 
 
 
 @pytest.mark.parametrize(("role", "status"), [("committee", 403), ("auditor", 403), ("researcher", 403), ("", 404)])
-def test_only_operators_invite(client: Client, study: Study, invited: Issued, role: str, status: int) -> None:
+def test_only_operators_invite(client: Client, study: Study, invited: IssuedInvitation, role: str, status: int) -> None:
     user = factories.user_create("somebody")
     if role:
-        services.membership_add(study=study, user=user, role=role)
+        services.membership_add(study=study, user=user, role=role, acting_user=None)
     client.force_login(user)
-    assert client.get(reverse("training:invitations", args=[study.slug])).status_code == status
-    revoke = reverse("training:invitation_revoke", args=[study.slug, invited.invitation.pk])
+    assert client.get(reverse("staff:invitations", args=[study.slug])).status_code == status
+    revoke = reverse("staff:invitation_revoke", args=[study.slug, invited.invitation.pk])
     assert client.post(revoke).status_code == status

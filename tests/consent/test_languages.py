@@ -48,7 +48,7 @@ def test_languages_that_nobody_could_read_are_refused(study: Study, codes: list[
 
 def test_an_operator_adds_a_language_and_writes_the_text(study: Study, client: Client) -> None:
     client.force_login(factories.user_create("olga"))
-    edit = reverse("training:study_edit", args=[study.slug])
+    edit = reverse("staff:study_edit", args=[study.slug])
     assert 'value="en fr"' in client.get(edit).content.decode()
     fields = {"title": "T", "slug": "digits", "purpose": "P", "controller": "C", "contact": "c@example.org"}
     fields |= {"lawful_basis": "consent", "delta": "1e-5"}
@@ -57,5 +57,5 @@ def test_an_operator_adds_a_language_and_writes_the_text(study: Study, client: C
     assert client.post(edit, {**fields, "languages": "EN, pl"}).status_code == 302
     study.refresh_from_db()
     assert study.languages == ["en", "pl"]
-    form = client.get(reverse("training:consent_form_new", args=[study.slug])).content.decode()
+    form = client.get(reverse("staff:consent_form_new", args=[study.slug])).content.decode()
     assert 'lang="pl"' in form

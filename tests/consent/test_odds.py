@@ -1,19 +1,57 @@
+"""Tests of the odds."""
+
 import math
 
 import mpmath
 import pytest
 
-from consent.odds import right_guesses_in_100
+from common.gaussian_dp import gdp_mu
+from consent.odds import right_guesses_at, right_guesses_in_100, right_record_guesses_at
 
 
-@pytest.mark.parametrize("epsilon", [0, 1e-9, 0.1, 0.5, 1, 2, 3, 5, 10, 800])
-def test_is_the_posterior_of_an_even_guess_rounded_up(epsilon: float) -> None:
-    with mpmath.workdps(50):
-        exact = 100 * mpmath.e**epsilon / (1 + mpmath.e**epsilon)
-        assert right_guesses_in_100(epsilon) == int(mpmath.ceil(exact))
+def in_100(probability: mpmath.mpf) -> int:
+    return int(mpmath.ceil(100 * probability))
+
+
+def exact_mu(epsilon: float, delta: float) -> mpmath.mpf:
+    """The root of δ(μ) = Φ(−ε/μ + μ/2) − e^ε·Φ(−ε/μ − μ/2), which grows with μ, by bisection with 60 digits."""
+    epsilon, low, high = mpmath.mpf(epsilon), mpmath.mpf("1e-12"), mpmath.mpf(1000)
+    for _ in range(200):
+        mu = (low + high) / 2
+        found = mpmath.ncdf(mu / 2 - epsilon / mu) - mpmath.exp(epsilon) * mpmath.ncdf(-epsilon / mu - mu / 2)
+        low, high = (mu, high) if found < delta else (low, mu)
+    return low
+
+
+@pytest.mark.parametrize("delta", [1e-9, 1e-6, 1e-5, 1e-2])
+@pytest.mark.parametrize("epsilon", [0, 0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 60])
+def test_are_those_of_the_gaussian_mechanism_with_this_epsilon_and_delta(epsilon: float, delta: float) -> None:
+    with mpmath.workdps(60):
+        mu = exact_mu(epsilon, delta)
+        assert right_guesses_in_100(epsilon, delta) == in_100(mpmath.ncdf(mu / 2))
+        assert right_record_guesses_at(float(gdp_mu(epsilon, delta))) == in_100(mpmath.ncdf(mu))
+
+
+def test_are_those_that_the_guarantee_is_stated_with() -> None:
+    epsilons = (0.1, 0.25, 0.5, 1, 2, 3, 5, 8)
+    assert [right_guesses_in_100(epsilon, 1e-5) for epsilon in epsilons] == [51, 52, 53, 56, 60, 65, 72, 80]
+
+
+def test_nothing_released_leaves_a_coin() -> None:
+    assert right_guesses_at(0.0) == right_record_guesses_at(0.0) == 50
+
+
+def test_end_at_nearly_always() -> None:
+    assert (right_guesses_at(4.65), right_guesses_at(4.66), right_guesses_at(50)) == (99, 100, 100)
 
 
 @pytest.mark.parametrize("epsilon", [-1, math.inf, math.nan])
-def test_refuses_what_is_no_epsilon(epsilon: float) -> None:
-    with pytest.raises(ValueError, match="finite number"):
-        right_guesses_in_100(epsilon)
+def test_refuse_what_is_no_epsilon(epsilon: float) -> None:
+    with pytest.raises(ValueError, match="epsilon must be finite"):
+        right_guesses_in_100(epsilon, 1e-5)
+
+
+@pytest.mark.parametrize("delta", [0, 1, math.nan])
+def test_refuse_what_is_no_delta(delta: float) -> None:
+    with pytest.raises(ValueError, match="delta must lie between"):
+        right_guesses_in_100(1, delta)

@@ -1,11 +1,14 @@
+"""Tests of the data holder's pages."""
+
 import re
 
 import pytest
+from django.conf import LazySettings
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from consent import selectors
+from consent import selectors, services
 from consent.models import ConsentEvent, DataHolder, Study
 from tests import factories
 from tests.consent.conftest import Decide
@@ -21,6 +24,12 @@ def browser(hanna: User) -> Client:
 
 def url(name: str, study: Study | None = None) -> str:
     return reverse(f"consent:{name}", args=[study.slug] if study else [])
+
+
+def rows(response) -> list[list[str]]:
+    """The cells of each row of the tables of a page."""
+    cells = re.compile(r"<t[hd][^>]*>(.*?)</t[hd]>", re.DOTALL)
+    return [cells.findall(row) for row in re.findall(r"<tr>(.*?)</tr>", response.text, re.DOTALL)]
 
 
 def token(client: Client, path: str) -> str:
@@ -65,8 +74,51 @@ def test_the_study_page_says_who_asks_for_what_and_the_odds(browser: Client, hol
     page = text(browser.get(url("study", holder.study)))
     for part in ("University Hospital", "Learn to read handwritten digits.", "study@example.org", "Version 1 of this"):
         assert part in page
-    for odds in ("at most 74 times in 100", "at most 89 times in 100", "at most 96 times in 100", "50 times in 100"):
+    for odds in ("at most 56 times in 100", "at most 60 times in 100", "at most 65 times in 100", "50 times in 100"):
         assert odds in page
+
+
+def test_what_the_limit_does_not_cover_is_said_where_it_is_promised(
+    browser: Client, holder: DataHolder, give: Decide
+) -> None:
+    pages = [text(browser.get(url("study", holder.study))), text(submit(browser, "study", holder, "HIGH"))]
+    give(holder, "HIGH")
+    pages.append(text(browser.get(url("choice", holder.study))))
+    for page in pages:
+        for gap in ("sent over a network", "your family", "several pseudonyms", "other studies"):
+            assert gap in page
+
+
+def test_the_harder_question_stands_among_the_details_for_experts(browser: Client, holder: DataHolder) -> None:
+    page = browser.get(url("study", holder.study))
+    assert "Which of two possible records is yours?" in text(page)
+    assert rows(page)[1:] == [
+        ["High protection", "1", "0.268", "56", "61"],
+        ["Average protection", "2", "0.502", "60", "70"],
+        ["Low protection", "3", "0.719", "65", "77"],
+    ]
+
+
+@pytest.mark.parametrize(("delta", "right"), [(1e-9, 54), (1e-5, 56), (1e-3, 58)])
+def test_the_same_odds_are_told_everywhere(browser: Client, hanna: User, delta: float, right: int) -> None:
+    study = factories.study_open("everywhere", delta=delta)
+    holder = factories.holder_create(study, user=hanna)
+    told = [browser.get(url("study", study)), submit(browser, "study", holder, "HIGH")]
+    submit(browser, "decide", holder, "HIGH")
+    told += [browser.get(url("choice", study)), browser.get(reverse("consent:receipt", args=[study.slug, 1]))]
+    assert [f"at most {right} times in 100 instead of 50" in text(response) for response in told] == [True] * 4
+    export = browser.get(url("export", study)).json()
+    assert export["decisions"][0]["extension"]["right_guesses_in_100"] == right
+    committee = factories.user_create("carla")
+    services.membership_add(study=study, user=committee, role="committee", acting_user=None)
+    browser.force_login(committee)
+    for name, high in (
+        ("policies", ["1", f"{right}"]),
+        ("study", ["1", f"{right}"]),
+        ("policy_new", ["1", "1", f"{right}", f"{right}"]),
+    ):
+        page = browser.get(reverse(f"staff:{name}", args=[study.slug]))
+        assert ["High protection", *high] in [row[: len(high) + 1] for row in rows(page)]
 
 
 def test_four_equal_answers_and_none_is_preselected(browser: Client, holder: DataHolder) -> None:
@@ -111,7 +163,7 @@ def test_check_questions_explain_and_never_block(browser: Client, holder: DataHo
     questions = re.search(r'aria-labelledby="questions">.*?</section>', html, re.DOTALL).group()
     answers = re.findall(r"<details><summary>.*?</summary><p>(Yes|No)", questions)
     assert sorted(answers) == ["No"] * 4 + ["Yes"] * 4
-    assert "at most 74 times" in text(browser.get(url("study", holder.study)))
+    assert "at most 56 times" in text(browser.get(url("study", holder.study)))
     assert "<input" not in questions  # nothing is sent, nothing is in the way
 
 
@@ -162,7 +214,7 @@ def test_what_changed_meanwhile_must_be_read_first(browser: Client, holder: Data
     else:
         factories.policy_approve(holder.study, 2, 3, 4)
         response = submit(browser, step, holder, "HIGH", policy_version=1)
-        assert "at most 99 times in 100" in text(response)
+        assert "at most 68 times in 100" in text(response)
     html = response.content.decode()
     assert response.status_code == 422
     assert "has changed since you opened this page" in html
@@ -184,11 +236,14 @@ def test_my_choice_shows_the_whole_history_newest_first(browser: Client, holder:
 def test_my_choice_shows_the_odds_in_force(browser: Client, holder: DataHolder, give: Decide) -> None:
     give(holder, "LOW")
     factories.policy_approve(holder.study, 0.25, 0.5, 1)
-    assert "at most 74 times in 100" in text(browser.get(url("choice", holder.study)))
+    assert "at most 56 times in 100" in text(browser.get(url("choice", holder.study)))
 
 
-def test_a_bound_that_excludes_nothing_is_not_called_one(browser: Client, holder: DataHolder, give: Decide) -> None:
-    factories.policy_approve(holder.study, 1, 2, 5)
+def test_a_bound_that_excludes_nothing_is_not_called_one(
+    browser: Client, holder: DataHolder, give: Decide, settings: LazySettings
+) -> None:
+    settings.EPSILON_CAP = 50
+    factories.policy_approve(holder.study, 1, 2, 50)
     give(holder, "LOW")
     for page in ("study", "choice"):
         shown = text(browser.get(url(page, holder.study)))
@@ -271,7 +326,7 @@ def test_the_whole_path_in_german(browser: Client, holder: DataHolder, give: Dec
     page = browser.get(url("study", holder.study))
     assert '<html lang="de">' in page.content.decode()
     assert "Wir möchten aus Ihren Daten lernen" in text(page)
-    assert "höchstens 74 von 100 Mal" in text(page)
+    assert "höchstens 56 von 100 Mal" in text(page)
     assert "Prüfen Sie Ihre Antwort" in text(submit(browser, "study", holder, "HIGH"))
     give(holder, "HIGH")
     assert "Sie nehmen teil: hoher Schutz." in text(browser.get(url("choice", holder.study)))

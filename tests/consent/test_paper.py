@@ -1,3 +1,5 @@
+"""Tests of decisions on paper."""
+
 import io
 from datetime import date
 from pathlib import Path
@@ -37,7 +39,7 @@ def record(study: Study, *rows: PaperConsent, **options) -> int:
     )
 
 
-def told(study: Study, *rows: PaperConsent) -> str:
+def error_message(study: Study, *rows: PaperConsent) -> str:
     with pytest.raises(PaperError) as error:
         record(study, *rows)
     assert not ConsentEvent.objects.filter(channel="paper").exists(), "all or nothing"
@@ -118,11 +120,11 @@ def test_an_earlier_version_that_was_signed_counts_as_that_version(study: Study)
     ],
 )
 def test_what_is_wrong_is_told_by_row_and_nothing_is_recorded(study: Study, wrong: PaperConsent, message: str) -> None:
-    assert message in told(study, row("P-3", number=1), wrong)
+    assert message in error_message(study, row("P-3", number=1), wrong)
 
 
 def test_nobody_stands_in_a_list_twice(study: Study) -> None:
-    assert "Row 3: “P-1” stands in row 2, too" in told(study, row(), row(number=3))
+    assert "Row 3: “P-1” stands in row 2, too" in error_message(study, row(), row(number=3))
 
 
 def test_a_scan_must_be_one(study: Study) -> None:

@@ -1,14 +1,22 @@
 """Receipts: a copy of one's own decisions, and of nothing else."""
 
+import io
 import logging
+import re
+from collections.abc import Iterator
 
 import pytest
+from django.conf import LazySettings
 from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
+from common.append_only import triggers_remove
 from consent import services
-from consent.models import ConsentEvent, DataHolder, Study
+from consent.models import ConsentEvent, DataHolder, Level, Study
+from consent.receipts import receipt_number
 from tests import factories
 from tests.consent.conftest import Decide
 
@@ -41,8 +49,9 @@ def test_a_receipt_says_what_was_decided_and_on_which_words(
 ) -> None:
     event = give(holder, "HIGH")
     page = browser.get(url("receipt", study, 1)).content.decode()
-    for part in (*FIELDS.values(), "Consent given: high protection", "at most 74 times in 100", event.hash, "UTC"):
+    for part in (*FIELDS.values(), "Consent given: high protection", "at most 56 times in 100", "UTC", "relatives"):
         assert part in page
+    assert receipt_number(event.hash) in page
     assert event.form.digest in page
 
 
@@ -67,8 +76,8 @@ def test_the_json_follows_the_standards_parts(browser: Client, study: Study, hol
     receipt = browser.get(url("receipt_json", study, 3)).json()
     record = receipt["consent_record"]
     assert receipt["schema_version"] == record["schema_version"] == "ISO/IEC TS 27560:2023"
-    assert receipt["receipt_id"] == last.hash
-    assert record["record_id"] == last.hash
+    assert receipt["receipt_id"] == record["record_id"] == receipt_number(last.hash)
+    assert record["events"][-1]["extension"]["receipt_number"] == receipt_number(last.hash)
     assert record["pii_principal_id"] == str(holder.public_id)
     (purpose,) = record["pii_processing"]["purposes"]
     assert purpose["purpose"] == study.purpose
@@ -83,7 +92,7 @@ def test_the_json_follows_the_standards_parts(browser: Client, study: Study, hol
         "dpv:ConsentWithdrawn",
     ]
     assert record["events"][0]["extension"]["epsilon"] == 1.0
-    assert record["events"][1]["extension"]["right_guesses_in_100"] == 96
+    assert record["events"][1]["extension"]["right_guesses_in_100"] == 65
     # The receipt of the first decision knows nothing of the later ones.
     first = browser.get(url("receipt_json", study, 1)).json()["consent_record"]
     assert first["events"] == record["events"][:1]
@@ -136,6 +145,87 @@ def test_the_export_holds_all_decisions(browser: Client, study: Study, holder: D
     assert [event["event_state"] for event in data["decisions"]] == ["dpv:ConsentGiven"]
     assert data["holder"]["account"]["user_name"] == "hanna"
     assert "P-2" not in str(data)
+
+
+# --- What a receipt tells of others ---------------------------------------------------------------------------------
+
+
+def levels_that_fit(between: ConsentEvent, after: ConsentEvent, before_hash: str, after_hash: str) -> Iterator[str]:
+    """The levels of ``between`` with which the chain leads from one hash to the other, all else being known."""
+    for level in Level.values:
+        candidate = ConsentEvent.objects.get(pk=between.pk)
+        candidate.level, candidate.previous_hash = level, before_hash
+        next_one = ConsentEvent.objects.get(pk=after.pk)
+        next_one.previous_hash = candidate.computed_hash()
+        if next_one.computed_hash() == after_hash:
+            yield level
+
+
+def test_two_receipts_do_not_tell_the_level_of_who_decided_in_between(study: Study, give: Decide) -> None:
+    neighbours = []
+    for name, level in (("before", "HIGH"), ("between", "LOW"), ("after", "HIGH")):
+        user = factories.user_create(name)
+        neighbours.append(give(factories.holder_create(study, name, user=user), level))
+    before, between, after = neighbours
+    assert list(levels_that_fit(between, after, before.hash, after.hash)) == ["LOW"], "hashes tell it"
+
+    def numbers(event: ConsentEvent) -> set[str]:
+        """All that could be a hash, in everything that a holder may take away."""
+        client = Client()
+        client.force_login(event.holder.user)
+        names = {"receipt": [1], "receipt_json": [1], "export": []}
+        shown = " ".join(client.get(url(name, study, *args)).text for name, args in names.items())
+        return set(re.findall(r"\b[0-9a-f]{64}\b", shown))
+
+    assert receipt_number(before.hash) in numbers(before)
+    told = [
+        level
+        for first in numbers(before)
+        for last in numbers(after)
+        for level in levels_that_fit(between, after, first, last)
+    ]
+    assert told == []
+
+
+# --- What an auditor makes of a receipt -----------------------------------------------------------------------------
+
+
+def checked(number: str) -> str:
+    out = io.StringIO()
+    call_command("verify_receipt", number, stdout=out)
+    return out.getvalue()
+
+
+def test_an_auditor_finds_the_decision_of_a_receipt(study: Study, holder: DataHolder, give: Decide) -> None:
+    give(factories.holder_create(study, "P-2"), "HIGH")
+    event = give(holder, "LOW")
+    report = checked(f" {receipt_number(event.hash).upper()} ")
+    assert "Consent given: low protection" in report
+    assert holder.pseudonym in report
+    assert "Decision 2 of study “digits” is as it was recorded" in report
+
+
+def test_numbers_of_earlier_keys_and_receipts_are_found(
+    study: Study, holder: DataHolder, give: Decide, settings: LazySettings
+) -> None:
+    event = give(holder, "LOW")
+    number, earlier_key = receipt_number(event.hash), settings.SECRET_KEY
+    settings.SECRET_KEY = "another"
+    assert receipt_number(event.hash) != number
+    with pytest.raises(CommandError, match="IPATE_SECRET_KEY_FALLBACKS"):
+        checked(number)
+    settings.SECRET_KEY_FALLBACKS = [earlier_key]
+    for each in (number, receipt_number(event.hash), event.hash):
+        assert "is as it was recorded" in checked(each)
+
+
+def test_a_record_that_was_changed_is_found_out(study: Study, holder: DataHolder, give: Decide) -> None:
+    event = give(holder, "LOW")
+    triggers_remove(connection)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE consent_consentevent SET level = 'HIGH'")
+    with pytest.raises(CommandError, match="changed after it was written"):
+        checked(receipt_number(event.hash))
 
 
 @pytest.mark.parametrize("name", ["receipt", "receipt_pdf", "receipt_json", "uses", "export"])

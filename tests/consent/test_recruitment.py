@@ -1,10 +1,12 @@
+"""Tests of the recruitment statistics."""
+
 from datetime import date
 
 import pytest
 
 from consent import recruitment, services
 from consent.models import Study
-from consent.recruitment import recruitment_course, recruitment_overview
+from consent.recruitment import recruitment_history, recruitment_overview
 from tests import factories
 from tests.consent.conftest import Clock, Decide
 
@@ -26,7 +28,7 @@ def test_the_course_follows_each_decision(timed: Study, clock: Clock, give: Deci
     services.consent_withdraw(holder=second, acting_user=None)
     give(first, "AVERAGE")
     give(first, "HIGH")
-    assert recruitment_course(timed).rows == [
+    assert recruitment_history(timed).rows == [
         (date(2026, 1, 1), [1, 0, 1, 0, 0]),
         (date(2026, 1, 2), [0, 0, 2, 0, 1]),
         (date(2026, 1, 4), [1, 0, 0, 1, 1]),
@@ -38,13 +40,13 @@ def test_of_a_long_course_the_first_and_the_last_day_are_shown(timed, clock, giv
     for number in range(6):
         give(factories.holder_create(timed, f"P-{number}"), "HIGH")
         clock.days_pass(1)
-    course = recruitment_course(timed)
-    assert [day.day for day in course.days][::2] == [1, 6]
-    assert course.holders[-1].tolist() == [6, 0, 0, 0, 0]
+    history = recruitment_history(timed)
+    assert [day.day for day in history.days][::2] == [1, 6]
+    assert history.holders[-1].tolist() == [6, 0, 0, 0, 0]
 
 
 def test_without_decisions_there_is_no_course(study: Study) -> None:
-    assert recruitment_course(study).rows == []
+    assert recruitment_history(study).rows == []
 
 
 def test_the_overview_counts_where_holders_stand(study: Study, give: Decide) -> None:
@@ -53,14 +55,6 @@ def test_the_overview_counts_where_holders_stand(study: Study, give: Decide) -> 
     give(holders[1], "LOW")
     services.consent_withdraw(holder=holders[1], acting_user=None)
     services.consent_refuse(holder=holders[2], acting_user=None)
-    overview = recruitment_overview(study, exact=True)
+    overview = recruitment_overview(study)
     assert (overview.asked, overview.invited, overview.decided) == (5, 0, 3)
     assert overview.counts == {"HIGH": 1, "AVERAGE": 0, "LOW": 0, "WITHDRAWN": 1, "REFUSED": 1, "SUSPENDED": 0}
-
-
-def test_small_numbers_are_told_to_nobody_who_does_not_need_them(study: Study, give: Decide) -> None:
-    services.holders_register(study=study, pseudonyms=[f"P-{number}" for number in range(47)])
-    for holder in study.holders.all()[:23]:
-        give(holder, "HIGH")
-    overview = recruitment_overview(study, exact=False)
-    assert (overview.asked, overview.decided, overview.counts["HIGH"], overview.counts["LOW"]) == (50, 20, 20, None)

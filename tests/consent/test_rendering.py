@@ -1,3 +1,5 @@
+"""Tests of rendering consent forms."""
+
 import pytest
 
 from consent.models import ConsentForm

@@ -1,3 +1,5 @@
+"""Tests of the consent queries."""
+
 from collections.abc import Callable
 
 import numpy as np
@@ -193,3 +195,43 @@ def test_a_form_sets_consents_aside_from_its_moment_on(clock: Clock, db: None, g
     assert selectors.holders_suspended_since(study, clock.now()).tolist() == []
     give(holder, "LOW")
     assert selectors.holders_suspended_since(study, before).tolist() == []
+
+
+def test_the_state_of_consents_changes_with_whatever_changes_a_snapshot(clock: Clock, db: None, give: Decide) -> None:
+    study = factories.study_open("timed")
+    holder = factories.holder_create(study)
+    give(holder, "LOW")
+    give(factories.holder_create(factories.study_open("other"), "elsewhere"), "HIGH")
+    state = selectors.consent_state(study)
+    clock.days_pass(1)
+    assert selectors.consent_state(study) == state
+
+    start = clock.moment
+    clock.days_pass(1)
+    tomorrow = clock.now()
+    clock.moment = start
+    factories.policy_approve(study, 0.5, 1, 1.5, effective_from=tomorrow)
+    services.consent_withdraw(holder=holder, acting_user=None)
+    withdrawn = selectors.consent_state(study)
+    assert withdrawn != state
+    clock.days_pass(2)
+    stricter = selectors.consent_state(study)
+    assert stricter not in (state, withdrawn)
+    factories.form_publish(study, {"en": "More is asked now."}, renewal="required")
+    assert selectors.consent_state(study) not in (state, withdrawn, stricter)
+
+
+def test_a_decision_that_another_clock_dates_in_the_future_counts_from_then_on(
+    clock: Clock, db: None, give: Decide
+) -> None:
+    study = factories.study_open("timed")
+    start = clock.moment
+    clock.days_pass(1)
+    give(factories.holder_create(study, "ahead"), "LOW")
+    clock.moment = start
+    give(factories.holder_create(study, "on time"), "LOW")
+    state = selectors.consent_state(study)
+    assert len(selectors.consent_snapshot(study)) == 1
+    clock.days_pass(2)
+    assert len(selectors.consent_snapshot(study)) == 2
+    assert selectors.consent_state(study) != state

@@ -1,3 +1,5 @@
+"""Tests of the consent services."""
+
 import math
 from datetime import timedelta
 
@@ -269,10 +271,10 @@ def test_a_user_is_one_holder_of_a_study(study: Study, holder: DataHolder, hanna
 
 def test_a_role_is_given_once(study: Study, hanna: User) -> None:
     for _ in range(2):
-        services.membership_add(study=study, user=hanna, role="auditor")
+        services.membership_add(study=study, user=hanna, role="auditor", acting_user=None)
     assert Membership.objects.filter(study=study, user=hanna).count() == 1
     with pytest.raises(ValidationError, match="role"):
-        services.membership_add(study=study, user=hanna, role="emperor")
+        services.membership_add(study=study, user=hanna, role="emperor", acting_user=None)
 
 
 @pytest.mark.django_db

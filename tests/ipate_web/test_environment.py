@@ -1,3 +1,5 @@
+"""Tests of settings from environment variables."""
+
 import os
 import subprocess
 import sys

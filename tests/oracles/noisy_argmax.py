@@ -1,4 +1,4 @@
-"""Slow, plain computations of what the accounting must agree with: no shared code, no shared tricks."""
+"""Slow, plain reference computations for the accounting, without shared code or shared shortcuts."""
 
 import itertools
 from collections.abc import Callable, Sequence

@@ -14,6 +14,8 @@ from tests.oracles.noisy_argmax import (
     precise_win_probabilities,
 )
 
+pytestmark = pytest.mark.slow
+
 # Votes, scale of the noise, weight of the vote, order: even and one-sided counts, far tails, large weights and orders.
 CASES = [
     ([40.0, 35.0, 25.0], 10.0, 1.0, 8.0),

@@ -1,4 +1,4 @@
-"""What the papers published about their vote counts, and what an independent program made of them."""
+"""Published costs of the papers' vote counts, and those of an independent program."""
 
 import os
 from pathlib import Path

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Mapping
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -11,6 +12,8 @@ from scipy import stats
 from accounting.privacy import epsilon_from_rdp, gnmax_rdp, lnmax_rdp, threshold_rdp
 from accounting.privacy.checks import METHODS, Method
 from tests.oracles.noisy_argmax import LAPLACE, NORMAL, PlainNoise, displacements, renyi, win_probabilities
+
+pytestmark = pytest.mark.slow
 
 ORDERS = np.array([1.05, 1.5, 3.0, 8.0, 25.0, 64.0])
 ROUNDING = 1e-12  # what the definition of a divergence loses to the 1 in its moment

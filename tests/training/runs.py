@@ -5,16 +5,21 @@ from typing import Any
 
 import numpy as np
 
-from accounting.models import LedgerEntry
+from accounting.book import charges_of
+from accounting.head_counts import head_counts_enter
+from accounting.models import Release
+from accounting.verification import study_faults
 from consent import services
-from consent.models import ConsentForm, DataHolder, Study
-from tests.factories import study_open, user_create
-from training.ballot import batch_cost
+from consent.models import ConsentForm, DataHolder, Level, Role, Study
+from consent.selectors import holders_per_level
+from tests.factories import study_create, study_open, user_create
+from tests.training.asking import shards_ask
 from training.formats import Rows, Splits, TabularSchema, catalogue_load
 from training.formats.columns import NumericColumn
 from training.models import Dataset, Run
+from training.services.advance import chunk_train, run_advance
 from training.services.datasets import dataset_import
-from training.services.lifecycle import chunk_train, run_advance, run_approve, run_propose
+from training.services.runs import run_approve, run_propose
 
 #: Two measurements, of which the first tells the class.
 TABLE = TabularSchema((NumericColumn("length", 0, 1), NumericColumn("width", 0, 1)), ("a", "b", "c"))
@@ -55,7 +60,16 @@ def study_with_data(slug: str = "digits", levels: str = "HHHAAAALLL", **fields: 
     study = study_open(slug, **{"delta": 1e-4, **fields})
     datasets_import(study)
     consents_give(study, levels)
+    head_counts_state(study)
     return study
+
+
+def head_counts_state(study: Study) -> None:
+    """Enter how many consented at each level as if it were public; plans rest on these numbers."""
+    counted = holders_per_level(study)
+    head_counts_enter(
+        study=study, acting_user=user_create("olga"), counts={level: counted[level] for level in Level.values}
+    )
 
 
 def table_rows(number: int, holders: list[str] | None = None) -> Rows:
@@ -79,6 +93,20 @@ def study_with_table(
     ):
         dataset_import(study=study, name=kind, kind=kind, rows=rows, schema=TABLE)
     consents_give(study, levels)
+    head_counts_state(study)
+    return study
+
+
+def rehearsal_with_table(slug: str = "rehearsal", *, holders: int = 30, points: int = 12) -> Study:
+    """A rehearsal study on ``TABLE``: nobody is asked, each owner has one record."""
+    study = study_create(slug, delta=1e-4, rehearsal=True)
+    owners = [f"p-{place:03}" for place in range(holders)]
+    for kind, rows in (
+        ("private", table_rows(holders, owners)),
+        ("public", table_rows(points)),
+        ("test", table_rows(21)),
+    ):
+        dataset_import(study=study, name=kind, kind=kind, rows=rows, schema=TABLE)
     return study
 
 
@@ -88,12 +116,16 @@ TABLE_RUN: dict[str, Any] = {
     "aggregator": {"name": "gnmax", "sigma": 10.0},
     "teachers": 6,
     "batch_size": 4,
-    "method": Run.Method.DATA_INDEPENDENT,
 }
 
 
 def run_draft(study: Study, **fields: Any) -> Run:
-    """A draft on the study's datasets; ``fields`` override the defaults."""
+    """A draft on the study's datasets by ``otto``, an operator; ``fields`` override the defaults.
+
+    Nobody approves what they proposed: ``olga``, whose study it is, can approve it.
+    """
+    otto = user_create("otto")
+    services.membership_add(study=study, user=otto, role=Role.OPERATOR, acting_user=None)
     datasets = {dataset.kind: dataset for dataset in Dataset.objects.filter(study=study)}
     defaults: dict[str, Any] = {
         "title": "A small run",
@@ -103,16 +135,15 @@ def run_draft(study: Study, **fields: Any) -> Run:
         "learner": "nearest_neighbour",
         "learner_parameters": {"copies": 2},
         "student_learner": "nearest_neighbour",
-        "aggregator": {"name": "confident_gnmax", "sigma": 4.0, "sigma_threshold": 8.0, "threshold": 8.0},
+        "aggregator": {"name": "confident_gnmax", "sigma": 20.0, "sigma_threshold": 30.0, "threshold": 8.0},
         "teachers": 20,
         "batch_size": 5,
-        "method": Run.Method.DATA_DEPENDENT,
     }
-    return run_propose(study=study, acting_user=user_create("olga"), **{**defaults, **fields})
+    return run_propose(study=study, acting_user=otto, **{**defaults, **fields})
 
 
 def run_start(study: Study, *, share: float = 1.0, **fields: Any) -> Run:
-    """An approved run that no worker has picked up; it may spend ``share`` of what is left."""
+    """A run that ``olga`` has approved and no worker has picked up; it may use ``share`` of every cap."""
     return run_approve(run=run_draft(study, **fields), acting_user=user_create("olga"), share=share)
 
 
@@ -127,26 +158,24 @@ def run_teach(run: Run) -> Run:
 
 def run_finish(run: Run) -> Run:
     """Do what workers would, one step after the other, until the run ends or waits."""
-    before = None
-    while run.status != before:
-        before = run.status
-        run = run_teach(run)
+    before: tuple = ()
+    while (now := (run.status, run.position, run.shards.filter(state="done").count())) != before:
+        before = now
+        run = shards_ask(run_teach(run))
     run_advance(run.pk)
     run.refresh_from_db()
     return run
 
 
-def assert_labels_and_ledger_agree(run: Run) -> None:
-    """Every query once, every batch charged once to every group, and every charge what the votes cost."""
+def assert_labels_and_register_agree(run: Run) -> None:
+    """Every query once, every batch released and charged once, to everybody in a teacher what their group owes."""
     assert sorted(run.queries.values_list("row", flat=True)) == list(range(run.position))
     assert run.queries.filter(label__isnull=False).count() == run.labels
-    assert list(LedgerEntry.chain_faults(run.study_id)) == []
-    costs = [batch_cost(batch) for batch in run.batches.all()]
-    for group in run.account.groups.all():
-        entries = list(LedgerEntry.objects.filter(group=group).order_by("batch"))
-        assert [entry.batch for entry in entries] == list(range(run.batches.count()))
-        assert sum(entry.queries for entry in entries) == run.position
-        assert sum(entry.labels for entry in entries) == run.labels
-        np.testing.assert_allclose(group.spent_rdp, np.sum([entry.rdp for entry in entries], axis=0), rtol=1e-12)
-        for entry in entries:
-            np.testing.assert_allclose(entry.rdp, costs[entry.batch][group.index], rtol=1e-12)
+    releases = list(Release.objects.filter(run=run.pk, kind=Release.Kind.LABELS).order_by("batch"))
+    assert [release.batch for release in releases] == list(range(run.batches.count()))
+    assert sum(release.content["queries"] for release in releases) == run.position
+    assert sum(release.content["labels"] for release in releases) == run.labels
+    np.testing.assert_allclose(run.spent, np.sum([release.content["charges"] for release in releases], axis=0))
+    for release in releases:
+        assert set(charges_of(release).spent.tolist()) <= set(release.content["charges"])
+    assert list(study_faults(run.study)) == []

@@ -13,9 +13,9 @@ import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
 
+from common.artifacts import arrays_load
 from consent.models import DataHolder, Study
 from tests.factories import holder_create, study_create, user_create
-from training.artifacts import arrays_load
 from training.models import Dataset
 
 pytestmark = pytest.mark.django_db
@@ -78,6 +78,11 @@ def test_private_rows_come_in_with_their_holders_known_and_new(study: Study, fol
     assert arrays["y"].tolist() == [0, 1, 1]
     assert (dataset.rows, dataset.holders, dataset.imported_by.username) == (3, 2, "olga")
     assert "3 rows of 2 holders, 2 classes." in said
+
+
+def test_the_operator_says_where_rows_come_from(study: Study, folder: Path) -> None:
+    run(folder / "rows.csv", schema=folder / "table.json", kind="public", name="points", provenance="Survey of 2019")
+    assert Dataset.objects.get().provenance == "Survey of 2019"
 
 
 def test_several_files_become_one_dataset(study: Study, folder: Path) -> None:

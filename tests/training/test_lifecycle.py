@@ -8,16 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db import DatabaseError
 from django.utils import timezone
 
-from accounting.models import LedgerEntry, RunAccount
+from accounting.head_counts import head_counts_enter
+from accounting.models import Release, ShareRecord
+from accounting.shares import share_free, shares
+from common.artifacts import arrays_save
 from consent import services as consent_services
 from tests.factories import policy_approve, study_open, user_create
 from tests.training.runs import (
     TABLE,
     TABLE_RUN,
+    rehearsal_with_table,
     run_draft,
     run_finish,
     run_start,
@@ -25,14 +30,15 @@ from tests.training.runs import (
     study_with_table,
     table_rows,
 )
-from training.artifacts import arrays_save
 from training.formats import TabularSchema
+from training.methods.pate import PlanError
 from training.models import Dataset, Run
-from training.pate import PlanError
-from training.services import lifecycle, students, teaching, voting
+from training.services import advance, ending, students, sweep, teaching, voting
+from training.services import runs as run_commands
 from training.services.datasets import dataset_import
+from training.services.methods import METHODS
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 Commits = Any  # the fixture django_capture_on_commit_callbacks
 
@@ -47,8 +53,7 @@ def errors(study: Any, **fields: Any) -> dict[str, list[str]]:
     with pytest.raises(ValidationError) as refused:
         run_draft(study, **TABLE_RUN | fields)
     assert not Run.objects.exists()
-    assert not RunAccount.objects.exists()
-    assert not LedgerEntry.objects.exists()
+    assert not ShareRecord.objects.exists()
     return refused.value.message_dict
 
 
@@ -70,14 +75,14 @@ def errors(study: Any, **fields: Any) -> dict[str, list[str]]:
         ({"aggregator": {"name": "majority"}}, "aggregator", "name one of"),
         ({"aggregator": "gnmax"}, "aggregator", ""),
         ({"aggregator": {"name": "gnmax", "sigma": "4"}}, "aggregator", ""),
-        ({"variant": "vanishing"}, "variant", "not a valid choice"),
-        ({"method": "guess"}, "method", "not a valid choice"),
-        ({"conversion": "exact"}, "conversion", "not a valid choice"),
+        ({"variant": "guess"}, "variant", "not a valid choice"),
+        ({"variant": "vanishing"}, "variant", "for rehearsals"),
+        ({"weight_scheme": "calibrated"}, "weight_scheme", "for rehearsals"),
+        ({"rehearsed": {"method": "exact"}}, "rehearsed", "Only a run of a rehearsal study"),
         ({"teachers": 0}, "teachers", "greater than or equal to 1"),
         ({"batch_size": 0}, "batch_size", "greater than or equal to 1"),
         ({"wanted_labels": 0}, "wanted_labels", "greater than or equal to 1"),
-        ({"teachers": 31}, "teachers", "has 30 holders; ask for at most as many teachers"),
-        ({"seed": 1}, "seed", "Only a simulation may have a seed"),
+        ({"seed": 1}, "seed", "Only a rehearsal may have a seed"),
         ({"title": ""}, "title", "blank"),
     ],
 )
@@ -85,17 +90,6 @@ def test_a_run_that_could_not_be_carried_out_is_refused_by_field(fields: dict[st
     found = errors(study_with_table(), **fields)
     assert field in found
     assert told in " ".join(found[field])
-
-
-def test_an_aggregator_that_needs_a_student_during_the_vote_is_refused() -> None:
-    aggregator = {
-        "name": "interactive_gnmax",
-        "sigma": 4.0,
-        "sigma_threshold": 8.0,
-        "threshold": 5.0,
-        "confidence": 0.9,
-    }
-    assert "student" in errors(study_with_table(), aggregator=aggregator)["aggregator"][0]
 
 
 def test_datasets_must_be_of_the_study_of_the_right_kind_and_alike() -> None:
@@ -110,69 +104,55 @@ def test_datasets_must_be_of_the_study_of_the_right_kind_and_alike() -> None:
     assert "columns or classes differ" in errors(study, public_dataset=unlike)["public_dataset"][0]
 
 
-def test_nothing_is_told_of_the_private_records_of_another_study() -> None:
-    study, other = study_with_table(), study_with_table("other", holders=15)
-    foreign = Dataset.objects.get(study=other, kind="private")
-    found = errors(study, private_dataset=foreign, teachers=29)
-    assert "teachers" not in found, "it would tell how many holders the other study has"
-
-
-def test_a_class_that_no_private_record_has_is_named() -> None:
-    study = study_open("unseen", delta=1e-4)
-    rows = table_rows(30, [f"p{place}" for place in range(30)])
-    assert rows.y is not None
-    for kind, part in (("private", rows[rows.y < 2]), ("public", table_rows(6))):
-        dataset_import(study=study, name=kind, kind=kind, rows=part, schema=TABLE)
-    told = errors(study)["public_dataset"][0]
-    assert "no private record has (c)" in told
-    assert "Add private records of that class" in told
-
-
-def test_a_draft_of_someone_who_may_not_see_group_sizes_is_checked_against_them_on_approval() -> None:
-    study = study_with_table()
-    consent_services.membership_add(study=study, user=user_create("rita"), role="researcher")
-    fields = run_draft(study, **TABLE_RUN).__dict__
-    names = [field.name for field in Run._meta.fields if field.name in ("learner", "student_learner", "aggregator")]
-    run = lifecycle.run_propose(
-        study=study,
-        acting_user=user_create("rita"),
-        title="Too many",
-        teachers=31,
-        private_dataset=Dataset.objects.get(study=study, kind="private"),
-        public_dataset=Dataset.objects.get(study=study, kind="public"),
-        **{name: fields[name] for name in names},
-    )
-    with pytest.raises(ValidationError, match="at most as many teachers"):
-        lifecycle.run_approve(run=run, acting_user=user_create("olga"))
-    run.refresh_from_db()
-    assert run.status == Run.Status.DRAFT
-
-
 # --- Approving and cancelling ---------------------------------------------------------------------------------------
 
 
 def test_a_run_that_cannot_be_planned_is_not_approved_and_stays_a_draft() -> None:
-    study = study_with_table(levels="-")
-    run = run_draft(study, **TABLE_RUN)
-    with pytest.raises(PlanError, match="Wait for consents"):
-        lifecycle.run_approve(run=run, acting_user=user_create("olga"))
+    study = study_with_table()
+    run = run_draft(study, **TABLE_RUN | {"teachers": 31})
+    with pytest.raises(PlanError, match="at most 30 teachers"):
+        run_commands.run_approve(run=run, acting_user=user_create("olga"))
     run.refresh_from_db()
     assert run.status == Run.Status.DRAFT
-    assert not LedgerEntry.objects.exists()
+    assert not ShareRecord.objects.exists()
+    assert files(run) == []
 
 
 def test_approving_twice_changes_nothing() -> None:
     run = run_draft(study_with_table(), **TABLE_RUN)
-    first = lifecycle.run_approve(run=run, acting_user=user_create("olga"))
-    again = lifecycle.run_approve(run=run, acting_user=user_create("conrad"))
+    first = run_commands.run_approve(run=run, acting_user=user_create("olga"))
+    again = run_commands.run_approve(run=run, acting_user=user_create("conrad"))
     assert (again.approved_by, again.approved_at) == (first.approved_by, first.approved_at)
+
+
+@pytest.mark.parametrize("rehearsal", [False, True])
+def test_nobody_approves_what_they_proposed(rehearsal: bool) -> None:
+    run = run_draft(rehearsal_with_table() if rehearsal else study_with_table(), **TABLE_RUN)
+    otto = User.objects.get(username="otto")
+    with pytest.raises(ValidationError, match="You proposed this run yourself"):
+        run_commands.run_approve(run=run, acting_user=otto)
+    User.objects.filter(pk=otto.pk).update(is_superuser=True)
+    with pytest.raises(ValidationError, match="You proposed this run yourself"):
+        run_commands.run_approve(run=run, acting_user=User.objects.get(username="otto"))
+    run.refresh_from_db()
+    assert run.status == Run.Status.DRAFT
+
+
+def test_a_run_whose_proposer_is_gone_is_proposed_anew() -> None:
+    study = study_with_table()
+    run = run_draft(study, **TABLE_RUN)
+    otto = User.objects.get(username="otto")
+    consent_services.membership_remove(membership=otto.memberships.get(), acting_user=None)
+    otto.delete()
+    with pytest.raises(ValidationError, match="Propose anew"):
+        run_commands.run_approve(run=run, acting_user=user_create("olga"))
 
 
 def test_a_cancelled_run_is_not_approved() -> None:
     run = run_draft(study_with_table(), **TABLE_RUN)
-    lifecycle.run_cancel(run=run, acting_user=user_create("olga"))
+    run_commands.run_cancel(run=run, acting_user=user_create("olga"))
     with pytest.raises(ValidationError, match="Propose it anew"):
-        lifecycle.run_approve(run=run, acting_user=user_create("olga"))
+        run_commands.run_approve(run=run, acting_user=user_create("olga"))
 
 
 def to_draft(study: Any) -> Run:
@@ -183,10 +163,10 @@ def to_approved(study: Any) -> Run:
     return run_start(study, **TABLE_RUN)
 
 
-def to_training(study: Any) -> Run:
-    run = run_start(study, **TABLE_RUN)
+def to_training(study: Any, share: float = 1.0) -> Run:
+    run = run_start(study, share=share, **TABLE_RUN)
     teaching.run_prepare(run)
-    lifecycle.chunk_train(run.chunks.earliest("start").pk)
+    advance.chunk_train(run.chunks.earliest("start").pk)
     return run
 
 
@@ -210,20 +190,22 @@ def test_a_run_can_be_cancelled_until_it_ends(
 ) -> None:
     run = reach(study_with_table())
     before = Run.objects.get(pk=run.pk)
-    entries = LedgerEntry.objects.count()
+    entries = Release.objects.count()
     with django_capture_on_commit_callbacks(execute=True):
-        lifecycle.run_cancel(run=run, acting_user=user_create("olga"))
+        run_commands.run_cancel(run=run, acting_user=user_create("olga"))
     run = Run.objects.get(pk=run.pk)
     assert (run.status, run.message) == (Run.Status.CANCELLED, "An operator has cancelled the run.")
     assert run.ended_at
     assert run.forgotten_at
     assert files(run) == []
-    assert (run.labels, run.position, LedgerEntry.objects.count()) == (before.labels, before.position, entries)
+    assert share_free(run.study) == pytest.approx(1 - (shares(run.study)[run.pk].used if before.approved_at else 0))
+    assert (share_free(run.study) < 1) == (run.labels > 0), "what was not needed is free again"
+    assert (run.labels, run.position, Release.objects.count()) == (before.labels, before.position, entries)
     # Whatever still comes for it does nothing.
-    lifecycle.run_advance(run.pk)
+    advance.run_advance(run.pk)
     for chunk in run.chunks.all():
-        lifecycle.chunk_train(chunk.pk)
-    for step in (teaching.run_prepare, voting.vote_batch if run.account_id else voting.vote_open):
+        advance.chunk_train(chunk.pk)
+    for step in (teaching.run_prepare, voting.vote_batch if run.spent else voting.vote_open):
         assert not step_is_taken(step, before)
     again = Run.objects.get(pk=run.pk)
     assert (again.status, again.message, again.position) == (
@@ -245,11 +227,37 @@ def step_is_taken(step: Callable[[Run], bool], run: Run) -> bool:
 def test_a_run_that_has_ended_stays_as_it_ended() -> None:
     run = run_finish(run_start(study_with_table(), **TABLE_RUN))
     assert run.status == Run.Status.FINISHED
-    lifecycle.run_cancel(run=run, acting_user=user_create("olga"))
-    lifecycle.run_fail(run.pk, "Too late.")
-    lifecycle.run_advance(run.pk)
+    run_commands.run_cancel(run=run, acting_user=user_create("olga"))
+    ending.run_fail(run.pk, "Too late.")
+    advance.run_advance(run.pk)
     again = Run.objects.get(pk=run.pk)
     assert (again.status, again.message, again.labels) == (Run.Status.FINISHED, "", run.labels)
+
+
+def test_less_than_a_share_above_nothing_or_more_than_is_free_is_refused_and_leaves_nothing() -> None:
+    study = study_with_table()
+    run_start(study, share=0.75, **TABLE_RUN)
+    run = run_draft(study, **TABLE_RUN)
+    for share in (0.0, -0.1, 1.1, float("nan"), 0.26):
+        with pytest.raises(ValidationError) as refused:
+            run_commands.run_approve(run=run, acting_user=user_create("olga"), share=share)
+        assert "share" in refused.value.message_dict
+    assert (Run.objects.get(pk=run.pk).status, ShareRecord.objects.count(), files(run)) == ("draft", 1, [])
+    run_commands.run_approve(run=run, acting_user=user_create("olga"), share=0.25)
+    assert Run.objects.get(pk=run.pk).share == 0.25
+
+
+def test_what_is_told_of_a_proposal_does_not_look_at_private_records() -> None:
+    """Neither a class that no record has, nor more teachers than holders: consents and records would be told."""
+    study = study_open("unseen", delta=1e-4)
+    rows = table_rows(30, [f"p{place % 3}" for place in range(30)])
+    assert rows.y is not None
+    for kind, part in (("private", rows[rows.y < 2]), ("public", table_rows(6))):
+        dataset_import(study=study, name=kind, kind=kind, rows=part, schema=TABLE)
+    counts = {"HIGH": 10, "AVERAGE": 10, "LOW": 10}
+    head_counts_enter(study=study, acting_user=user_create("olga"), counts=counts)
+    run = run_finish(run_start(study, **TABLE_RUN, test_dataset=None))
+    assert (run.status, run.labels) == (Run.Status.FINISHED, 6)
 
 
 # --- Going through --------------------------------------------------------------------------------------------------
@@ -266,16 +274,16 @@ def test_a_run_goes_from_approval_to_its_end_and_keeps_nothing_secret() -> None:
 
 def test_a_study_may_keep_the_votes_of_finished_runs_alone(django_capture_on_commit_callbacks: Commits) -> None:
     study = study_with_table(retain_votes=True)
-    finished = run_finish(run_start(study, **TABLE_RUN | {"wanted_labels": 1}))
-    assert len(files(finished)) == 6 + 2
-    cancelled = to_training(study)
+    finished = run_finish(run_start(study, share=0.5, **TABLE_RUN | {"wanted_labels": 1}))
+    assert len(files(finished)) == 6 + 1
+    cancelled = to_training(study, share=0.25)
     with django_capture_on_commit_callbacks(execute=True):
-        lifecycle.run_cancel(run=cancelled, acting_user=user_create("olga"))
-    lifecycle.runs_sweep()
+        run_commands.run_cancel(run=cancelled, acting_user=user_create("olga"))
+    sweep.runs_sweep()
     assert files(cancelled) == []
-    assert len(files(finished)) == 6 + 2
+    assert len(files(finished)) == 6 + 1
     consent_services.study_update(study=study, retain_votes=False)
-    lifecycle.runs_sweep()
+    sweep.runs_sweep()
     assert files(finished) == []
 
 
@@ -284,12 +292,12 @@ def test_what_a_late_worker_wrote_for_an_ended_run_is_deleted_too(django_capture
     chunk = run.chunks.filter(state="pending").earliest("start")
     run.chunks.filter(pk=chunk.pk).update(claimed_by="a worker", heartbeat=timezone.now(), state="running")
     with django_capture_on_commit_callbacks(execute=True):
-        lifecycle.run_cancel(run=run, acting_user=user_create("olga"))
+        run_commands.run_cancel(run=run, acting_user=user_create("olga"))
     arrays_save(f"runs/{run.pk}/late.npz", predictions=np.zeros(3))
-    lifecycle.runs_sweep()
+    sweep.runs_sweep()
     run.chunks.filter(pk=chunk.pk).update(claimed_by="")
     assert Run.objects.get(pk=run.pk).forgotten_at is None
-    lifecycle.runs_sweep()
+    sweep.runs_sweep()
     assert files(run) == []
     assert Run.objects.get(pk=run.pk).forgotten_at
 
@@ -305,28 +313,29 @@ def test_starting_the_started_changes_nothing() -> None:
     assert files(run) == kept
     run = run_teach(run)
     chunk = run.chunks.earliest("start")
-    lifecycle.chunk_train(chunk.pk)
+    advance.chunk_train(chunk.pk)
     assert run.chunks.get(pk=chunk.pk).artifact == chunk.artifact, "a chunk delivered twice is trained once"
 
 
 def test_a_failed_run_says_what_to_do_and_forgets() -> None:
     tiny = {"name": "gnmax", "sigma": 0.01}
     run = run_finish(run_start(study_with_table(), **TABLE_RUN | {"aggregator": tiny}))
-    assert (run.status, run.stop_reason) == (Run.Status.FAILED, Run.StopReason.BUDGET)
-    assert "No label could be released" in run.message
+    assert (run.status, run.stop_reason) == (Run.Status.FAILED, Run.StopReason.SHARE)
+    assert "No label was released" in run.message
     assert "larger σ" in run.message
     assert run.ended_at
     assert files(run) == []
-    assert not LedgerEntry.objects.exists()
+    assert not Release.objects.filter(kind="labels").exists()
+    assert share_free(run.study) == 1.0
 
 
 def test_what_nobody_expected_ends_the_run_without_telling_details(monkeypatch: pytest.MonkeyPatch) -> None:
     def explode(run: Run) -> bool:
         raise ZeroDivisionError("P-17 has label 3")
 
-    monkeypatch.setitem(lifecycle.STEPS, Run.Status.TRAINING, explode)
+    monkeypatch.setitem(METHODS["pate"].steps, Run.Status.TRAINING, explode)
     run = run_start(study_with_table(), **TABLE_RUN)
-    lifecycle.run_advance(run.pk)
+    advance.run_advance(run.pk)
     run.refresh_from_db()
     assert (run.status, run.claimed_by) == (Run.Status.FAILED, "")
     assert run.message == "An unexpected error; the logs of the worker tell it under this run's id."
@@ -341,25 +350,13 @@ def test_a_run_is_tried_again_where_storage_or_database_fail(
 
     run = run_start(study_with_table(), **TABLE_RUN)
     with monkeypatch.context() as patch:
-        patch.setitem(lifecycle.STEPS, Run.Status.APPROVED, fail)
-        lifecycle.run_advance(run.pk)
+        patch.setitem(METHODS["pate"].steps, Run.Status.APPROVED, fail)
+        advance.run_advance(run.pk)
     run.refresh_from_db()
     assert run.status == Run.Status.APPROVED
     assert "tried again" in run.message
     run = run_finish(run)
     assert (run.status, run.message) == (Run.Status.FINISHED, "")
-
-
-def test_a_run_that_everybody_has_left_before_it_starts_fails_and_says_why() -> None:
-    study = study_with_table()
-    run = run_start(study, **TABLE_RUN)
-    for holder in study.holders.all():
-        consent_services.consent_withdraw(holder=holder, acting_user=None)
-    lifecycle.run_advance(run.pk)
-    run.refresh_from_db()
-    assert run.status == Run.Status.FAILED
-    assert "Nobody is left whom this run may count" in run.message
-    assert not RunAccount.objects.exists(), "nothing is held for it any more"
 
 
 # --- The sweep ------------------------------------------------------------------------------------------------------
@@ -372,20 +369,20 @@ def silence(run: Run, **fields: Any) -> None:
 
 def test_the_sweep_sends_a_quiet_run_once() -> None:
     run = run_start(study_with_table(), **TABLE_RUN)
-    assert lifecycle.runs_sweep() == [], "it has just been approved"
+    assert sweep.runs_sweep() == [], "it has just been approved"
     silence(run)
-    assert lifecycle.runs_sweep() == [str(run.pk)]
-    assert lifecycle.runs_sweep() == []
+    assert sweep.runs_sweep() == [str(run.pk)]
+    assert sweep.runs_sweep() == []
     for status in (*Run.ENDED, Run.Status.DRAFT):
         silence(run, status=status)
-        assert lifecycle.runs_sweep() == []
+        assert sweep.runs_sweep() == []
 
 
 def test_the_sweep_takes_a_run_away_from_a_dead_worker() -> None:
     run = to_voting(study_with_table())
     silence(run, claimed_by="dead:1:abc")
-    assert lifecycle.runs_sweep() == [str(run.pk)]
-    lifecycle.run_advance(run.pk)
+    assert sweep.runs_sweep() == [str(run.pk)]
+    advance.run_advance(run.pk)
     assert Run.objects.get(pk=run.pk).status == Run.Status.FINISHED
 
 
@@ -394,16 +391,16 @@ def test_the_sweep_leaves_a_run_whose_teachers_are_being_trained() -> None:
     silence(run)
     chunk = run.chunks.filter(state="pending").earliest("start")
     run.chunks.filter(pk=chunk.pk).update(claimed_by="alive", heartbeat=timezone.now(), state="running")
-    assert lifecycle.runs_sweep() == []
+    assert sweep.runs_sweep() == []
     run.chunks.filter(pk=chunk.pk).update(heartbeat=timezone.now() - timedelta(hours=1))
-    assert lifecycle.runs_sweep() == [str(run.pk)]
+    assert sweep.runs_sweep() == [str(run.pk)]
 
 
 def test_a_policy_in_force_later_is_no_obstacle_to_approval() -> None:
     study = study_with_table()
     policy_approve(study, high=0.5, average=1.0, low=1.5, effective_from=timezone.now() + timedelta(days=1))
     run = run_finish(run_start(study, **TABLE_RUN))
-    assert [group.epsilon for group in run.account.groups.all()] == [1.0, 2.0, 3.0]
+    assert [group["epsilon"] for group in run.plan["groups"]] == [1.0, 2.0, 3.0]
 
 
 def test_a_student_that_is_trained_twice_is_stored_once() -> None:

@@ -1,124 +1,117 @@
-"""What a run would do, before it does it."""
+"""Plans of runs: functions of what is public."""
 
 import numpy as np
 import pytest
 
-from consent import services
-from consent.models import ConsentForm, DataHolder
-from consent.selectors import consent_snapshot
-from tests.factories import form_publish, policy_approve, study_create
+from accounting.caps import caps_of
+from accounting.head_counts import head_counts_draw, head_counts_enter
+from accounting.shares import share_free
+from common.artifacts import arrays_load
+from common.noise import SimulationNoise
+from consent.services import consent_withdraw
+from tests.factories import policy_approve, study_create, user_create
 from tests.training.runs import (
     TABLE,
     TABLE_RUN,
     consents_give,
+    head_counts_state,
     run_draft,
     run_finish,
     run_start,
     study_with_table,
     table_rows,
 )
-from training.pate import PlanError
+from training.methods.pate import PlanError
 from training.services.datasets import dataset_import
-from training.services.planning import plan_from_json, plan_to_json, run_plan
+from training.services.planning import budgets_from_json, plan_from_json, plan_to_json, run_plan
 
 pytestmark = pytest.mark.django_db
 
 
-def test_teachers_follow_the_sizes_of_the_groups_and_cover_all_holders() -> None:
-    planned = run_plan(run_draft(study_with_table(levels="HAALLL"), **TABLE_RUN))
-    assert [(group.name, len(group.holders), group.epsilon) for group in planned.standings] == [
-        ("HIGH", 5, 1.0),
-        ("AVERAGE", 10, 2.0),
-        ("LOW", 15, 3.0),
+def test_teachers_follow_the_head_counts_and_weights_the_caps() -> None:
+    study = study_with_table(levels="HAALLL")
+    planned = run_plan(run_draft(study, **TABLE_RUN))
+    assert [(promise.level, promise.holders, promise.epsilon, promise.group) for promise in planned.promises] == [
+        ("HIGH", 5, 1.0, 0),
+        ("AVERAGE", 10, 2.0, 1),
+        ("LOW", 15, 3.0, 2),
     ]
     assert [group.teachers for group in planned.plan.groups] == [1, 2, 3]
-    assert planned.group_of == [0, 1, 2]
     weights = planned.plan.teacher_weights()
-    assert weights.sum() == pytest.approx(6)
-    assert weights[0] < weights[1] < weights[3]
+    assert weights.sum() == pytest.approx(6, abs=1e-3)
+    mu = np.sqrt(caps_of([1.0, 2.0, 3.0], study.delta))
+    np.testing.assert_allclose(weights[[1, 3]] / weights[0], mu[1:] / mu[0], rtol=1e-4)
+
+
+def test_a_share_is_that_part_of_every_cap_and_what_it_affords_is_told() -> None:
+    study = study_with_table()
+    planned = run_plan(run_draft(study, **TABLE_RUN), 0.25)
+    caps = caps_of([1.0, 2.0, 3.0], study.delta)
+    for group, budget, cap in zip(planned.plan.groups, planned.budgets, caps, strict=True):
+        assert budget.cap == cap
+        assert budget.allowed == pytest.approx(0.25 * cap)
+        assert budget.label == pytest.approx(2 * group.weight**2 / 10.0**2)
+        assert planned.answers <= budget.allowed / budget.label < planned.answers + 1
+    run = run_finish(run_start(study, share=0.25, **TABLE_RUN))
+    assert run.labels == planned.answers
 
 
 def test_a_plan_survives_its_way_through_the_database() -> None:
     planned = run_plan(run_draft(study_with_table(), **TABLE_RUN))
-    restored = plan_from_json(plan_to_json(planned))
+    document = plan_to_json(planned)
+    restored = plan_from_json(document)
     assert restored.groups == planned.plan.groups
     assert restored.aggregator == planned.plan.aggregator
-    assert "holders" not in plan_to_json(planned)
+    assert budgets_from_json(document) == planned.budgets
 
 
-def test_without_an_approved_policy_there_is_no_plan() -> None:
+def test_what_is_missing_for_a_plan_is_said() -> None:
     study = study_create("unready")
     for kind, rows in (("private", table_rows(9, ["a", "b", "c"] * 3)), ("public", table_rows(3))):
         dataset_import(study=study, name=kind, kind=kind, rows=rows, schema=TABLE)
     run = run_draft(study, **TABLE_RUN | {"teachers": 2})
     with pytest.raises(PlanError, match=r"no approved ε policy\. Ask its ethics committee"):
         run_plan(run)
-    form_publish(study)
     policy_approve(study)
-    with pytest.raises(PlanError, match="No holder of the private dataset has given consent"):
+    with pytest.raises(PlanError, match="no head counts yet"):
+        run_plan(run)
+    counts = {"HIGH": 0, "AVERAGE": 0, "LOW": 1}
+    head_counts_enter(study=study, acting_user=user_create("olga"), counts=counts)
+    with pytest.raises(PlanError, match="1 holders for 2 teachers are too few"):
         run_plan(run)
 
 
-def test_only_holders_who_consented_take_part() -> None:
+def test_who_consents_and_withdraws_changes_no_plan() -> None:
+    study = study_with_table()
+    run = run_draft(study, **TABLE_RUN)
+    before = plan_to_json(run_plan(run))
+    for holder in study.holders.order_by("pk")[:20]:
+        consent_withdraw(holder=holder, acting_user=None)
+    assert plan_to_json(run_plan(run)) == before
+
+
+def test_only_holders_who_consented_to_a_counted_promise_take_part() -> None:
     study = study_with_table(levels="H-A-")
-    planned = run_plan(run_draft(study, **TABLE_RUN))
-    consented = set(consent_snapshot(study).holders.tolist())
-    assert {pk for group in planned.standings for pk in group.holders.tolist()} == consented
+    run = run_start(study, share=0.5, **TABLE_RUN)
+    consented = {event.holder_id for event in study.consent_events.all()}
+    assert set(arrays_load(run.assignment)["holder"].tolist()) == consented
     assert len(consented) == 15
+    policy_approve(study, 1.5, 2.5, 3.5)
+    consents_give(study, "LLLL")
+    later = run_start(study, share=0.5, **TABLE_RUN)
+    assert len(arrays_load(later.assignment)["holder"]) == 0, "nobody has a promise that was counted"
 
 
 def test_a_group_too_small_for_a_teacher_is_merged_or_left_out_as_the_operator_chose() -> None:
     study = study_with_table(levels="HHHHHAAAAL", holders=20)  # 2 LOW holders; a teacher has 20 / 4 = 5
     merged = run_plan(run_draft(study, **TABLE_RUN | {"teachers": 4}))
     assert [group.merged for group in merged.plan.groups] == [(), ("LOW",)]
-    assert merged.group_of == [0, 1, 1]
+    assert [promise.group for promise in merged.promises] == [0, 1, 1]
     assert any("too few holders for one teacher" in note and "merged into AVERAGE" in note for note in merged.notes)
     without = run_plan(run_draft(study, **TABLE_RUN | {"teachers": 4, "small_groups": "leave_out"}))
     assert without.plan.left_out == ("LOW",)
-    assert [group.name for group in without.standings] == ["HIGH", "AVERAGE"]
+    assert [(promise.level, promise.group) for promise in without.promises][-1] == ("LOW", -1)
     assert any("left out" in note for note in without.notes)
-
-
-def test_after_a_first_run_newcomers_and_veterans_are_groups_of_their_own() -> None:
-    study = study_with_table(levels="HHHHHAAAAAL--L--", holders=32)
-    first = run_finish(run_start(study, **TABLE_RUN | {"wanted_labels": 1}))
-    assert first.labels == 1
-    form = ConsentForm.objects.get(study=study)
-    for holder in DataHolder.objects.filter(study=study, consent_events__isnull=True):
-        services.consent_give(holder=holder, level="LOW", form=form, acting_user=None)
-    planned = run_plan(run_draft(study, **TABLE_RUN))
-    spent = {group.name: group.spent for group in planned.standings}
-    assert len(spent) == 4
-    low = sorted((group for group in planned.standings if group.level == "LOW"), key=lambda group: group.spent)
-    assert [len(group.holders) for group in low] == [8, 4]
-    assert low[0].spent == 0.0 < low[1].spent
-    assert low[0].remaining == pytest.approx(3.0)
-    assert 0 < low[1].remaining < low[0].remaining
-    assert {group.name for group in low} == {"LOW", "LOW 2"}
-    simulated = run_plan(run_draft(study, **TABLE_RUN, simulation=True))
-    assert [group.spent for group in simulated.standings] == [0.0] * 3
-
-
-def test_a_group_with_nothing_left_takes_no_part_and_the_plan_says_so() -> None:
-    study = study_with_table(levels="HAL")
-    run_finish(run_start(study, **TABLE_RUN | {"wanted_labels": 1}))
-    policy_approve(study, high=1e-4, average=2.0, low=3.0)  # far below what HIGH has spent
-    planned = run_plan(run_draft(study, **TABLE_RUN))
-    assert [group.level for group in planned.standings] == ["AVERAGE", "LOW"]
-    assert "Group HIGH has nothing left of its ε = 0.0001, so its holders (10) are left out." in planned.notes
-    policy_approve(study, high=1e-4, average=2e-4, low=3e-4)
-    with pytest.raises(PlanError, match=r"No group has any budget left\. Only new consents would change that"):
-        run_plan(run_draft(study, **TABLE_RUN))
-
-
-def test_a_larger_epsilon_does_not_reach_those_who_consented_before() -> None:
-    study = study_with_table(levels="HAL")
-    policy_approve(study, high=1.5, average=2.5, low=3.5)
-    before = run_plan(run_draft(study, **TABLE_RUN))
-    assert [group.epsilon for group in before.standings] == [1.0, 2.0, 3.0]
-    consents_give(study, "H--")
-    after = run_plan(run_draft(study, **TABLE_RUN))
-    assert [group.epsilon for group in after.standings] == [1.5, 2.0, 3.0]
 
 
 def test_a_threshold_above_the_number_of_teachers_is_a_warning() -> None:
@@ -127,10 +120,43 @@ def test_a_threshold_above_the_number_of_teachers_is_a_warning() -> None:
     assert any("T = 50 lies above the number of votes (6)" in note for note in planned.notes)
 
 
-def test_weights_are_calibrated_for_the_conversion_of_the_run() -> None:
+def test_drawn_head_counts_count_every_promise_that_can_have_been_given() -> None:
     study = study_with_table()
-    weights = [
-        run_plan(run_draft(study, **TABLE_RUN | {"conversion": conversion})).plan.teacher_weights()
-        for conversion in ("improved", "classic")
+    policy_approve(study, high=1.5, average=2.5, low=3.5)
+    consents_give(study, "H--")
+    head_counts_draw(study=study, acting_user=user_create("olga"), noise=SimulationNoise(2))
+    planned = run_plan(run_draft(study, **TABLE_RUN))
+    assert [(promise.level, promise.epsilon) for promise in planned.promises] == [
+        ("HIGH", 1.0),
+        ("HIGH", 1.5),
+        ("AVERAGE", 2.0),
+        ("AVERAGE", 2.5),
+        ("LOW", 3.0),
+        ("LOW", 3.5),
     ]
-    assert not np.allclose(*weights)
+    assert [promise.name for promise in planned.promises][:2] == ["HIGH", "HIGH 2"]
+
+
+def test_entered_head_counts_are_for_the_policy_in_force() -> None:
+    study = study_with_table(levels="HAL")
+    policy_approve(study, high=0.5, average=1.5, low=2.5)
+    head_counts_state(study)
+    planned = run_plan(run_draft(study, **TABLE_RUN))
+    assert [promise.epsilon for promise in planned.promises] == [0.5, 1.5, 2.5]
+
+
+def test_where_no_share_is_free_there_is_no_plan_and_one_that_takes_all_is_warned_of() -> None:
+    study = study_with_table()
+    draft = run_draft(study, **TABLE_RUN)
+    assert any("all that is left" in note for note in run_plan(draft, 1.0).notes)
+    assert not any("all that is left" in note for note in run_plan(draft, 0.5).notes)
+    run_start(study, **TABLE_RUN)
+    assert share_free(study) == 0.0
+    with pytest.raises(PlanError, match="used or held for other runs"):
+        run_plan(draft)
+
+
+def test_a_run_that_cannot_afford_one_answer_is_warned_of() -> None:
+    planned = run_plan(run_draft(study_with_table(), **TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 1.0}}))
+    assert planned.answers == 0
+    assert any("no query can be answered" in note for note in planned.notes)

@@ -7,8 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
-from training.artifacts import arrays_load, model_fetch
+from accounting.models import Release
+from accounting.shares import shares
+from common.artifacts import arrays_load, model_fetch
+from tests.factories import policy_approve
+from tests.training.runs import TABLE_RUN, head_counts_state, run_finish, run_start, study_with_table
+from training.accuracy import published_accuracy
 from training.formats import DataError
 from training.models import Dataset, Run
 from training.services.students import student_predict
@@ -33,7 +37,7 @@ def test_the_student_learns_from_released_labels_alone() -> None:
     answers = student_predict(run.student, rows)
     assert answers["predictions"] == [answers["classes"][label] for label in released.values()]
     right = [label == public["y"][row] for row, label in released.items()]
-    assert run.student.label_accuracy == pytest.approx(np.mean(right))
+    assert run.student.label_accuracy == published_accuracy(sum(right), 5)
 
 
 def test_the_stored_model_is_the_one_that_the_card_belongs_to() -> None:
@@ -46,8 +50,23 @@ def test_the_evaluation_is_per_class_and_counts_add_up() -> None:
     evaluation = run.student.card["evaluation"]
     assert [part["class"] for part in evaluation["classes"]] == ["a", "b", "c"]
     assert sum(part["points"] for part in evaluation["classes"]) == evaluation["points"] == 21
-    hits = sum(part["recall"] * part["points"] for part in evaluation["classes"])
-    assert hits / 21 == pytest.approx(evaluation["accuracy"])
+    hits = sum(round(part["recall"] * part["points"]) for part in evaluation["classes"])
+    assert evaluation["accuracy"] == run.student.accuracy == published_accuracy(hits, 21)
+
+
+def test_every_accuracy_that_is_published_is_rounded() -> None:
+    """7 points of each class and 21 in all: of whole points, hardly a share is a whole number of hundredths."""
+    run = finished(
+        study_with_table(points=33), aggregator={"name": "gnmax", "sigma": 30.0}, student_learner="random_forest"
+    )
+    card = run.student.card
+    published = [run.student.accuracy, run.student.label_accuracy, card["learned_from"]["label_accuracy"]]
+    for part in card["evaluation"]["classes"]:
+        published += [part["precision"], part["recall"]]
+    told = [share for share in published if share is not None]
+    assert set(told) - {0.0, 1.0}, "the student is not perfect, so that there is something to round"
+    assert told == [round(share, 2) for share in told]
+    assert "Accuracies are rounded" in card["rounding"]
 
 
 def test_without_a_test_dataset_there_is_no_evaluation() -> None:
@@ -56,29 +75,44 @@ def test_without_a_test_dataset_there_is_no_evaluation() -> None:
     assert run.student.card["evaluation"] is None
 
 
-def test_the_card_tells_what_users_need_and_nothing_secret() -> None:
+def test_the_card_tells_what_users_need_and_the_promise_that_it_keeps() -> None:
     study = study_with_table()
-    run = finished(study, method="exact", variant="upsampling", aggregator={"name": "gnmax", "sigma": 20.0})
+    study.datasets.filter(kind="public").update(provenance="Measured in another town")
+    run = finished(study, variant="upsampling", aggregator={"name": "gnmax", "sigma": 20.0})
     card = run.student.card
-    assert card["privacy"]["delta"] == study.delta
-    assert card["privacy"]["unit"] == "data holder"
     assert card["learned_from"]["labels"] == run.labels
-    assert card["privacy"]["mechanism"] == {"name": "gnmax", "sigma": 20.0}
-    assert run.plan["aggregator"]["sigma"] != 20.0, "the scaled noise tells the sizes of the groups"
-    for group, told in zip(run.account.groups.all(), card["privacy"]["groups"], strict=True):
-        assert told["epsilon_promised"] == group.epsilon
-        exact = float(run.account.epsilon(group.published_rdp))
-        assert exact <= told["epsilon_published"] < exact + 0.1, "rounded up, so that weights are not told"
-        assert set(told) == {"level", "epsilon_promised", "epsilon_published"}
-    words = json.dumps(card)
-    secrets = ["teacher_accuracy", "holders", "spent", "weight", "votes", "predictions", "seed", "past"]
-    assert not [word for word in secrets if f'"{word}' in words]
-    assert run.teacher_accuracy is not None
-    numbers = [
-        str(run.teacher_accuracy),
-        *(str(run.account.epsilon(group.spent_rdp)) for group in run.account.groups.all()),
+    assert card["learned_from"]["provenance"] == "Measured in another town"
+    privacy = card["privacy"]
+    assert (privacy["unit"], privacy["delta"]) == ("data holder", study.delta)
+    assert privacy["groups"] == [
+        {"level": "HIGH", "epsilon": 1.0},
+        {"level": "AVERAGE", "epsilon": 2.0},
+        {"level": "LOW", "epsilon": 3.0},
     ]
-    assert not [number for number in numbers if number in words]
+    assert privacy["earlier"] == []
+    assert privacy["share"] == pytest.approx(shares(study)[run.pk].used)
+    words = json.dumps(card)
+    secrets = ["teacher_accuracy", "votes", "predictions", "seed", "account"]
+    assert not [word for word in secrets if f'"{word}"' in words]
+
+
+def test_the_card_names_the_largest_promise_that_was_in_force() -> None:
+    """Who was charged up to ε 3 before it became 2.5 is not protected by 2.5 over all that the study releases."""
+    study = study_with_table()
+    policy_approve(study, high=0.8, average=2.0, low=2.5)
+    policy_approve(study, high=0.9, average=2.0, low=2.4)
+    head_counts_state(study)
+    privacy = finished(study, share=0.5).student.card["privacy"]
+    assert {group["level"]: group["epsilon"] for group in privacy["groups"]} == {"HIGH": 0.9, "AVERAGE": 2, "LOW": 2.4}
+    assert privacy["earlier"] == [{"level": "HIGH", "epsilon": 1.0}, {"level": "LOW", "epsilon": 3.0}]
+    assert "promised a larger ε before" in privacy["exception"]
+
+
+def test_a_model_is_entered_into_the_register() -> None:
+    run = finished(study_with_table())
+    release = Release.objects.get(run=run.pk, kind=Release.Kind.MODEL)
+    assert release.content == {"digest": run.student.digest, "learner": "nearest_neighbour", "labels": run.labels}
+    assert (release.charge, release.charges) == (0.0, ""), "it follows from labels that were charged"
 
 
 def test_without_any_label_the_run_fails_and_says_what_to_do() -> None:

@@ -1,4 +1,4 @@
-"""What goes to the workers: ids alone, once the transaction has committed, whatever the broker does."""
+"""Tasks carry ids only and are sent after the commit, even if the broker fails."""
 
 from typing import Any
 from uuid import uuid4
@@ -12,7 +12,7 @@ from tests.training.runs import TABLE_RUN, run_start, study_with_table
 from training import tasks
 from training.dispatch import send
 from training.models import Run
-from training.services import lifecycle
+from training.services import advance, sweep
 
 pytestmark = pytest.mark.django_db
 
@@ -37,7 +37,7 @@ def test_a_task_is_sent_with_ids_alone_and_exists(
         assert sent == [], "nothing is sent before the approval is committed"
     assert sent == [("training.tasks.run_advance", [str(run.pk)])]
     with django_capture_on_commit_callbacks(execute=True):
-        lifecycle.run_advance(run.pk)
+        advance.run_advance(run.pk)
     chunks = [("training.tasks.chunk_train", [str(chunk.pk)]) for chunk in run.chunks.all()]
     assert sent[1:] == chunks
     assert {name for name, _ in sent} <= set(current_app.tasks)
@@ -69,7 +69,7 @@ def test_a_broker_that_is_away_undoes_nothing_and_the_sweep_sends_again(
     run.refresh_from_db()
     assert run.status == Run.Status.APPROVED
     Run.objects.update(heartbeat=None)
-    assert lifecycle.runs_sweep() == [str(run.pk)]
+    assert sweep.runs_sweep() == [str(run.pk)]
 
 
 def test_tasks_ignore_arguments_that_they_do_not_know_and_rows_that_are_gone() -> None:

@@ -1,4 +1,4 @@
-"""Who learns from whom, and what becomes of those who withdraw before the vote."""
+"""Assignment of holders to teachers, and withdrawals before the vote."""
 
 from collections import defaultdict
 from datetime import timedelta
@@ -8,18 +8,19 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from django.core.files.storage import storages
+from django.db import transaction
 from django.utils import timezone
 
-from accounting.models import HolderSpending
+from accounting.book import balances
+from common.artifacts import arrays_load
 from consent import services as consent_services
 from consent.models import Study
 from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
-from training.artifacts import arrays_load
-from training.ballot import ballot_load, predictions_load
 from training.learners.registry import learner_class
+from training.methods.pate import NO_VOTE
 from training.models import Dataset, Run, TeacherChunk
-from training.pate import NO_VOTE
-from training.services import lifecycle, teaching, voting
+from training.services import advance, teaching, voting
+from training.services.ballot import ballot_load, predictions_load
 
 pytestmark = pytest.mark.django_db
 
@@ -96,8 +97,8 @@ def test_a_withdrawal_before_the_vote_has_the_affected_teachers_alone_learn_anew
     assert kept < set(run.chunks.values_list("artifact", flat=True))
     ballot = ballot_load(run.pk)
     assert holder.pk not in ballot.holder
-    assert not HolderSpending.objects.filter(holder=holder).exists(), "nothing is charged to who had left"
-    assert sum(group.holders for group in run.account.groups.all()) == 29
+    assert holder.pk not in balances(study).holders, "nothing is charged to who had left"
+    assert len(balances(study).holders) == 29
 
 
 def test_teachers_that_start_after_a_withdrawal_do_not_learn_from_the_holder(lessons: dict[int, np.ndarray]) -> None:
@@ -119,7 +120,7 @@ def test_who_withdrew_and_returned_before_the_vote_has_left_the_run() -> None:
     consent_services.consent_give(holder=holder, level="HIGH", form=form, acting_user=None)
     run = run_finish(run)
     assert run.status == Run.Status.FINISHED
-    assert not HolderSpending.objects.filter(holder=holder).exists()
+    assert holder.pk not in balances(study).holders
 
 
 def test_a_teacher_whose_holders_have_all_left_casts_no_vote() -> None:
@@ -133,17 +134,61 @@ def test_a_teacher_whose_holders_have_all_left_casts_no_vote() -> None:
     assert (predictions_load(run)[2] == NO_VOTE).all()
 
 
-def test_a_run_that_everybody_has_left_fails_and_says_so() -> None:
-    study = study_with_table()
+def test_a_run_that_everybody_has_left_goes_on_without_a_vote() -> None:
+    """That nobody is left is known from consents alone: the run must not tell it."""
+    study = study_with_table(retain_votes=True)
     run = run_teach(run_start(study, **TABLE_RUN))
     for holder in study.holders.all():
         consent_services.consent_withdraw(holder=holder, acting_user=None)
     run = run_finish(run)
-    assert (run.status, run.account) == (Run.Status.FAILED, None)
-    assert run.message.startswith("Nobody is left whom this run may count")
+    assert (run.status, run.labels) == (Run.Status.FINISHED, 12)
+    assert (predictions_load(run) == NO_VOTE).all()
+    assert len(balances(study).holders) == 0
 
 
-def test_a_crash_while_holders_leave_does_not_let_their_teachers_vote(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("trouble", [ValueError("one class"), IndexError("empty"), MemoryError()])
+def test_a_teacher_that_cannot_learn_casts_no_vote_and_nobody_is_told(
+    trouble: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = learner_class("nearest_neighbour")
+    fit = learner.fit
+    study = study_with_table(retain_votes=True)
+    run = run_start(study, **TABLE_RUN)
+    unlucky = int(arrays_load(run.assignment, "seeds")["seeds"][3])
+
+    def fails(self: Any, x: Any, y: Any, *, seed: int, **options: Any) -> Any:
+        if seed == unlucky:
+            raise trouble
+        return fit(self, x, y, seed=seed, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(learner, "fit", fails)
+        run = run_teach(run)
+    run = run_finish(run)
+    assert (run.status, run.message, run.labels) == (Run.Status.FINISHED, "", 12)
+    assert ((predictions_load(run) == NO_VOTE).all(axis=1) == (np.arange(6) == 3)).all()
+
+
+def test_who_else_takes_part_moves_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(teaching.secrets, "token_bytes", lambda size: b"k" * size)
+    study = study_with_table()
+    everybody = arrays_load(run_start(study, share=0.3, **TABLE_RUN).assignment)
+    holder = study.holders.earliest("pk")
+    consent_services.consent_withdraw(holder=holder, acting_user=None)
+    others = arrays_load(run_start(study, share=0.3, **TABLE_RUN).assignment)
+    stays = everybody["holder"] != holder.pk
+    for name in ("holder", "teacher", "group"):
+        np.testing.assert_array_equal(everybody[name][stays], others[name])
+    np.testing.assert_array_equal(everybody["seeds"], others["seeds"])
+
+
+def test_each_run_draws_its_own_lots() -> None:
+    study = study_with_table()
+    one, two = (arrays_load(run_start(study, share=0.3, **TABLE_RUN).assignment) for _ in range(2))
+    assert one["teacher"].tolist() != two["teacher"].tolist()
+
+
+def test_a_crash_while_holders_leave_does_not_let_their_teachers_vote() -> None:
     """The new assignment is stored, and the transaction that asks for new teachers is lost."""
     study = study_with_table(retain_votes=True)
     run = run_teach(run_start(study, **TABLE_RUN))
@@ -151,13 +196,12 @@ def test_a_crash_while_holders_leave_does_not_let_their_teachers_vote(monkeypatc
     consent_services.consent_withdraw(holder=holder, acting_user=None)
     learned = set(run.chunks.values_list("artifact", flat=True))
 
-    def crash(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
+    class Crash(Exception):
+        pass
 
-    with monkeypatch.context() as patch:
-        patch.setattr(voting.logger, "info", crash)
-        with pytest.raises(KeyboardInterrupt):
-            voting.vote_open(run)
+    with pytest.raises(Crash), transaction.atomic():
+        assert voting.vote_open(run)
+        raise Crash
     run = run_finish(Run.objects.get(pk=run.pk))
     assert run.status == Run.Status.FINISHED
     assert len(learned - set(run.chunks.values_list("artifact", flat=True))) == 1
@@ -174,11 +218,11 @@ def test_a_worker_that_lost_its_claim_cannot_replace_what_another_taught(monkeyp
         """While this worker writes, the sweep gives its chunk to another."""
         monkeypatch.setattr(teaching, "arrays_save", save)
         run.chunks.filter(pk=chunk.pk).update(claimed_by="")
-        lifecycle.chunk_train(chunk.pk)
+        advance.chunk_train(chunk.pk)
         return save(name, **arrays)
 
     monkeypatch.setattr(teaching, "arrays_save", slow)
-    lifecycle.chunk_train(chunk.pk)
+    advance.chunk_train(chunk.pk)
     chunk.refresh_from_db()
     assert chunk.state == chunk.State.DONE
     _, names = storages["private"].listdir(f"runs/{run.pk}")
@@ -203,9 +247,9 @@ def left_by_a_dead_worker(run: Run, **fields: Any) -> TeacherChunk:
 
 def test_teachers_that_kill_every_worker_end_their_run() -> None:
     run = run_start(study_with_table(), **TABLE_RUN)
-    lifecycle.run_advance(run.pk)
+    advance.run_advance(run.pk)
     chunk = left_by_a_dead_worker(run, deaths=teaching.DEATHS - 1)
-    lifecycle.chunk_train(chunk.pk)
+    advance.chunk_train(chunk.pk)
     run.refresh_from_db()
     assert run.status == Run.Status.FAILED
     assert "memory" in run.message
@@ -214,10 +258,10 @@ def test_teachers_that_kill_every_worker_end_their_run() -> None:
 
 def test_a_worker_that_dies_now_and_then_is_no_reason_to_end_a_run() -> None:
     run = run_start(study_with_table(), **TABLE_RUN)
-    lifecycle.run_advance(run.pk)
+    advance.run_advance(run.pk)
     for _ in range(2):
         chunk = left_by_a_dead_worker(run)
-        lifecycle.chunk_train(chunk.pk)
+        advance.chunk_train(chunk.pk)
         chunk.refresh_from_db()
         assert chunk.state == "done"
     assert chunk.deaths == 2
@@ -226,12 +270,12 @@ def test_a_worker_that_dies_now_and_then_is_no_reason_to_end_a_run() -> None:
 
 def test_a_storage_that_does_not_answer_kills_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_start(study_with_table(), **TABLE_RUN)
-    lifecycle.run_advance(run.pk)
+    advance.run_advance(run.pk)
     chunk = run.chunks.earliest("start")
     with monkeypatch.context() as patch:
         patch.setattr(storages["private"], "_save", Mock(side_effect=OSError("the disk is full")))
         for _ in range(teaching.DEATHS + 1):
-            lifecycle.chunk_train(chunk.pk)
-    lifecycle.chunk_train(chunk.pk)
+            advance.chunk_train(chunk.pk)
+    advance.chunk_train(chunk.pk)
     chunk.refresh_from_db()
     assert (chunk.state, chunk.deaths) == ("done", 0)

@@ -1,19 +1,17 @@
-"""What a holder reads about the runs that their records were part of."""
-
-import json
+"""Uses of a holder's records, as the holder reads them."""
 
 import numpy as np
 import pytest
-from django.test import Client
-from django.urls import reverse
 
-from accounting.models import HolderSpending
-from accounting.privacy import epsilon_from_rdp, gaussian_rdp
+from accounting.book import balances, charges_of
+from accounting.caps import caps_of
+from accounting.models import Release
+from accounting.shares import shares
 from consent import services
-from consent.models import DataHolder, Study
-from consent.uses import usage_of
-from tests.factories import user_create
-from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
+from consent.models import ConsentForm, DataHolder, Study
+from consent.uses import Usage, usage_of
+from tests.training.asking import EVERYBODY, run_ask
+from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, run_teach, study_with_table
 from training.models import Run
 
 pytestmark = pytest.mark.django_db
@@ -21,6 +19,11 @@ pytestmark = pytest.mark.django_db
 
 def holder_at(study: Study, level: str) -> DataHolder:
     return DataHolder.objects.filter(consent_events__level=level, study=study).earliest("pk")
+
+
+def so_far(usage: Usage) -> float:
+    """What they can have spent at most, in μ²."""
+    return usage.mu_squared
 
 
 def finish(study: Study, **fields: object) -> Run:
@@ -31,24 +34,38 @@ def test_nothing_was_used_before_the_first_vote() -> None:
     study = study_with_table()
     run_draft(study, **TABLE_RUN)
     usage = usage_of(holder_at(study, "HIGH"))
-    assert (usage.uses, usage.epsilon) == ([], 0.0)
+    assert (usage.uses, so_far(usage)) == ([], 0.0)
 
 
-def test_runs_are_told_newest_first_and_their_bounds_add_up() -> None:
+def test_runs_are_told_newest_first_and_their_shares_add_up() -> None:
     study = study_with_table(levels="A")
-    fields = {"variant": Run.Variant.STANDARD, "wanted_labels": 4}
+    fields = {"variant": Run.Variant.STANDARD, "wanted_labels": 4, "share": 0.5}
     holder = holder_at(study, "AVERAGE")
     finish(study, title="First", **fields)
-    once = usage_of(holder).epsilon
+    once = usage_of(holder)
     finish(study, title="Second", **fields)
-    usage = usage_of(holder)
-    assert [use.title for use in usage.uses] == ["Second", "First"]
-    assert all("a model has learned" in use.state for use in usage.uses)
-    # A vote moves two counts by one each: a Gaussian mechanism of sensitivity √2, four queries in each of two runs.
-    orders = np.asarray(HolderSpending.objects.get(holder=holder).history.group.account.orders)
-    query = gaussian_rdp(40.0, np.sqrt(2), orders)
-    assert once == pytest.approx(epsilon_from_rdp(4 * query, study.delta, orders)[0], rel=1e-6)
-    assert usage.epsilon == pytest.approx(epsilon_from_rdp(8 * query, study.delta, orders)[0], rel=1e-6)
+    twice = usage_of(holder)
+    assert [use.title for use in twice.uses] == ["Second", "First"]
+    assert all("a model has learned" in use.state for use in twice.uses)
+    # A label moves two counts by one each: 2/σ², four labels in each of two runs, of which that share is settled.
+    assert so_far(once) == pytest.approx(4 * 2 / 40**2, rel=1e-6)
+    assert so_far(twice) == pytest.approx(8 * 2 / 40**2, rel=1e-6)
+
+
+def test_a_run_that_they_were_taken_out_of_is_none_of_theirs() -> None:
+    study = study_with_table()
+    holder = holder_at(study, "LOW")
+    run = run_teach(run_start(study, **{**TABLE_RUN, "aggregator": {"name": "gnmax", "sigma": 40.0}}))
+    services.consent_withdraw(holder=holder, acting_user=None)
+    assert run_finish(run).labels == 12
+    assert usage_of(holder).uses == []
+    assert so_far(usage_of(holder)) == 0.0
+
+
+def test_their_own_records_alone_are_theirs_to_read() -> None:
+    study = study_with_table(records=2)
+    (own,) = usage_of(holder_at(study, "HIGH")).records().values()
+    assert len(own["records"]) == len(own["labels"]) == 2
 
 
 def test_who_did_not_take_part_reads_of_nothing() -> None:
@@ -58,54 +75,62 @@ def test_who_did_not_take_part_reads_of_nothing() -> None:
     assert usage_of(outside).uses == []
 
 
-def test_what_is_told_never_exceeds_the_budget_nor_rests_on_secret_costs() -> None:
-    study = study_with_table()
-    run = finish(study, aggregator={"name": "gnmax", "sigma": 10.0}, method=Run.Method.EXACT)
-    for level in ("HIGH", "AVERAGE", "LOW"):
-        holder = holder_at(study, level)
-        group = HolderSpending.objects.get(holder=holder).history.group
-        bound = epsilon_from_rdp(group.published_rdp, study.delta, np.asarray(run.account.orders))[0]
-        assert usage_of(holder).epsilon == pytest.approx(min(bound, group.epsilon))
+def ask(study: Study, **fields: object) -> Run:
+    return run_start(study, **EVERYBODY, batch_size=4, **fields)
 
 
-def test_the_page_says_it_in_odds_and_the_export_holds_ones_own_records_alone() -> None:
-    study = study_with_table(records=2)
-    holder = holder_at(study, "HIGH")
-    services.holder_link(holder=holder, user=user_create("hanna"))
-    finish(study, title="Reading", purpose="To read.")
-    client = Client()
-    client.force_login(holder.user)
-    page = client.get(reverse("consent:uses", args=[study.slug])).content.decode()
-    assert "Reading" in page
-    assert "it will never be more than 74 times in 100" in page
-    assert "ε" not in page
-    data = json.loads(client.get(reverse("consent:export", args=[study.slug])).content)
-    assert data["holder"]["pseudonym"] == holder.pseudonym
-    assert [use["title"] for use in data["uses"]] == ["Reading"]
-    assert [len(own["records"]) for own in data["records"].values()] == [2]
-    others = DataHolder.objects.filter(study=study).exclude(pk=holder.pk).values_list("pseudonym", flat=True)
-    assert not any(f'"{name}"' in json.dumps(data) for name in others)
+def test_all_who_were_asked_are_told_the_same_whether_or_not_their_records_voted() -> None:
+    study = study_with_table(levels="A")
+    run = run_ask(ask(study, share=0.5, asking={"sigma": 40.0, "radius_share": 0.2}))
+    spent = balances(study).of(np.array(sorted(study.holders.values_list("pk", flat=True))))
+    assert len(set(spent.tolist())) > 1, "else this test shows nothing"
+    usages = [usage_of(holder) for holder in study.holders.all()]
+    (told,) = {(usage.uses[0], so_far(usage)) for usage in usages}
+    assert told[0].title == run.title
+    used = shares(study)[run.pk].committed
+    assert spent.max() <= told[1] == pytest.approx(used * float(caps_of(2.0, study.delta)))
 
 
-def test_odds_that_what_was_released_exceeds_are_said_to_be_for_the_future() -> None:
-    study = study_with_table()
+def test_a_run_in_which_no_record_voted_is_told() -> None:
+    study = study_with_table(levels="L")
+    run = ask(study, asking={"sigma": 40.0, "radius_share": 0.2})
+    batch = run_ask(run, batches=1).batches.get()
+    silent = charges_of(Release.objects.get(run=run.pk, batch=batch.index))
+    nobodys = DataHolder.objects.get(pk=silent.holders[silent.spent == 0][0])
+    assert [use.title for use in usage_of(nobodys).uses] == [run.title]
+
+
+def test_whoever_joins_a_run_is_told_from_then_on() -> None:
+    study = study_with_table(levels="L-")
+    late = DataHolder.objects.filter(study=study, consent_events=None).earliest("pk")
+    run = run_ask(ask(study, share=0.5), batches=1)
+    form = ConsentForm.objects.get(study=study)
+    services.consent_give(holder=late, level="HIGH", form=form, acting_user=None)
+    assert (usage_of(late).uses, so_far(usage_of(late))) == ([], 0.0)
+    run = run_ask(run)
+    (use,) = usage_of(late).uses
+    # The second of three batches was being asked when they joined.
+    assert use.since == Release.objects.get(run=run.pk, batch=2).recorded_at
+    assert so_far(usage_of(late)) >= balances(study).of(np.array([late.pk]))[0]
+
+
+def test_what_was_not_used_of_earlier_shares_counts_for_who_joined_later() -> None:
+    """Or the bound would be below what they can have spent."""
+    study = study_with_table(levels="L-")
+    late = DataHolder.objects.filter(study=study, consent_events=None).earliest("pk")
+    first = run_ask(ask(study, share=0.5, asking={"sigma": 3.0}))
+    services.consent_give(holder=late, level="LOW", form=ConsentForm.objects.get(study=study), acting_user=None)
+    second = run_ask(ask(study, share=0.2, asking={"sigma": 3.0}))
+    used = [shares(study)[run.pk].committed for run in (first, second)]
+    assert min(used) > 0.1
+    assert so_far(usage_of(late)) == pytest.approx(sum(used) * float(caps_of(3.0, study.delta)))
+    assert so_far(usage_of(late)) >= balances(study).of(np.array([late.pk]))[0]
+
+
+def test_the_largest_cap_counts_for_who_chose_a_stronger_level_since() -> None:
+    study = study_with_table(levels="L")
     holder = holder_at(study, "LOW")
-    services.holder_link(holder=holder, user=user_create("hanna"))
-    finish(study, aggregator={"name": "gnmax", "sigma": 10.0})
-    so_far = usage_of(holder).right_guesses
-    assert 74 < so_far <= 96
-    told = f"What was released before already allows up to {so_far} right guesses in 100"
-    client = Client()
-    client.force_login(holder.user)
-    versions = {"form_version": 1, "policy_version": 1}
-
-    def says(page: str, answer: str = "") -> int:
-        path = reverse(f"consent:{page}", args=[study.slug])
-        response = client.post(path, {**versions, "choice": answer}) if answer else client.get(path)
-        return " ".join(response.text.split()).count(told)
-
-    assert says("study") == 1
-    assert (says("study", "NONE"), says("study", "HIGH"), says("study", "LOW")) == (1, 1, 0)
-    assert says("choice") == 0, "low protection limits all that is ever released"
-    client.post(reverse("consent:decide", args=[study.slug]), {**versions, "choice": "HIGH"})
-    assert says("choice") == 1
+    run_ask(ask(study, share=0.5, asking={"sigma": 3.0}))
+    before = so_far(usage_of(holder))
+    services.consent_give(holder=holder, level="HIGH", form=ConsentForm.objects.get(study=study), acting_user=None)
+    assert so_far(usage_of(holder)) == before > 0

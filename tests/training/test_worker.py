@@ -8,29 +8,30 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from django.conf import settings
-from django.db import connection
 
-from accounting.models import HolderSpending
+from accounting.book import balances
+from accounting.verification import study_faults
+from common.artifacts import arrays_load
 from consent.models import DataHolder
 from consent.services import consent_withdraw
 from ipate_web.processes import running, worker_command
-from tests.training.runs import assert_labels_and_ledger_agree, run_start, study_with_data
-from training.artifacts import arrays_load
+from tests.databases import database_url
+from tests.training.asking import ASKING_RUN
+from tests.training.runs import (
+    assert_labels_and_register_agree,
+    run_start,
+    study_with_data,
+    study_with_table,
+)
 from training.formats import catalogue_load
 from training.models import Run, TeacherChunk
 from training.services.datasets import dataset_import
+from training.verification import batches_kept, release_faults, replay_faults
 
 pytestmark = [pytest.mark.worker, pytest.mark.django_db(transaction=True)]
-
-
-def database_url() -> str:
-    """The test's own database, for another process."""
-    given = connection.settings_dict
-    if connection.vendor == "sqlite":
-        return f"sqlite:///{given['NAME']}"
-    return f"postgres://{given['USER']}:{given['PASSWORD']}@{given['HOST']}:{given['PORT']}/{given['NAME']}"
 
 
 @contextmanager
@@ -69,7 +70,6 @@ def slow_run() -> Run:
         public_dataset=many,
         batch_size=1,
         learner_parameters={"copies": 60},
-        method=Run.Method.EXACT,
         # So much noise that every point can be put to the vote, one by one.
         aggregator={"name": "confident_gnmax", "sigma": 60.0, "sigma_threshold": 120.0, "threshold": 8.0},
     )
@@ -100,7 +100,7 @@ def test_a_worker_killed_while_training_and_while_voting_leaves_a_correct_ledger
     run.refresh_from_db()
     assert run.status == Run.Status.FINISHED, run.message
     assert run.position > interrupted.position
-    assert_labels_and_ledger_agree(run)
+    assert_labels_and_register_agree(run)
 
 
 def test_who_withdraws_while_a_worker_trains_or_votes_has_no_further_say(tmp_path: Path) -> None:
@@ -128,9 +128,29 @@ def test_who_withdraws_while_a_worker_trains_or_votes_has_no_further_say(tmp_pat
     holders = arrays_load(run.assignment)["holder"].tolist()
     assert early not in holders, "they left before the vote, and their teacher learned anew without them"
     assert late in holders
-    assert not HolderSpending.objects.filter(holder=early).exists(), "they are charged for nothing"
-    later = run.batches.filter(index__gte=silent_from)
-    assert later.exists(), "the withdrawal came too late for the vote"
-    assert all(batch.silent_teachers == [1] for batch in later)
-    assert all(batch.silent_teachers == [] for batch in run.batches.filter(index__lte=2))
-    assert_labels_and_ledger_agree(run)
+    assert run.batches.filter(index__gte=silent_from).exists(), "the withdrawal came too late for the vote"
+    accounts = balances(run.study)
+    assert early not in accounts.holders, "they are charged for nothing"
+    group = arrays_load(run.assignment)["group"][holders.index(late)]
+    assert accounts.of(np.array([late]))[0] == pytest.approx(run.spent[group]), "charged to the end, heard or not"
+    assert_labels_and_register_agree(run)
+
+
+def test_a_worker_killed_while_it_asks_leaves_a_correct_ledger(tmp_path: Path) -> None:
+    log = tmp_path / "worker.log"
+    study = study_with_table(holders=12, points=60, retain_votes=True)
+    run = run_start(study, share=0.5, **ASKING_RUN)
+    state = watch(run)
+    for batches in (1, 4):
+        with worker(log) as process:
+            wait_until(state(lambda run, least=4 * batches: run.position >= least), log)  # type: ignore[misc]
+            kill(process)
+        assert Run.objects.get(pk=run.pk).status == Run.Status.ASKING, "the kill came too late"
+    with worker(log):
+        wait_until(state(lambda run: run.has_ended), log)
+    run.refresh_from_db()
+    assert run.status == Run.Status.FINISHED, run.message
+    assert sorted(run.queries.values_list("row", flat=True)) == list(range(60))
+    assert [*study_faults(study), *release_faults(run)] == []
+    for batch in batches_kept(study):
+        assert list(replay_faults(batch)) == []

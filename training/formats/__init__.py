@@ -1,4 +1,4 @@
-"""How files become arrays: declared schemas, readers that refuse what is wrong, known datasets. Imports no Django."""
+"""Data formats: declared schemas, validating readers, known datasets. Imports no Django."""
 
 from training.formats.catalogue import CATALOGUE, Splits, catalogue_load
 from training.formats.files import check_sha256

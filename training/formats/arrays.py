@@ -12,7 +12,10 @@ from training.formats.schema import ImageSchema, Schema
 
 
 def checked_features(x: npt.NDArray[np.generic], schema: Schema) -> npt.NDArray[np.float32]:
-    """Records in the shape of the schema; images of whole bytes are scaled from 0…255 to [0, 1].
+    """Records in the schema's shape; images of whole bytes are scaled from 0…255 to [0, 1].
+
+    Raises:
+        DataError: wrong shape, type or range.
 
     >>> checked_features(np.full((1, 1, 2), 255, np.uint8), ImageSchema(1, 2, 1, ("a", "b"))).tolist()
     [[[1.0, 1.0]]]
@@ -37,6 +40,9 @@ def checked_features(x: npt.NDArray[np.generic], schema: Schema) -> npt.NDArray[
 def checked_labels(y: npt.NDArray[np.generic], classes: Sequence[str], records: int) -> npt.NDArray[np.int64]:
     """Class numbers, one per record.
 
+    Raises:
+        DataError: not one label per record, or not a class number.
+
     >>> checked_labels(np.array([1, 0]), ("no", "yes"), 2).tolist()
     [1, 0]
     """
@@ -52,6 +58,9 @@ def checked_labels(y: npt.NDArray[np.generic], classes: Sequence[str], records: 
 
 def checked_holders(holders: npt.NDArray[np.generic], records: int) -> list[str]:
     """Pseudonyms, one per record.
+
+    Raises:
+        DataError: not one pseudonym per record.
 
     >>> checked_holders(np.array(["ada", "ben"]), 2)
     ['ada', 'ben']

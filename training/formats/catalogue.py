@@ -1,4 +1,4 @@
-"""The datasets that are known by name: their files, publishers, licences, schemas, and how they are split.
+"""Catalogue of known datasets: files, publishers, licences, schemas, splits.
 
 A split is fixed, so that private, public and test records never mix from one run to the next; the shuffles use a fixed
 seed. Public records keep their true labels for evaluation only: what a student learns comes from the vote.
@@ -27,7 +27,7 @@ _DIGITS = tuple("0123456789")
 
 @dataclass(frozen=True)
 class Splits:
-    """Private records with holders; public and test records without."""
+    """Split of a dataset: private records with holders; public and test records without."""
 
     private: Rows
     public: Rows
@@ -37,7 +37,7 @@ class Splits:
 
 @dataclass(frozen=True)
 class KnownFile:
-    """A file of a dataset, known by the SHA-256 of its uncompressed content."""
+    """File of a dataset, identified by the SHA-256 of its uncompressed content."""
 
     name: str
     sha256: str
@@ -45,7 +45,7 @@ class KnownFile:
 
 @dataclass(frozen=True)
 class KnownDataset:
-    """Where a dataset comes from, under which terms, and the folder of the data directory that holds its files."""
+    """Source and licence of a dataset, and its folder in the data directory."""
 
     name: str
     title: str
@@ -58,10 +58,13 @@ class KnownDataset:
 
 
 def catalogue_load(name: str, data_dir: Path | str | None = None, progress: Progress | None = None) -> Splits:
-    """The dataset, read from ``data_dir`` after its checksums are confirmed.
+    """Load a known dataset from ``data_dir`` after verifying its checksums.
 
-    A file may lie there plain, as ``.gz``, or inside any zip file of its folder. DataError says which file is missing,
-    where to get it, where to put it, and how to check it. ``digits`` comes with scikit-learn and needs no files.
+    A file may be plain, ``.gz``, or inside any zip file of its folder. ``digits`` comes with scikit-learn and needs no
+    files.
+
+    Raises:
+        DataError: a file is missing or differs; the message says where to get it, where to put it, and how to check it.
 
     >>> splits = catalogue_load("digits")
     >>> len(splits.private), len(splits.public), len(splits.test), splits.schema.shape

@@ -1,4 +1,4 @@
-"""The declared columns of a table, and how each becomes numbers.
+"""Declared columns of a table, and their encoding as numbers.
 
 Everything here is declared in public before any private row is read: category lists, value ranges, scaling. What is
 learned from private rows (a mean, the categories that occur) would be a release of its own, outside the ledger.
@@ -21,14 +21,14 @@ from training.formats.rows import DataError
 
 @dataclass(frozen=True)
 class HolderColumn:
-    """Who a record belongs to: a pseudonym."""
+    """Column of pseudonyms: the holder of each record."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class LabelColumn:
-    """What is to be learned; ``spellings`` maps what the file writes to the class meant (classes spell themselves)."""
+    """Column of classes to learn; ``spellings`` maps values of the file to classes (classes map to themselves)."""
 
     name: str
     spellings: tuple[tuple[str, str], ...] = ()
@@ -36,13 +36,13 @@ class LabelColumn:
 
 @dataclass(frozen=True)
 class IgnoredColumn:
-    """Present in the file, never used."""
+    """Column that is present in the file but not used."""
 
     name: str
 
 
 class FeatureColumn(Protocol):
-    """A column that becomes ``len(features)`` numbers between 0 and 1."""
+    """Column encoded as ``len(features)`` numbers between 0 and 1."""
 
     @property
     def name(self) -> str: ...
@@ -51,15 +51,22 @@ class FeatureColumn(Protocol):
     @property
     def features(self) -> tuple[str, ...]: ...
     def encode(self, values: Sequence[object]) -> npt.NDArray[np.float32]:
-        """``(len(values), len(features))``; DataError whose row is the 1-based place within ``values``."""
+        """Encode values of the column.
+
+        Returns:
+            Features, shape (len(values), len(features)).
+
+        Raises:
+            DataError: a value that the column does not allow; its row is the 1-based place within ``values``.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class NumericColumn:
-    """A number, clipped to the declared range and scaled to [0, 1].
+    """Column of numbers, clipped to the declared range and scaled to [0, 1].
 
-    Where ``missing`` markers are declared, a second feature says “not known”, and the first is then 0.
+    Where ``missing`` markers are declared, a second feature marks missing values, and the first is then 0.
 
     >>> NumericColumn("age", 0, 100, missing=("?",)).encode(["25", "?", "300"]).tolist()
     [[0.25, 0.0], [0.0, 1.0], [1.0, 0.0]]
@@ -122,10 +129,10 @@ class NumericColumn:
 
 @dataclass(frozen=True)
 class CategoricalColumn:
-    """One of the declared values, as one feature per value (one-hot).
+    """Column of declared values, one-hot encoded.
 
-    A declared ``missing`` marker sets none of them. With ``other``, one more feature stands for every value that is not
-    declared; without it such a value is an error.
+    A declared ``missing`` marker sets none of the features. With ``other``, one more feature stands for every
+    undeclared value; without it such a value is an error.
 
     >>> CategoricalColumn("sex", ("Female", "Male"), missing=("?",)).encode(["Male", "?"]).tolist()
     [[0.0, 1.0], [0.0, 0.0]]
@@ -169,7 +176,7 @@ class CategoricalColumn:
 
 @dataclass(frozen=True)
 class Icd9Column:
-    """An ICD-9-CM diagnosis, as one feature per group of ``training.formats.icd9``; ``missing`` markers set none.
+    """Column of ICD-9-CM diagnoses, one-hot by group of ``training.formats.icd9``; ``missing`` markers set none.
 
     >>> int(Icd9Column("diagnosis").encode(["250.83"]).sum())
     1

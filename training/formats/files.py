@@ -20,7 +20,7 @@ _DAMAGED = (gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, EOFError)
 
 @dataclass(frozen=True)
 class Content:
-    """The uncompressed bytes of a file, and how far the file itself has been read."""
+    """Uncompressed bytes of a file, and how much of the file itself has been read."""
 
     stream: IO[bytes]
     position: Callable[[], int]
@@ -29,9 +29,10 @@ class Content:
 
 @contextmanager
 def open_content(path: Path, member: str | None = None) -> Iterator[Content]:
-    """The content of a plain, gzip or zip file; from a zip file its only member, or the one of this name.
+    """Open a plain, gzip or zip file for reading; of a zip file the only member, or the named one.
 
-    Raises DataError for a file that is missing or, also while it is read, damaged.
+    Raises:
+        DataError: the file is missing, or damaged, which may also show while it is read.
     """
     try:
         raw = path.open("rb")
@@ -54,7 +55,7 @@ def open_content(path: Path, member: str | None = None) -> Iterator[Content]:
 
 
 def cannot_open(path: Path, error: OSError) -> DataError:
-    """The error to raise for a file that is missing or closed to us."""
+    """DataError for a file that is missing or not readable."""
     return DataError(f"The file cannot be opened ({error.strerror}).", "Check its name and place.", file=path)
 
 
@@ -67,7 +68,11 @@ def holds(path: Path, member: str) -> bool:
 
 
 def check_sha256(path: Path, expected: str, member: str | None = None) -> None:
-    """DataError unless the uncompressed content has this SHA-256 (hexadecimal)."""
+    """Verify the SHA-256 (hexadecimal) of the uncompressed content.
+
+    Raises:
+        DataError: the content differs.
+    """
     digest = hashlib.sha256()
     with open_content(path, member) as content:
         while chunk := content.stream.read(_CHUNK):

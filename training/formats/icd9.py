@@ -33,7 +33,10 @@ ICD9_GROUPS: tuple[str, ...] = (*(name for _, name in _CHAPTERS), DIABETES, EXTE
 
 
 def icd9_group(code: str) -> str:
-    """The group of an ICD-9-CM code; ValueError where it is none.
+    """Group of an ICD-9-CM code.
+
+    Raises:
+        ValueError: not an ICD-9-CM code.
 
     >>> icd9_group("428.0"), icd9_group("250.83"), icd9_group("V45"), icd9_group("E812")
     ('circulatory', 'diabetes mellitus', 'supplementary factors', 'external causes')

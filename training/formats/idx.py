@@ -19,10 +19,12 @@ _CHUNK = 1 << 22
 def read_idx(
     images: Path, schema: ImageSchema, *, labels: Path | None = None, progress: Progress | None = None
 ) -> Rows:
-    """The images scaled to [0, 1], with their labels where a file of labels is given; ``progress`` counts bytes.
+    """Read images scaled to [0, 1], with labels if a file of labels is given; ``progress`` counts bytes.
 
-    The format knows no holders. Raises DataError for files that are no idx, end too soon or too late, or do not fit
-    the schema or each other.
+    The format has no holders.
+
+    Raises:
+        DataError: not an idx file, of the wrong length, or not matching the schema or the labels.
     """
     pixels = _read_array(images, 3 if schema.channels == 1 else 4, progress)
     if pixels.shape[1:] != schema.shape:

@@ -16,9 +16,12 @@ from training.formats.schema import ImageSchema
 
 
 def read_mat(path: Path, schema: ImageSchema, *, labels: bool = True, progress: Progress | None = None) -> Rows:
-    """The images ``X`` (height, width, channels, n) with the labels ``y`` (n, 1), where the last class number is 0.
+    """Read images ``X`` (height, width, channels, n) with labels ``y`` (n, 1), numbered 1 to len(classes).
 
-    SVHN writes the digit 0 as 10; so with ten classes 10 means class 0. The format knows no holders.
+    The last number means class 0: SVHN writes the digit 0 as 10. The format has no holders.
+
+    Raises:
+        DataError: the file cannot be read or does not match the schema.
     """
     try:
         content = loadmat(path, variable_names=("X", "y"))

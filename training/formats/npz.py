@@ -17,7 +17,11 @@ from training.formats.schema import Schema
 def read_npz(
     path: Path, schema: Schema, *, labels: bool = True, holders: bool = True, progress: Progress | None = None
 ) -> Rows:
-    """All records of the file, or a DataError. Arrays of Python objects are refused: they would need pickle."""
+    """Read all records of an npz file. Arrays of Python objects are refused, as they would need pickle.
+
+    Raises:
+        DataError: the file cannot be read or does not match the schema.
+    """
     size = path.stat().st_size if path.exists() else 0
     try:
         with np.load(path, allow_pickle=False) as archive:

@@ -1,4 +1,4 @@
-"""Any file that a schema describes, by the format that its name or its first bytes tell."""
+"""Reader for any file that a schema describes, by the format of its name or its first bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every reader returns, and the error every reader raises."""
+"""Result and error types of the readers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Progress = Callable[[int, int], None]
 
 
 class DataError(ValueError):
-    """Data that cannot be used: says where (file, row, column), what is wrong, and what to do.
+    """Unusable data: where (file, row, column), what is wrong, and what to do.
 
     ``row`` counts from 1, as an editor counts lines; ``remedy`` is the sentence that says what to do.
 
@@ -39,7 +39,7 @@ class DataError(ValueError):
         super().__init__(f"{', '.join(place)}: {message}" if place else message)
 
     def at(self, *, file: str | PathLike[str] | None = None, row: int | None = None) -> DataError:
-        """The same error with the place filled in by the reader that knows it."""
+        """The same error with file and row filled in by the reader."""
         return DataError(
             self.problem,
             self.remedy,
@@ -51,11 +51,12 @@ class DataError(ValueError):
 
 @dataclass(frozen=True)
 class Rows:
-    """Records ready to learn from.
+    """Records of a dataset.
 
-    ``x`` is float32, ``(n, features)`` for tables, ``(n, height, width)`` or ``(n, height, width, channels)`` for
-    images; ``y`` is int64 ``(n,)``, None where nobody knows the labels; ``holders`` are pseudonyms, one per record,
-    None where the records belong to nobody (public data).
+    Attributes:
+        x: float32, (n, features) for tables, (n, height, width) or (n, height, width, channels) for images.
+        y: int64 class numbers (n,), or None if unknown.
+        holders: pseudonyms, one per record, or None for public data.
 
     >>> rows = Rows(np.zeros((2, 3), np.float32), np.array([0, 1]), ["ada", "ben"])
     >>> len(rows), rows[np.array([1])].holders
@@ -75,7 +76,7 @@ class Rows:
         return len(self.x)
 
     def __getitem__(self, which: slice | npt.NDArray[np.bool_] | npt.NDArray[np.integer]) -> Rows:
-        """The records at these positions, in this order."""
+        """Records at these positions, in this order."""
         positions = np.arange(len(self))[which]
         return Rows(
             self.x[positions],
@@ -84,10 +85,10 @@ class Rows:
         )
 
     def one_holder_per_row(self, prefix: str) -> Rows:
-        """The same records, each owned by a holder of its own, named by its place: ``prefix-00001`` and so on."""
+        """The same records, each with a holder of its own, named by its place: ``prefix-00001`` and so on."""
         width = len(str(len(self)))
         return replace(self, holders=[f"{prefix}-{place:0{width}d}" for place in range(1, len(self) + 1)])
 
     def without_holders(self) -> Rows:
-        """The same records as public data, owned by nobody."""
+        """The same records as public data, without holders."""
         return replace(self, holders=None)

@@ -1,4 +1,4 @@
-"""What the records of a dataset look like: declared once, in public, and used for files and for predictions alike."""
+"""Schema of a dataset's records, declared publicly once, for files and for predictions."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _Plain = TypeVar("_Plain", HolderColumn, LabelColumn)
 
 @dataclass(frozen=True)
 class TabularSchema:
-    """The columns of a table in the order of the file, and the classes in the order of their numbers.
+    """Schema of a table: columns in the order of the file, classes in the order of their numbers.
 
-    Without ``header`` the columns are told by their order alone. Lines that start with ``comment`` are skipped.
+    Without ``header`` columns are identified by their order. Lines that start with ``comment`` are skipped.
 
     >>> schema = TabularSchema((NumericColumn("age", 0, 100), CategoricalColumn("sex", ("f", "m"))), ("no", "yes"))
     >>> schema.encode([{"age": 50, "sex": "m"}]).tolist(), schema.shape
@@ -63,7 +63,7 @@ class TabularSchema:
 
     @cached_property
     def features(self) -> tuple[FeatureColumn, ...]:
-        """The columns that are learned from, in order."""
+        """Feature columns, in order."""
         return tuple(c for c in self.columns if isinstance(c, NumericColumn | CategoricalColumn | Icd9Column))
 
     @property
@@ -76,18 +76,22 @@ class TabularSchema:
 
     @cached_property
     def feature_names(self) -> tuple[str, ...]:
-        """One name per number of an encoded record."""
+        """Names of the numbers of an encoded record."""
         return tuple(name for column in self.features for name in column.features)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one encoded record."""
+        """Shape of an encoded record."""
         return (len(self.feature_names),)
 
     def encode(self, rows: Iterable[Mapping[str, object]]) -> npt.NDArray[np.float32]:
-        """Records given by column name (as JSON objects, or lines of a file) → ``(n, features)`` in [0, 1].
+        """Encode records given by column name, such as JSON objects or lines of a file.
 
-        Raises DataError naming the record (from 1) and the column.
+        Returns:
+            Features in [0, 1], shape (n, features).
+
+        Raises:
+            DataError: names the record (from 1) and the column.
         """
         rows = list(rows)
         wanted = {column.name for column in self.features}
@@ -99,7 +103,7 @@ class TabularSchema:
         return self.encode_columns({name: [row[name] for row in rows] for name in wanted}, len(rows))
 
     def encode_columns(self, values: Mapping[str, Sequence[object]], count: int) -> npt.NDArray[np.float32]:
-        """The same, given column by column: the fast path for files."""
+        """Encode records given column by column: the fast path for files."""
         encoded = np.empty((count, len(self.feature_names)), np.float32)
         start = 0
         for column in self.features:
@@ -114,7 +118,7 @@ class TabularSchema:
         return numbers | {written: numbers[meant] for written, meant in (self.label.spellings if self.label else ())}
 
     def encode_labels(self, values: Sequence[str]) -> npt.NDArray[np.int64]:
-        """Class names, or their declared spellings → class numbers ``(n,)``."""
+        """Class numbers (n,) of class names or their declared spellings."""
         try:
             return np.array([self._class_numbers[value] for value in values], np.int64)
         except KeyError:
@@ -132,7 +136,7 @@ class TabularSchema:
 
 @dataclass(frozen=True)
 class ImageSchema:
-    """Images of one size, pixels in [0, 1].
+    """Schema of images of one size with pixels in [0, 1].
 
     >>> ImageSchema(1, 2, 1, ("dark", "light")).encode([[[0, 0.5]]]).shape
     (1, 1, 2)
@@ -152,11 +156,18 @@ class ImageSchema:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one image: grey images have no axis for channels."""
+        """Shape of an image; greyscale images have no channel axis."""
         return (self.height, self.width) if self.channels == 1 else (self.height, self.width, self.channels)
 
     def encode(self, rows: Iterable[object]) -> npt.NDArray[np.float32]:
-        """Images as nested lists or arrays → ``(n, *shape)``; DataError naming the image (from 1)."""
+        """Encode images given as nested lists or arrays.
+
+        Returns:
+            Images, shape (n, *shape).
+
+        Raises:
+            DataError: names the image (from 1).
+        """
         images = list(rows)
         encoded = np.empty((len(images), *self.shape), np.float32)
         for place, image in enumerate(images, 1):

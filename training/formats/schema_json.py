@@ -19,7 +19,7 @@ from training.formats.schema import Column, ImageSchema, Schema, TabularSchema
 
 
 def schema_to_json(schema: Schema) -> dict[str, Any]:
-    """A plain dict that JSON can hold and ``schema_from_json`` reads back.
+    """Schema as a JSON-serialisable dict that ``schema_from_json`` reads back.
 
     >>> schema = ImageSchema(8, 8, 1, ("0", "1"))
     >>> schema_from_json(schema_to_json(schema)) == schema
@@ -38,7 +38,11 @@ def schema_to_json(schema: Schema) -> dict[str, Any]:
 
 
 def schema_from_json(document: Any) -> Schema:
-    """The schema that a JSON document declares; DataError naming what is wrong in it."""
+    """Schema declared by a JSON document.
+
+    Raises:
+        DataError: names the error in the document.
+    """
     kind = document.get("kind") if isinstance(document, dict) else None
     if kind not in ("image", "table"):
         raise DataError(

@@ -29,10 +29,13 @@ def read_table(
     holders: bool = True,
     progress: Progress | None = None,
 ) -> Rows:
-    """All records of the file, or a DataError that names row and column.
+    """Read all records of a CSV file.
 
     Columns are found by the names in the header, in any order; without header by their order in the schema. Where
-    ``labels`` or ``holders`` is false, that column is not read and need not be there. ``progress`` counts bytes.
+    ``labels`` or ``holders`` is false, that column is not read and may be missing. ``progress`` counts bytes.
+
+    Raises:
+        DataError: names row and column.
     """
     wanted = {column.name for column in schema.features}
     for asked, role, column in ((labels, "label", schema.label), (holders, "holder", schema.holder)):
@@ -63,7 +66,7 @@ def read_table(
 
 
 def _lines(text: Iterable[str], schema: TabularSchema) -> Iterator[Line]:
-    """The records that are neither blank nor comments; comments become blank lines, so that the count stays true."""
+    """Lines that are neither blank nor comments; comments become blank lines, so that line numbers stay right."""
     kept = (("\n" if line.startswith(schema.comment) else line) for line in text) if schema.comment else text
     reader = csv.reader(kept, delimiter=schema.delimiter, skipinitialspace=True, strict=True)
     start = 1
@@ -77,7 +80,7 @@ def _lines(text: Iterable[str], schema: TabularSchema) -> Iterator[Line]:
 
 
 def _header(lines: Iterator[Line], schema: TabularSchema, wanted: set[str]) -> list[str]:
-    """The names of the file's columns."""
+    """Names of the file's columns."""
     declared = [column.name for column in schema.columns]
     if not schema.header:
         return declared

@@ -1,17 +1,29 @@
-"""What can be a teacher or a student. Knows nothing of privacy, and imports no Django."""
+"""Models that can be teachers or students. Knows nothing of privacy, and imports no Django."""
 
 from training.learners.base import Learner, Model
-from training.learners.registry import LEARNERS, LearnerField, learner_create, learner_fields, learner_parameters
-from training.learners.storage import model_format, model_load, model_save
+from training.learners.registry import (
+    LEARNERS,
+    LearnerField,
+    learner_class,
+    learner_create,
+    learner_fields,
+    learner_parameters,
+    learner_suggested,
+    model_format,
+    model_load,
+    model_save,
+)
 
 __all__ = [
     "LEARNERS",
     "Learner",
     "LearnerField",
     "Model",
+    "learner_class",
     "learner_create",
     "learner_fields",
     "learner_parameters",
+    "learner_suggested",
     "model_format",
     "model_load",
     "model_save",

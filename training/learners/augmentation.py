@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.ndimage import map_coordinates
 
+from common.sentences import gettext_noop
 from training.learners.base import Labels, Records, parameter
-from training.sentences import gettext_noop
 
 _BATCH = 4096
 

@@ -1,4 +1,4 @@
-"""What a learner is, and what it gives: parameters fixed at construction, ``fit``, a model that predicts.
+"""Learners: parameters fixed at construction, ``fit``, a model that predicts.
 
 Nothing here knows of privacy: a learner is as good a teacher as a student.
 """
@@ -51,20 +51,37 @@ class Model(ABC):
         """The likeliest class of each record, ``(n,)``; the smaller number where two are as likely."""
         return self.predict_proba(x).argmax(axis=1)
 
+    def inner_modules(self) -> tuple[Any, ...]:
+        """The PyTorch modules from a record to the model's last inner layer, in order; none if it has no such layer."""
+        return ()
+
+    @abstractmethod
+    def to_bytes(self) -> bytes:
+        """The model in the format of its learner, as `Learner.model_from_bytes` reads it."""
+
     @abstractmethod
     def _probabilities(self, x: Records) -> npt.NDArray[np.float64]: ...
 
 
 @dataclass(frozen=True)
 class Learner(ABC):
-    """A way to learn. Subclasses are frozen dataclasses whose fields are made by ``parameter``."""
+    """A way to learn. Subclasses are frozen dataclasses whose fields are made by ``parameter``.
+
+    Attributes:
+        name: Its key in the registry, in the database and in the API.
+        label: Its name on pages, English, marked for translation.
+        help: What it suits, in one sentence, marked for translation; empty if there is nothing to say.
+        model_format: The format of a stored model, and the suffix of its file.
+    """
 
     name: ClassVar[str]
     label: ClassVar[str]
+    help: ClassVar[str] = ""
+    model_format: ClassVar[str]
 
     def __post_init__(self) -> None:
         for spec in fields(self):
-            _check_parameter(spec.name, getattr(self, spec.name), type(spec.default), **spec.metadata)
+            parameter_check(spec.name, getattr(self, spec.name), type(spec.default), **spec.metadata)
 
     def fit(
         self,
@@ -87,6 +104,15 @@ class Learner(ABC):
         x, y = _checked(x, y, classes)
         with threadpool_limits(_THREADS):
             return self._fit(x, y, classes=classes, seed=seed, progress=progress or _silent)
+
+    @classmethod
+    @abstractmethod
+    def model_from_bytes(cls, data: bytes) -> Model:
+        """A model that this learner has fitted, from `Model.to_bytes`.
+
+        Raises:
+            ValueError: The bytes are no such model.
+        """
 
     @abstractmethod
     def _fit(self, x: Records, y: Labels, *, classes: int, seed: int, progress: Progress) -> Model: ...
@@ -113,7 +139,7 @@ def _checked(x: npt.NDArray[np.floating], y: npt.NDArray[np.integer], classes: i
     return x, y.astype(np.int64)
 
 
-def _check_parameter(
+def parameter_check(
     name: str, value: object, kind: type, *, help: str, minimum: float | None, maximum: float | None
 ) -> None:
     fits = isinstance(value, kind) or (kind is float and isinstance(value, int))

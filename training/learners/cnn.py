@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from common.sentences import gettext_noop
 from training.learners.augmentation import Augmenting
 from training.learners.base import Labels, Learner, Progress, Records, parameter
-from training.sentences import gettext_noop
 
 if TYPE_CHECKING:
     from training.learners.network import NetworkModel
@@ -32,9 +32,17 @@ class CNN(Augmenting, Learner):
 
     name: ClassVar[str] = "cnn"
     label: ClassVar[str] = gettext_noop("Convolutional network")
+    help: ClassVar[str] = gettext_noop("For images of at least 4 × 4 pixels, and many records.")
+    model_format: ClassVar[str] = "safetensors"
     epochs: int = parameter(10, gettext_noop("how often each image is seen"), minimum=1, maximum=10_000)
     batch: int = parameter(32, gettext_noop("images per step"), minimum=2, maximum=100_000)
     learning_rate: float = parameter(0.001, gettext_noop("step size of Adam"), minimum=1e-7, maximum=1.0)
+
+    @classmethod
+    def model_from_bytes(cls, data: bytes) -> NetworkModel:
+        from training.learners.network import NetworkModel
+
+        return NetworkModel.from_bytes(data)
 
     def _fit(self, x: Records, y: Labels, *, classes: int, seed: int, progress: Progress) -> NetworkModel:
         if x.ndim not in (3, 4) or min(x.shape[1:3]) < SMALLEST_SIDE:

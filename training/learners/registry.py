@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from training.learners.base import Learner
+from training.learners.base import Learner, Model
 from training.learners.cnn import CNN
 from training.learners.scikit import LogisticRegression, NearestNeighbour, RandomForest
 
@@ -65,3 +65,39 @@ def learner_parameters(learner: Learner) -> dict[str, int | float | bool]:
     50
     """
     return asdict(learner)
+
+
+def learner_suggested(kind: str) -> Learner:
+    """The learner that a first run on records of this kind, "image" or "table", may begin with.
+
+    >>> learner_suggested("image").name
+    'nearest_neighbour'
+    """
+    return NearestNeighbour(copies=20) if kind == "image" else RandomForest()
+
+
+def model_format(name: str) -> str:
+    """The format of the stored models of the learner ``name``, which is the suffix of their files.
+
+    >>> model_format("nearest_neighbour"), model_format("cnn")
+    ('skops', 'safetensors')
+    """
+    return learner_class(name).model_format
+
+
+def model_save(model: Model) -> bytes:
+    """The model as bytes that ``model_load`` reads under the name of its learner."""
+    return model.to_bytes()
+
+
+def model_load(name: str, data: bytes) -> Model:
+    """The model that the learner ``name`` has fitted, from ``model_save``; reading it runs no code.
+
+    Raises:
+        ValueError: The bytes are no model of this learner.
+
+    >>> model = learner_create("nearest_neighbour").fit([[0.0], [1.0]], [0, 1], classes=2, seed=1)
+    >>> model_load("nearest_neighbour", model_save(model)).predict([[0.1], [0.8]]).tolist()
+    [0, 1]
+    """
+    return learner_class(name).model_from_bytes(data)

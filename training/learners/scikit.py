@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -13,9 +14,9 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression as ScikitLogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
+from common.sentences import gettext_noop
 from training.learners.augmentation import Augmenting
 from training.learners.base import Labels, Learner, Model, Progress, Records, parameter
-from training.sentences import gettext_noop
 
 
 class ScikitModel(Model):
@@ -25,6 +26,12 @@ class ScikitModel(Model):
         super().__init__(classes, shape)
         self.estimator = estimator
 
+    def to_bytes(self) -> bytes:
+        from skops.io import dumps
+
+        content = {"estimator": self.estimator, "classes": self.classes, "shape": list(self.shape)}
+        return dumps(content, compression=zipfile.ZIP_DEFLATED)
+
     def _probabilities(self, x: Records) -> npt.NDArray[np.float64]:
         probabilities = np.zeros((len(x), self.classes))
         probabilities[:, self.estimator.classes_] = self.estimator.predict_proba(x.reshape(len(x), -1))
@@ -33,9 +40,34 @@ class ScikitModel(Model):
 
 @dataclass(frozen=True)
 class ScikitLearner(Learner):
-    """A learner that is one scikit-learn estimator; a part with one class alone always gets that class."""
+    """A learner that is one scikit-learn estimator; a part with one class alone always gets that class.
 
+    skops is loaded when a model is stored or read: it loads all of scikit-learn and PyTorch, which takes seconds.
+
+    Attributes:
+        estimator: The scikit-learn class of a stored model.
+        trusted_types: What a stored model holds beyond the types that skops itself trusts.
+    """
+
+    model_format: ClassVar[str] = "skops"
     estimator: ClassVar[type]
+    trusted_types: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def model_from_bytes(cls, data: bytes) -> ScikitModel:
+        from skops.io import loads
+        from skops.io.exceptions import UntrustedTypesFoundException
+
+        try:
+            content = loads(data, trusted=list(cls.trusted_types))
+            estimator, classes, shape = content["estimator"], content["classes"], tuple(content["shape"])
+        except UntrustedTypesFoundException as error:
+            raise ValueError(f"The stored model holds types that are not trusted; it is refused. {error}") from error
+        except (zipfile.BadZipFile, KeyError, TypeError) as error:
+            raise ValueError("The stored model cannot be read; train it again.") from error
+        if not isinstance(estimator, cls.estimator | DummyClassifier):
+            raise ValueError(f"The stored model is a {type(estimator).__name__}, not one of {cls.name}.")
+        return ScikitModel(estimator, classes, shape)
 
     def _fit(self, x: Records, y: Labels, *, classes: int, seed: int, progress: Progress) -> ScikitModel:
         flat = x.reshape(len(x), -1)
@@ -58,7 +90,9 @@ class RandomForest(ScikitLearner):
 
     name: ClassVar[str] = "random_forest"
     label: ClassVar[str] = gettext_noop("Random forest")
+    help: ClassVar[str] = gettext_noop("Suits tables; needs hardly any tuning.")
     estimator: ClassVar[type] = RandomForestClassifier
+    trusted_types: ClassVar[tuple[str, ...]] = ("sklearn.tree._tree.Tree",)
     trees: int = parameter(100, gettext_noop("number of trees"), minimum=1, maximum=10_000)
     depth: int = parameter(0, gettext_noop("greatest depth of a tree, 0 for no limit"), minimum=0, maximum=100)
     leaf: int = parameter(1, gettext_noop("smallest number of records in a leaf"), minimum=1)
@@ -85,6 +119,7 @@ class LogisticRegression(ScikitLearner):
 
     name: ClassVar[str] = "logistic_regression"
     label: ClassVar[str] = gettext_noop("Logistic regression")
+    help: ClassVar[str] = gettext_noop("Suits tables whose classes a weighted sum of the columns can separate.")
     estimator: ClassVar[type] = ScikitLogisticRegression
     inverse_penalty: float = parameter(
         1.0, gettext_noop("weight of the data against the penalty"), minimum=1e-6, maximum=1e6
@@ -113,6 +148,7 @@ class NearestNeighbour(Augmenting, ScikitLearner):
 
     name: ClassVar[str] = "nearest_neighbour"
     label: ClassVar[str] = gettext_noop("Nearest neighbour")
+    help: ClassVar[str] = gettext_noop("Suits small images; moved copies make up for few records.")
     estimator: ClassVar[type] = KNeighborsClassifier
     neighbours: int = parameter(1, gettext_noop("number of neighbours that vote"), minimum=1, maximum=1000)
 

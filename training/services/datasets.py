@@ -1,5 +1,6 @@
 """Datasets come in whole or not at all."""
 
+import logging
 import uuid
 from typing import Any
 
@@ -7,17 +8,28 @@ import numpy as np
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 
+from common.artifacts import arrays_delete, arrays_save
 from consent.models import Study
 from consent.services import holders_register
-from training.artifacts import arrays_delete, arrays_save
 from training.formats import DataError, Rows, Schema, schema_to_json
 from training.models import Dataset
 
+logger = logging.getLogger(__name__)
+
 
 def dataset_import(
-    *, study: Study, name: str, kind: str, rows: Rows, schema: Schema, acting_user: AbstractBaseUser | None = None
+    *,
+    study: Study,
+    name: str,
+    kind: str,
+    rows: Rows,
+    schema: Schema,
+    provenance: str = "",
+    acting_user: AbstractBaseUser | None = None,
 ) -> Dataset:
     """Store ``rows`` as a dataset of ``study``; unknown pseudonyms of private rows become holders.
+
+    ``provenance`` says in the operator's words where the rows come from; nothing checks it.
 
     Raises DataError, and leaves nothing behind, where rows do not fit the kind.
     """
@@ -40,6 +52,7 @@ def dataset_import(
                 schema=schema_to_json(schema),
                 rows=len(rows),
                 holders=holders,
+                provenance=provenance,
                 seen_classes=[] if rows.y is None else np.unique(rows.y).tolist(),
                 artifact=artifact,
                 digest=arrays_save(artifact, **arrays),
@@ -50,6 +63,14 @@ def dataset_import(
     except BaseException:
         arrays_delete(artifact)
         raise
+    return dataset
+
+
+def dataset_provenance_state(*, dataset: Dataset, provenance: str, acting_user: AbstractBaseUser) -> Dataset:
+    """Say where a dataset comes from. Cards of earlier runs keep what was said then."""
+    dataset.provenance = provenance.strip()
+    dataset.save(update_fields=["provenance"])
+    logger.info("User %s stated where dataset %s comes from.", acting_user.pk, dataset.pk)
     return dataset
 
 

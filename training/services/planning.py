@@ -1,145 +1,200 @@
-"""What a run would do, before it does it: groups, teachers, weights, warnings."""
+"""Plan of a run: groups, teachers, weights, charges, warnings. Everything in it is public."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import zip_longest
 from typing import Any, cast
 
 import numpy as np
-from django.utils import timezone
 
-from accounting.privacy import DEFAULT_ORDERS, Conversion, gaussian_rate, remaining_epsilon
-from accounting.selectors import Standing, standings
-from accounting.services import GroupOpening
-from consent.selectors import Snapshot, consent_snapshot, policy_in_force
-from training.artifacts import arrays_load
+from accounting.caps import caps_of
+from accounting.head_counts import head_counts
+from accounting.privacy import Conversion
+from accounting.shares import share_free
+from common.artifacts import arrays_load
+from common.sentences import Sentence, gettext_noop
+from consent.selectors import policy_in_force
+from training.methods.pate import Group, GroupPlan, Plan, PlanError, aggregator_from_parameters, make_plan
 from training.models import Run
-from training.pate import Group, GroupPlan, Plan, PlanError, aggregator_from_parameters, make_plan
-from training.sentences import Sentence, gettext_noop
+from training.services.rehearsals import rehearsed_levels
+
+#: What of its share a run never plans to use: the rounding of sums.
+RESERVE = 1e-9
+
+
+@dataclass(frozen=True)
+class PlannedPromise:
+    """The holders of one promise: ``group`` is the index in the plan's groups, -1 where they are left out.
+
+    ``holders`` is a public or noisy number.
+    """
+
+    name: str
+    level: str
+    epsilon: float
+    holders: int
+    group: int
+
+
+@dataclass(frozen=True)
+class GroupBudget:
+    """What a run may charge one group of the plan, and what a query costs it, in μ².
+
+    ``cap`` is the smallest in the group; ``allowed`` the run's share of it; the rest as in
+    :class:`training.methods.pate.VoteCharge`.
+    """
+
+    cap: float
+    allowed: float
+    check: float
+    label: float
+    first: int | None = None
+    rest: float = 0.0
+
+    @property
+    def answer(self) -> float:
+        """What an answered query costs, one of the first where these alone are paid for one by one."""
+        return self.check + self.label
+
+    @property
+    def answers(self) -> int | None:
+        """How many queries can be answered at least, if each is; None for all of them."""
+        if self.first is not None and self.first * self.answer + self.rest <= self.allowed:
+            return None
+        affordable = int(self.allowed / self.answer)
+        return affordable if self.first is None else min(affordable, self.first)
+
+    def costs(self, start: int, answered: np.ndarray) -> np.ndarray:
+        """(Q,) what each query of a batch costs that begins with query ``start``, given whether each is answered."""
+        one_by_one = self.check + self.label * answered
+        if self.first is None:
+            return one_by_one
+        number = np.arange(start, start + len(answered))
+        return np.where(number < self.first, one_by_one, np.where(number == self.first, self.rest, 0.0))
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """A plan with the consents that it rests on.
-
-    ``standings`` are the privacy groups that take part, in the order in which they are charged; ``group_of`` the index
-    in ``plan.groups`` of each; ``allowances`` the ε that the run may cost each. ``notes`` are choices and warnings for
-    people.
-    """
+    """A plan with the promises that it rests on; ``budgets`` stand beside ``plan.groups``, none in a rehearsal."""
 
     plan: Plan
-    snapshot: Snapshot
-    standings: list[Standing]
-    group_of: list[int]
-    allowances: list[float]
+    promises: list[PlannedPromise]
+    budgets: list[GroupBudget]
     notes: tuple[Sentence, ...]
 
+    @property
+    def groups(self) -> list[tuple[GroupPlan, GroupBudget | None]]:
+        """The groups of the plan, each with what it may be charged; None in a rehearsal."""
+        return list(zip_longest(self.plan.groups, self.budgets))
 
-def run_plan(run: Run) -> RunPlan:
-    """Plan ``run`` (saved or not) on the consents of this moment. Raises PlanError, which says what to do."""
-    if policy_in_force(run.study) is None:
-        raise PlanError(
-            gettext_noop("The study has no approved ε policy. Ask its ethics committee to propose and approve one.")
-        )
-    owners = np.unique(arrays_load(run.private_dataset.artifact, "holder")["holder"])
-    snapshot = consent_snapshot(run.study, timezone.now())
-    snapshot = snapshot.of(owners)
-    if len(snapshot) == 0:
-        raise PlanError(
-            gettext_noop(
-                "No holder of the private dataset has given consent. Wait for consents before you start a run."
-            )
-        )
-    groups = standings(run.study, snapshot, conversion=cast(Conversion, run.conversion), fresh=run.simulation)
-    notes = [_nothing_left(group) for group in groups if group.remaining <= 0]
-    held = any(group.held.any() for group in groups)
-    groups = [group for group in groups if group.remaining > 0]
-    if not groups and held:
-        raise PlanError(
-            gettext_noop("All that is left is reserved for other runs. Wait until they have ended, or cancel one.")
-        )
-    if not groups:
-        raise PlanError(gettext_noop("No group has any budget left. Only new consents would change that."))
-    allowances = {group.name: allowance(run, group) for group in groups}
-    notes += [_less_than_asked(run, group) for group in groups if _asks_too_much(run, group)]
+    @property
+    def answers(self) -> int | None:
+        """How many answered queries the run can afford at least; None in a rehearsal, and where it affords all."""
+        limits = [budget.answers for budget in self.budgets]
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """What a run keeps of its plan."""
+        return plan_to_json(self)
+
+
+def run_plan(run: Run, share: float = 1.0) -> RunPlan:
+    """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError, which says what to do.
+
+    A function of what is public alone: policies, head counts, shares. Nobody's consent, records or account is looked at
+    (conditions 1 and 2 of the guarantee); in a rehearsal study nothing is secret.
+    """
+    promises = promises_counted(run)
+    groups = [Group(promise.name, promise.epsilon, promise.holders) for promise in promises]
     plan = make_plan(
-        [Group(group.name, group.epsilon, len(group.holders), allowances[group.name]) for group in groups],
+        groups,
         variant=run.variant,
-        teachers=run.teachers,
+        teachers=run.teachers or 0,
         aggregator=aggregator_from_parameters(run.aggregator),
         delta=run.study.delta,
         classes=len(run.private_dataset.classes),
         weight_scheme=run.weight_scheme,
-        conversion=cast(Conversion, run.conversion),
+        conversion=cast(Conversion, run.rehearsed.get("conversion", "improved")),
         small_groups=run.small_groups,
     )
-    groups = [group for group in groups if group.name not in plan.left_out]
-    return RunPlan(
-        plan=plan,
-        snapshot=snapshot,
-        standings=groups,
-        group_of=[plan.index_of(group.name) for group in groups],
-        allowances=[allowances[group.name] for group in groups],
-        notes=(*notes, *plan.notes),
-    )
+    budgets = [] if run.rehearsal else group_budgets(plan, run.study.delta, share)
+    planned = [replace(promise, group=plan.index_of(promise.name)) for promise in promises]
+    return RunPlan(plan, planned, budgets, (*plan.notes, *_warnings(run, plan, budgets, share)))
 
 
-def allowance(run: Run, group: Standing) -> float:
-    """The ε that ``run`` may cost the holders of ``group``, of what is left and not reserved for other runs."""
-    if run.spending_epsilons:
-        return min(run.spending_epsilons[group.level], group.remaining)
-    if run.spending_share == 1:
-        return group.remaining
-    return remaining_epsilon(
-        group.past + group.held,
-        group.epsilon,
-        run.study.delta,
-        conversion=cast(Conversion, run.conversion),
-        share=run.spending_share,
-    )
+def group_budgets(plan: Plan, delta: float, share: float) -> list[GroupBudget]:
+    """What a run of this plan may charge each group at a ``share`` of its cap."""
+    budgets = []
+    for group in plan.groups:
+        charge = plan.aggregator.charge(group.sensitivity)
+        cap = float(caps_of(group.epsilon, delta))
+        budgets.append(GroupBudget(cap, share * cap * (1 - RESERVE), **asdict(charge)))
+    return budgets
 
 
-def openings(run: Run, planned: RunPlan) -> list[GroupOpening]:
-    """The privacy groups for which the run's budget is reserved, each with the Gaussian curve of its allowance."""
-    conversion = cast(Conversion, run.conversion)
-    nothing = np.zeros(len(DEFAULT_ORDERS))
+def promises_counted(run: Run) -> list[PlannedPromise]:
+    """Every promise with its public or noisy number of holders, each a group of its own, strictest first.
+
+    Raises PlanError where policy, head counts or shares are missing.
+    """
+    rows = _rehearsed(run) if run.rehearsal else _counted(run)
     return [
-        GroupOpening(
-            group.name,
-            group.level,
-            group.epsilon,
-            group.holders,
-            group.past,
-            reserved=DEFAULT_ORDERS * gaussian_rate(nothing, allowed, run.study.delta, conversion=conversion),
-            # Who may spend all that is left need not keep to the shape of that curve.
-            allowance=allowed if allowed < group.remaining else None,
-        )
-        for group, allowed in zip(planned.standings, planned.allowances, strict=True)
+        PlannedPromise(name, level, epsilon, holders, place)
+        for place, (name, level, epsilon, holders) in enumerate(rows)
     ]
 
 
-def _asks_too_much(run: Run, group: Standing) -> bool:
-    return run.spending_epsilons.get(group.level, 0.0) > group.remaining
-
-
-def _less_than_asked(run: Run, group: Standing) -> Sentence:
-    told = gettext_noop("Group %(group)s: of the ε = %(asked)g that was asked for, only %(left).3g is left to reserve.")
-    return Sentence(told, group=group.name, asked=run.spending_epsilons[group.level], left=group.remaining)
-
-
-def _nothing_left(group: Standing) -> Sentence:
-    if group.held.any():
-        told = gettext_noop(
-            "Group %(group)s: what was left of its ε = %(epsilon)g is reserved for other runs, so its holders "
-            "(%(holders)d) are left out."
+def _counted(run: Run) -> list[tuple[str, str, float, int]]:
+    """Name, level, ε and number of holders of each promise, from the study's head counts."""
+    if policy_in_force(run.study) is None:
+        raise PlanError(
+            gettext_noop("The study has no approved ε policy. Ask its ethics committee to propose and approve one.")
         )
-    else:
-        told = gettext_noop(
-            "Group %(group)s has nothing left of its ε = %(epsilon)g, so its holders (%(holders)d) are left out."
+    counts = head_counts(run.study)
+    if not counts:
+        raise PlanError(
+            gettext_noop(
+                "The study has no head counts yet, on which numbers of teachers and weights rest. Draw them with "
+                "noise, or enter numbers that are public anyway."
+            )
         )
-    return Sentence(told, group=group.name, epsilon=group.epsilon, holders=len(group.holders))
+    if share_free(run.study) <= 0:
+        raise PlanError(
+            gettext_noop(
+                "All of every holder's cap is used or held for other runs. Wait until one ends, or cancel one."
+            )
+        )
+    names: dict[str, int] = {}
+    promises = []
+    for count in counts:
+        alike = names[count.level] = names.get(count.level, 0) + 1
+        name = f"{count.level} {alike}" if alike > 1 else count.level
+        promises.append((name, count.level, count.epsilon, count.count))
+    return promises
+
+
+def _rehearsed(run: Run) -> list[tuple[str, str, float, int]]:
+    owners = len(np.unique(arrays_load(run.private_dataset.artifact, "holder")["holder"]))
+    levels = rehearsed_levels(run, owners)
+    return [(level, level, epsilon, count) for level, epsilon, count in levels]
+
+
+def _warnings(run: Run, plan: Plan, budgets: list[GroupBudget], share: float) -> list[Sentence]:
+    warnings = []
+    for group, budget in zip(plan.groups, budgets, strict=False):
+        if budget.answers == 0:
+            told = gettext_noop(
+                "A single answered query costs group %(group)s more than the run may use: no query can be answered. "
+                "Give the run a larger share, more noise, or more teachers."
+            )
+            warnings.append(Sentence(told, group=group.name))
+    if not run.rehearsal and share >= share_free(run.study) - RESERVE:
+        told = gettext_noop("The run may use all that is left of every holder's cap: no later run could ask again.")
+        warnings.append(Sentence(told))
+    return warnings
 
 
 def plan_to_json(planned: RunPlan) -> dict[str, Any]:
-    """What a run keeps of its plan: everything but the holders."""
+    """What a run keeps of its plan."""
     plan = planned.plan
     return {
         "variant": plan.variant,
@@ -148,8 +203,9 @@ def plan_to_json(planned: RunPlan) -> dict[str, Any]:
         "groups": [asdict(group) for group in plan.groups],
         "left_out": list(plan.left_out),
         "notes": [note.to_json() for note in planned.notes],
-        "group_of": planned.group_of,
-        "levels": [group.level for group in planned.standings],
+        "promises": [asdict(promise) for promise in planned.promises],
+        "budgets": [asdict(budget) for budget in planned.budgets],
+        "answers": planned.answers,
     }
 
 
@@ -162,3 +218,8 @@ def plan_from_json(document: dict[str, Any]) -> Plan:
         teachers=document["teachers"],
         left_out=tuple(document["left_out"]),
     )
+
+
+def budgets_from_json(document: dict[str, Any]) -> list[GroupBudget]:
+    """The budgets that :func:`plan_to_json` kept."""
+    return [GroupBudget(**budget) for budget in document["budgets"]]

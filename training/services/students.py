@@ -8,22 +8,30 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext_noop
 
-from ipate_web import __version__
-from training.artifacts import arrays_load, model_fetch, model_store
+from accounting.models import Release
+from accounting.services import release_record
+from common import __version__
+from common.artifacts import arrays_load, model_fetch, model_store
+from consent.selectors import promises_earlier
+from consent.services import study_lock
+from training.accuracy import published_accuracy
 from training.errors import RunError
 from training.formats import DataError, Schema, schema_from_json
 from training.learners import Model, learner_create, model_load, model_save
 from training.models import Run, StudentModel
-from training.selectors import promises
+from training.selectors import run_promises
+from training.services.methods import method_of
+from training.services.spending import share_used
 
 logger = logging.getLogger(__name__)
 
+ROUNDING = gettext_noop(
+    "Accuracies are rounded: to 0.1 % if they rest on 2,000 points or more, to 0.5 % from 400 points, else to 1 %."
+)
 
-#: Why a card may show a published ε above the promised one.
-ABOUT_THE_BOUND = gettext_noop(
-    "The promise is kept by accounting, in the way named here, for what the votes actually tell; the result is a "
-    "secret like the votes. The published ε is the bound that holds whatever the votes are. It needs no secret, and is "
-    "larger."
+EXCEPTION = gettext_noop(
+    "Whoever was promised a larger ε before, at another level or under an earlier policy, keeps to that one, and is "
+    "charged nothing more until they are within the smaller one."
 )
 
 
@@ -33,9 +41,8 @@ def student_train(run: Run) -> bool:
     if not answered:
         raise RunError(
             gettext_noop(
-                "No label could be released within the budgets, so there is nothing for a student to learn from. "
-                "Propose a run with more noise (a larger σ makes labels cheaper) or with more teachers, or approve one "
-                "that may spend more."
+                "No label was released, so there is nothing for a student to learn from. Propose a run with more noise "
+                "(a larger σ makes labels cheaper) or a lower threshold, or approve one with a larger share."
             )
         )
     public = arrays_load(run.public_dataset.artifact)
@@ -45,13 +52,14 @@ def student_train(run: Run) -> bool:
         public["x"][rows], labels, classes=len(classes), seed=run.seed or 0
     )
     truth = public.get("y")
-    label_accuracy = None if truth is None else float((truth[rows] == labels).mean())
+    label_accuracy = None if truth is None else published_accuracy(int((truth[rows] == labels).sum()), len(rows))
     evaluation = _evaluation(run, model)
     # A name of its own, so that a second worker cannot touch the file that the row leads to.
     artifact = f"students/{run.pk}-{uuid4().hex[:12]}.model"
     digest = model_store(artifact, model_save(model))
     with transaction.atomic():
-        run = Run.objects.select_for_update().get(pk=run.pk)
+        study_lock(run.study_id)
+        run = Run.objects.select_for_update(of=("self",)).select_related("study", "public_dataset").get(pk=run.pk)
         if run.status != Run.Status.STUDENT:
             return False
         StudentModel.objects.update_or_create(
@@ -64,6 +72,14 @@ def student_train(run: Run) -> bool:
                 "card": _card(run, label_accuracy, evaluation),
             },
         )
+        if not run.rehearsal:
+            release_record(
+                study=run.study,
+                kind=Release.Kind.MODEL,
+                run=run.pk,
+                content={"digest": digest, "learner": run.student_learner, "labels": run.labels},
+                acting_user_id=run.approved_by_id,
+            )
         run.status = Run.Status.FINISHED
         run.ended_at = timezone.now()
         run.message = ""
@@ -73,7 +89,7 @@ def student_train(run: Run) -> bool:
 
 
 def _evaluation(run: Run, model: Model) -> dict | None:
-    """Accuracy and, for each class, precision and recall on the test dataset."""
+    """Accuracy and, for each class, precision and recall on the test dataset, rounded."""
     if run.test_dataset is None:
         return None
     test = arrays_load(run.test_dataset.artifact)
@@ -86,49 +102,70 @@ def _evaluation(run: Run, model: Model) -> dict | None:
             {
                 "class": name,
                 "points": are,
-                "precision": hits / called if called else None,
-                "recall": hits / are if are else None,
+                "precision": published_accuracy(hits, called),
+                "recall": published_accuracy(hits, are),
             }
         )
     return {
         "dataset": run.test_dataset.name,
         "points": len(truth),
-        "accuracy": float((predicted == truth).mean()),
+        "accuracy": published_accuracy(int((predicted == truth).sum()), len(truth)),
         "classes": per_class,
     }
 
 
 def _card(run: Run, label_accuracy: float | None, evaluation: dict | None) -> dict:
     """What a user of the model should know. Nothing in it depends on the private data beyond the released labels."""
-    assert run.account is not None, "a run that has voted has an account"
     return {
         "study": run.study.title,
         "purpose": run.study.purpose,
         "controller": run.study.controller,
         "contact": run.study.contact,
         "run": str(run.pk),
-        "simulation": run.simulation,
+        "rehearsal": run.rehearsal,
         "learner": {"name": run.student_learner, "parameters": run.student_parameters},
         "classes": run.public_dataset.classes,
         "learned_from": {
             "dataset": run.public_dataset.name,
+            "provenance": run.public_dataset.provenance,
             "labels": run.labels,
             "queries": run.position,
             "label_accuracy": label_accuracy,
         },
         "evaluation": evaluation,
-        "privacy": {
-            "unit": "data holder",
-            # As asked for: the noise of an upsampling run as planned would tell how large the groups are.
-            "mechanism": run.aggregator,
-            "variant": run.variant,
-            "delta": run.study.delta,
-            "accounting": run.method,
-            "bound": "data-independent",
-            "note": ABOUT_THE_BOUND,
-            "groups": promises(run.account),
-        },
+        "rounding": ROUNDING,
+        "privacy": _rehearsal_privacy(run) if run.rehearsal else _privacy(run),
         "software": f"iPATE {__version__}",
+    }
+
+
+def _privacy(run: Run) -> dict:
+    """The promise that the model keeps, and what keeps it."""
+    return {
+        "unit": gettext_noop("data holder"),
+        "neighbours": "one holder's records and participation, added or removed",
+        "accounting": gettext_noop("one account per holder, Gaussian differential privacy"),
+        "mechanism": method_of(run).mechanism(run),
+        "method": run.method,
+        "variant": run.variant,
+        "delta": run.study.delta,
+        "share": share_used(run),
+        "groups": run_promises(run),
+        "earlier": [{"level": each.level, "epsilon": each.epsilon} for each in promises_earlier(run.study)],
+        "exception": EXCEPTION,
+    }
+
+
+def _rehearsal_privacy(run: Run) -> dict:
+    """What the papers' accounting says of a rehearsal, which promises nothing to anybody."""
+    return {
+        "note": gettext_noop("A rehearsal on data that are nobody's secret: nothing is promised."),
+        "mechanism": method_of(run).mechanism(run),
+        "method": run.method,
+        "variant": run.variant,
+        "delta": run.study.delta,
+        "accounting": run.outcome["method"],
+        "groups": run.outcome["epsilons"],
     }
 
 

@@ -2,27 +2,26 @@
 
 import logging
 import math
-from typing import cast
+import secrets
 
 import numpy as np
 from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext_noop
 
-from accounting.privacy import Conversion, gaussian_rate
-from accounting.selectors import standings
+from common.artifacts import arrays_load, arrays_save
 from consent.models import ConsentEvent
-from consent.selectors import LEVELS, Snapshot, consent_snapshot, holders_suspended_since
+from consent.selectors import Promise, Snapshot, consent_snapshot, holders_suspended_since
 from consent.services import study_lock
-from training.artifacts import arrays_load, arrays_save
-from training.ballot import assignment_name, predictions_name
 from training.dispatch import send
 from training.errors import RunError
 from training.learners import learner_create
 from training.leases import lease, unclaimed
+from training.methods.pate import LEFT_OUT, NO_VOTE, assign_keyed, teacher_seed
 from training.models import Run, TeacherChunk
-from training.pate import NO_VOTE, assign
+from training.services.ballot import assignment_name, predictions_name
 from training.services.planning import RunPlan
+from training.services.rehearsals import rehearsal_assignment
 
 logger = logging.getLogger(__name__)
 
@@ -30,10 +29,6 @@ logger = logging.getLogger(__name__)
 CHUNKS = 20
 #: How many workers may die over one chunk before its run fails: more than accidents explain.
 DEATHS = 20
-NOBODY_LEFT = gettext_noop(
-    "Nobody is left whom this run may count: its holders have withdrawn, chosen a stricter level, or have no budget "
-    "left. Wait for new consents, then propose it anew."
-)
 
 
 def run_prepare(run: Run) -> bool:
@@ -47,8 +42,6 @@ def run_prepare(run: Run) -> bool:
         gone = holders_gone(run, assignment, consent_snapshot(run.study))
         if len(gone):
             assignment_without(run, assignment, gone)
-        if len(gone) == len(np.unique(assignment["holder"])):
-            raise RunError(NOBODY_LEFT)
         run.status = Run.Status.TRAINING
         run.started_at = timezone.now()
         run.message = ""
@@ -63,48 +56,50 @@ def run_prepare(run: Run) -> bool:
 
 
 def assignment_create(run: Run, planned: RunPlan) -> None:
-    """Share the plan's holders out over the teachers, in a new file that the run names; the caller saves the run."""
-    rng = np.random.default_rng(run.seed)
-    sizes = [len(standing.holders) for standing in planned.standings]
-    holders = np.concatenate([standing.holders for standing in planned.standings])
-    position, teacher = assign(planned.plan, np.repeat(planned.group_of, sizes), rng)
+    """Share the holders out over the teachers, in a new file that the run names; the caller saves the run.
+
+    In a real run a holder's teacher follows from a keyed hash of the holder alone, whoever else takes part; a holder
+    whose promise the plan does not know takes no part.
+    """
+    if run.rehearsal:
+        arrays = rehearsal_assignment(run, planned.plan, planned.promises)
+    else:
+        arrays = _keyed_assignment(run, planned)
     run.assignment = assignment_name(run)
-    arrays_save(
-        run.assignment,
-        holder=holders[position],
-        teacher=teacher,
-        group=np.repeat(np.arange(len(sizes)), sizes)[position],
-        seeds=rng.integers(2**32, size=planned.plan.teachers, dtype=np.int64),
-    )
+    arrays_save(run.assignment, **arrays)
+
+
+def _keyed_assignment(run: Run, planned: RunPlan) -> dict[str, np.ndarray]:
+    snapshot = consent_snapshot(run.study)
+    snapshot = snapshot.of(np.unique(arrays_load(run.private_dataset.artifact, "holder")["holder"]))
+    run.snapshot_at, run.consent_sequence = snapshot.at, snapshot.sequence
+    group = np.full(len(snapshot), LEFT_OUT)
+    for promise in planned.promises:
+        group[snapshot.have(Promise(promise.level, promise.epsilon, True))] = promise.group
+    key = secrets.token_bytes(32)
+    position, teacher = assign_keyed(planned.plan, snapshot.holders, group, key)
+    return {
+        "holder": snapshot.holders[position],
+        "teacher": teacher,
+        "group": group[position],
+        "seeds": np.array([teacher_seed(key, number) for number in range(planned.plan.teachers)], dtype=np.int64),
+    }
 
 
 def holders_gone(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot) -> np.ndarray:
-    """Who is in a run that has not voted yet and must not stay, by the consents of a new ``snapshot``.
+    """Who is in a run and must not stay, by the consents of a new ``snapshot``.
 
-    Those who withdrew, even if they have come back since; those whose consent does not count any more; those who
-    chose a stricter level: their teacher's vote weighs more than they allow; and those who have nothing left, because
-    their ε became smaller. Any of the last two would end the vote early for all.
+    Those who withdrew, even if they have come back since; those whose consent does not count any more; and those whose
+    ε has become smaller than the one that their teacher's vote is charged by.
     """
+    if run.rehearsal:
+        return np.empty(0, dtype=np.int64)
     pairs = assignment["holder"]
-    promised = np.array([LEVELS.index(level) for level in run.plan["levels"]])[assignment["group"]]
+    needed = np.array([group["epsilon"] for group in run.plan["groups"]])[assignment["group"]]
     present = np.isin(pairs, snapshot.holders)
     stricter = np.zeros(len(pairs), dtype=bool)
-    place = np.searchsorted(snapshot.holders, pairs[present])
-    stricter[present] = snapshot.levels[place] < promised[present]
-    left = np.union1d(left_since_snapshot(run), _without_budget(run, snapshot.of(pairs)))
-    return np.intersect1d(pairs, np.union1d(left, pairs[~present | stricter]))
-
-
-def _without_budget(run: Run, snapshot: Snapshot) -> np.ndarray:
-    """Who has spent all of the ε that is theirs in ``snapshot``."""
-    conversion = cast(Conversion, run.conversion)
-    groups = standings(run.study, snapshot, conversion=conversion, fresh=run.simulation)
-    spent = [
-        group.holders
-        for group in groups
-        if gaussian_rate(group.past, group.epsilon, run.study.delta, conversion=conversion) == 0
-    ]
-    return np.concatenate([np.array([], dtype=np.int64), *spent])
+    stricter[present] = snapshot.epsilons[np.searchsorted(snapshot.holders, pairs[present])] < needed[present]
+    return np.intersect1d(pairs, np.union1d(left_since_snapshot(run), pairs[~present | stricter]))
 
 
 def assignment_without(run: Run, assignment: dict[str, np.ndarray], gone: np.ndarray) -> np.ndarray:
@@ -175,7 +170,8 @@ def left_since_snapshot(run: Run) -> np.ndarray:
 
 def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
     """(teachers of the chunk, public points); a teacher all of whose holders withdrew says ``NO_VOTE``."""
-    assignment, withdrawn = arrays_load(run.assignment), left_since_snapshot(run)
+    assignment = arrays_load(run.assignment)
+    withdrawn = np.empty(0, dtype=np.int64) if run.rehearsal else left_since_snapshot(run)
     private = arrays_load(run.private_dataset.artifact)
     public = arrays_load(run.public_dataset.artifact)["x"]
     learner = learner_create(run.learner, run.learner_parameters)
@@ -186,7 +182,9 @@ def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
         holders = np.setdiff1d(assignment["holder"][assignment["teacher"] == teacher], withdrawn)
         first, last = np.searchsorted(owners, holders, "left"), np.searchsorted(owners, holders, "right")
         rows = np.concatenate([order[:0], *(order[a:b] for a, b in zip(first, last, strict=True))])
-        if len(rows):
+        if not len(rows):
+            continue
+        try:
             model = learner.fit(
                 private["x"][rows],
                 private["y"][rows],
@@ -194,4 +192,9 @@ def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
                 seed=int(assignment["seeds"][teacher]),
             )
             predictions[teacher - chunk.start] = model.predict(public)
+        except (OSError, ImportError):  # the machine's, not the records': tried again
+            raise
+        except Exception:  # noqa: S112
+            # That it could not learn follows from its members' records: it casts no vote, and nobody is told.
+            continue
     return predictions

@@ -1,36 +1,39 @@
-"""The noisy vote: batches of queries whose labels and costs are committed together, or not at all."""
+"""The noisy vote of teachers: batches of queries whose labels and charges are committed together, or not at all.
 
+Every charge is public and the same for all members of a group. The vote ends for public reasons alone: points used up,
+enough labels, or the next query could cost more than the run's share. No account, and no vote, decides when.
+"""
+
+import hashlib
+import json
 import logging
-from typing import cast
+from collections.abc import Hashable
+from functools import lru_cache
+from uuid import UUID
 
 import numpy as np
 from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext_noop
 
-from accounting.limits import Limits, limits_of
-from accounting.models import PrivacyGroup, RunAccount
-from accounting.privacy import DEFAULT_ORDERS, Conversion, Method, affordable_prefix, gaussian_rate
-from accounting.selectors import Standing, standings
-from accounting.services import GroupOpening, account_open, account_settle, batch_charge, groups_retire
-from consent.models import ConsentEvent
-from consent.selectors import Snapshot, consent_snapshot
+from accounting.book import balances
+from accounting.caps import caps_of
+from accounting.models import Release
+from accounting.services import ROUNDING, release_record
+from accounting.shares import share_limit, share_open, share_settle
+from common.artifacts import arrays_load
+from common.bulk import rows_insert
+from common.noise import Noise, SystemNoise
+from consent.selectors import Snapshot, consent_snapshot, consent_state
 from consent.services import study_lock
-from ipate_web.bulk import rows_insert
-from training.artifacts import arrays_load, arrays_save
-from training.ballot import Ballot, ballot_load, predictions_load, promises_name
-from training.dispatch import send
-from training.errors import RunError
+from training.methods.pate import Plan
 from training.models import Query, Run, TeacherChunk, VoteBatch
-from training.pate import Noise, SimulationNoise, SystemNoise
-from training.services.teaching import (
-    NOBODY_LEFT,
-    assignment_without,
-    chunks_done,
-    chunks_send,
-    holders_gone,
-    left_since_snapshot,
-)
+from training.services.ballot import Ballot, ballot_load, predictions_load
+from training.services.interim import interim_probabilities
+from training.services.planning import GroupBudget, budgets_from_json, plan_from_json
+from training.services.rehearsals import rehearsal_vote
+from training.services.spending import runs_send_on, share_used, spending_may_begin, waits_for_restore
+from training.services.teaching import assignment_without, chunks_done, chunks_send, holders_gone
 
 logger = logging.getLogger(__name__)
 
@@ -38,52 +41,53 @@ logger = logging.getLogger(__name__)
 # --- Opening --------------------------------------------------------------------------------------------------------
 
 
-def vote_may_open(run: Run) -> bool:
-    """Only one run of a study votes at a time; simulations, which charge nobody, do not count."""
-    voting = Run.objects.filter(study_id=run.study_id, status=Run.Status.VOTING, simulation=False)
-    return run.simulation or not voting.exclude(pk=run.pk).exists()
-
-
 def vote_open(run: Run) -> bool:
-    """Begin the vote once all teachers are trained: open the run's account on the consents that still stand."""
+    """Begin the vote once all teachers are trained, with the holders whose consent and room still stand."""
     if not chunks_send(run):
         return False
     with transaction.atomic():
         study_lock(run.study_id)
-        run = Run.objects.select_for_update().get(pk=run.pk)
+        run = Run.objects.select_for_update(of=("self",)).select_related("study").get(pk=run.pk)
         # While this worker waited for the lock, another may have sent teachers back to learn without somebody.
         if run.status != Run.Status.TRAINING or not chunks_done(run):
             return False
-        if not vote_may_open(run):
+        if not spending_may_begin(run):
             run.message = gettext_noop("Waits for the vote of another run of this study to end.")
             run.save(update_fields=["message"])
             return False
-        assignment = arrays_load(run.assignment)
-        snapshot = consent_snapshot(run.study)
-        gone = holders_gone(run, assignment, snapshot)
-        if len(gone):
-            _teach_without(run, assignment, gone)
-            return True
-        if not len(assignment["holder"]):
-            raise RunError(NOBODY_LEFT)
-        openings, run.plan["group_of"] = _openings(run, assignment, snapshot)
-        arrays_save(promises_name(run), epsilon=_epsilon_of_pairs(assignment, openings))
-        run.account = account_open(
-            study=run.study,
-            run=run.pk,
-            at=snapshot.at,
-            simulation=run.simulation,
-            orders=DEFAULT_ORDERS,
-            method=run.method,
-            conversion=run.conversion,
-            groups=openings,
-        )
+        if waits_for_restore(run):
+            return False
+        if not run.rehearsal:
+            assignment, snapshot = arrays_load(run.assignment), consent_snapshot(run.study)
+            limit = share_limit(run.study, run.pk)
+            gone = np.union1d(holders_gone(run, assignment, snapshot), _without_room(run, assignment, snapshot, limit))
+            if len(gone):
+                _teach_without(run, assignment, gone)
+                return True
+            # Only now: while teachers learn anew another run may vote, up to whose share this one's is added.
+            share_open(study=run.study, subject=run.pk)
+            run.voting_at = snapshot.at
+            run.spent = [0.0] * len(run.plan["groups"])
         run.status = Run.Status.VOTING
-        run.voting_at = snapshot.at
+        run.voting_at = run.voting_at or timezone.now()
         run.message = ""
-        run.teacher_accuracy = _teacher_accuracy(run)
-        run.save(update_fields=["plan", "account", "status", "voting_at", "message", "teacher_accuracy"])
+        run.save(update_fields=["spent", "status", "voting_at", "message"])
     return True
+
+
+def _without_room(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot, limit: float) -> np.ndarray:
+    """Who has not left what the run may charge their group: nobody may fall silent in the middle of a vote.
+
+    A holder joins a teacher only with room for the whole share (condition 3); this depends on their own account alone.
+    """
+    allowed = np.array([budget.allowed for budget in budgets_from_json(run.plan)])
+    members, first = np.unique(assignment["holder"], return_index=True)
+    epsilons = np.zeros(len(members))
+    present = np.isin(members, snapshot.holders)
+    epsilons[present] = snapshot.epsilons[np.searchsorted(snapshot.holders, members[present])]
+    caps = np.where(present, caps_of(np.where(present, epsilons, 1.0), run.study.delta), 0.0)
+    needed = balances(run.study).of(members) + allowed[assignment["group"][first]]
+    return members[needed > limit * caps * (1 + ROUNDING)]
 
 
 def _teach_without(run: Run, assignment: dict[str, np.ndarray], gone: np.ndarray) -> None:
@@ -94,153 +98,100 @@ def _teach_without(run: Run, assignment: dict[str, np.ndarray], gone: np.ndarray
     for chunk in run.chunks.all():
         if ((affected >= chunk.start) & (affected < chunk.stop)).any():
             TeacherChunk.objects.filter(pk=chunk.pk).update(state=TeacherChunk.State.PENDING)
-    logger.info("Holders left the run before its vote; %d teachers learn anew.", len(affected))
-
-
-def _openings(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot) -> tuple[list[GroupOpening], list[int]]:
-    """The privacy groups as they stand in this new snapshot, and the group of the plan that each belongs to.
-
-    Other runs of the study may have voted since the approval, and levels and policies may have changed: past spending
-    and ε are looked up anew, within each group that the run's budget was reserved for. What was reserved stays, cut to
-    what an ε that has become smaller still allows.
-    """
-    reserved = {
-        group.index: group for group in PrivacyGroup.objects.filter(account__run=run.pk, account__is_reservation=True)
-    }
-    openings: list[GroupOpening] = []
-    group_of: list[int] = []
-    for index, plan_group in enumerate(run.plan["group_of"]):
-        holders = np.unique(assignment["holder"][assignment["group"] == index])
-        held = reserved.get(index)
-        for group in standings(
-            run.study, snapshot.of(holders), conversion=cast(Conversion, run.conversion), fresh=run.simulation
-        ):
-            taken = any(group.name == other.name for other in openings)
-            openings.append(
-                GroupOpening(
-                    name=f"{group.name} ({index + 1})" if taken else group.name,
-                    level=group.level,
-                    epsilon=group.epsilon,
-                    holders=group.holders,
-                    past=group.past,
-                    reserved=np.minimum(np.asarray(held.reserved_rdp), _fits(run, group)) if held else None,
-                    allowance=held.allowance if held else None,
-                )
-            )
-            group_of.append(plan_group)
-    return openings, group_of
-
-
-def _fits(run: Run, group: Standing) -> np.ndarray:
-    """(R,): the largest Gaussian curve that fits into the budget of ``group`` beside what it has spent."""
-    conversion = cast(Conversion, run.conversion)
-    return DEFAULT_ORDERS * gaussian_rate(group.past, group.epsilon, run.study.delta, conversion=conversion)
-
-
-def _epsilon_of_pairs(assignment: dict[str, np.ndarray], openings: list[GroupOpening]) -> np.ndarray:
-    """The ε that each pair of holder and teacher votes under."""
-    holders = np.concatenate([opening.holders for opening in openings])
-    epsilons = np.repeat([opening.epsilon for opening in openings], [len(opening.holders) for opening in openings])
-    order = np.argsort(holders)
-    return epsilons[order][np.searchsorted(holders[order], assignment["holder"])]
-
-
-def _teacher_accuracy(run: Run) -> float | None:
-    """Mean accuracy of the teachers on the public points, where their labels are known."""
-    truth = arrays_load(run.public_dataset.artifact).get("y")
-    return None if truth is None else float((predictions_load(run) == truth).mean())
 
 
 # --- Batches --------------------------------------------------------------------------------------------------------
 
 
 def vote_batch(run: Run) -> bool:
-    """Put the next batch to the vote, or end the vote. Labels, costs and position change together."""
+    """Vote on the next batch, or end the vote; a rehearsal holds the whole of it at once."""
+    if run.rehearsal:
+        return _rehearse(run)
     ballot = ballot_load(run.pk)
+    if ballot.plan.aggregator.asks_student:
+        interim_probabilities(run, slice(0))  # a student can take long to learn: under the lock it is known already
     with transaction.atomic():
         study_lock(run.study_id)
-        run = Run.objects.select_for_update(of=("self",)).select_related("account__study").get(pk=run.pk)
+        run = Run.objects.select_for_update(of=("self",)).select_related("study").get(pk=run.pk)
         if run.status != Run.Status.VOTING:
             return False
-        account = _account(run)
-        limits = limits_of(account)
-        silent = _silent_teachers(run, ballot, limits.groups)
-        if reason := _reason_to_stop(run, ballot, silent):
-            _vote_close(run, reason)
+        if waits_for_restore(run):
+            return False
+        if reason := _reason_to_stop(run, ballot):
+            _vote_close(run, ballot, reason)
             return True
-        points = slice(run.position, run.position + run.batch_size)
-        release = ballot.plan.aggregator.release(ballot.votes(points, silent), _noise(run))
-        costs = ballot.costs(points, silent, account.orders, cast(Method, account.method))
-        prefix = affordable_prefix(
-            past=limits.beside,
-            check=costs.check[:, limits.group],
-            label=costs.label[:, limits.group],
-            answered=release.answered,
-            epsilons=limits.epsilon,
-            delta=account.delta,
-            orders=account.orders,
-            conversion=cast(Conversion, account.conversion),
-        )
-        count = min(prefix.count, _until_wanted(run, release.answered))
+        silent = _silent_teachers(run, ballot)
+        points = _points_of_batch(run, ballot)
+        student = interim_probabilities(run, points) if ballot.plan.aggregator.asks_student else None
+        votes = ballot.votes(points, silent, student)
+        release = ballot.plan.aggregator.release(votes, _noise(), student)
+        voting = [place for place in range(len(ballot.budgets)) if place not in run.retired]
+        count = affordable_queries(release.answered, ballot.budgets, run.spent, voting, run.position)
+        count = min(count, _until_wanted(run, release.answered))
         if count:
-            answered = release.answered[:count]
-            bound = ballot.costs(points, silent, account.orders, "data_independent")
-            _release(
-                run,
-                limits=limits,
-                sensitivities=ballot.sensitivities,
-                silent=silent,
-                labels=release.labels[:count],
-                answered=answered,
-                rdp=costs.total(answered),
-                published_rdp=bound.total(answered),
-            )
-        elif run.on_exhausted == Run.OnExhausted.RETIRE:
-            stopped = {ballot.group_of[index] for index in limits.group[prefix.exhausted]}
-            groups_retire(groups=[group for group in limits.groups if ballot.group_of[group.index] in stopped])
+            guesses = student[:count].argmax(axis=1) if student is not None and student.any() else None
+            _release(run, ballot, release.labels[:count], release.answered[:count], voting, guesses)
         else:
-            _vote_close(run, Run.StopReason.BUDGET)
+            _groups_exhausted(run, ballot, voting)
     return True
 
 
-def _account(run: Run) -> RunAccount:
-    assert run.account is not None, "a run that votes has an account"
-    return run.account
+def _points_of_batch(run: Run, ballot: Ballot) -> slice:
+    """The next public points; a batch ends where a plain vote does, so that a student can learn from all of it."""
+    end = run.position + run.batch_size
+    firsts = [budget.first for budget in ballot.budgets if budget.first is not None and budget.first > run.position]
+    return slice(run.position, min([end, *firsts]))
 
 
-def _silent_teachers(run: Run, ballot: Ballot, groups: list[PrivacyGroup]) -> np.ndarray:
-    """(teachers,) True where a teacher casts no vote: a holder of theirs left, or their group's budget is used up."""
+def affordable_queries(
+    answered: np.ndarray, budgets: list[GroupBudget], spent: list[float], voting: list[int], start: int = 0
+) -> int:
+    """How many leading queries fit into what the run may charge every group that votes.
+
+    A query's label counts as if it will be answered, so that stopping does not depend on that query's noise. A function
+    of what was released alone.
+    """
+    fits = np.ones(len(answered), dtype=bool)
+    every = np.ones(len(answered), dtype=bool)
+    for place in voting:
+        budget = budgets[place]
+        paid, at_most = budget.costs(start, answered), budget.costs(start, every)
+        fits &= spent[place] + np.cumsum(paid) - paid + at_most <= budget.allowed
+    return len(fits) if fits.all() else int(np.argmin(fits))
+
+
+def _silent_teachers(run: Run, ballot: Ballot) -> np.ndarray:
+    """(teachers,) True where a teacher casts no vote: a member left or was promised more, or the group has retired.
+
+    The members of a silent teacher are charged to the end: that it is silent, too, is something their consents did.
+    """
     silent = np.zeros(ballot.plan.teachers, dtype=bool)
-    for group in groups:
-        if group.retired_at:
-            silent |= ballot.plan.members(ballot.group_of[group.index])
-    left = left_since_snapshot(run)
-    silent[ballot.teacher[np.isin(ballot.holder, left)]] = True
-    decided = ConsentEvent.objects.filter(study_id=run.study_id, sequence__gt=run.consent_sequence)
-    holders = np.array(list(decided.order_by().values_list("holder_id", flat=True).distinct()), dtype=np.int64)
-    pairs = np.flatnonzero(np.isin(ballot.holder, np.setdiff1d(holders, left)))
-    if len(pairs):
-        now = consent_snapshot(run.study, among=holders)
-        epsilon_now = dict(zip(now.holders.tolist(), now.epsilons.tolist(), strict=True))
-        for pair in pairs:
-            if epsilon_now.get(int(ballot.holder[pair]), 0.0) < ballot.epsilon[pair]:
-                silent[ballot.teacher[pair]] = True
+    for place in run.retired:
+        silent |= ballot.plan.members(place)
+    silent[_teachers_left(run.pk, consent_state(run.study))] = True
     return silent
 
 
-def _reason_to_stop(run: Run, ballot: Ballot, silent: np.ndarray) -> str:
+@lru_cache(maxsize=2)
+def _teachers_left(run_id: UUID, _state: Hashable) -> np.ndarray:
+    """Numbers of the teachers of whom a member must not stay; looked up anew whenever the state of consents changes."""
+    run, ballot = Run.objects.select_related("study").get(pk=run_id), ballot_load(run_id)
+    pairs = {"holder": ballot.holder, "group": ballot.group}
+    gone = holders_gone(run, pairs, consent_snapshot(run.study, among=ballot.members))
+    return np.unique(ballot.teacher[np.isin(ballot.holder, gone)])
+
+
+def _reason_to_stop(run: Run, ballot: Ballot) -> str:
     if run.wanted_labels is not None and run.labels >= run.wanted_labels:
         return Run.StopReason.ENOUGH
     if run.position >= ballot.points:
         return Run.StopReason.USED_UP
-    return Run.StopReason.RETIRED if silent.all() else ""
+    return Run.StopReason.RETIRED if len(run.retired) == len(ballot.budgets) else ""
 
 
-def _noise(run: Run) -> Noise:
-    """The operating system's; in a simulation, the seed's own for each batch."""
-    if not run.simulation:
-        return SystemNoise()
-    return SimulationNoise(int(np.random.SeedSequence([run.seed or 0, run.position]).generate_state(1)[0]))
+def _noise() -> Noise:
+    """The operating system's, always: only rehearsals have seeds."""
+    return SystemNoise()
 
 
 def _until_wanted(run: Run, answered: np.ndarray) -> int:
@@ -250,16 +201,26 @@ def _until_wanted(run: Run, answered: np.ndarray) -> int:
     return int(np.searchsorted(run.labels + np.cumsum(answered), run.wanted_labels)) + 1
 
 
+def _groups_exhausted(run: Run, ballot: Ballot, voting: list[int]) -> None:
+    """The next query is too dear for some groups: end the vote, or go on without their teachers."""
+    if run.on_exhausted == Run.OnExhausted.STOP:
+        _vote_close(run, ballot, Run.StopReason.SHARE)
+        return
+    exhausted = [
+        place
+        for place in voting
+        if not affordable_queries(np.array([True]), ballot.budgets, run.spent, [place], run.position)
+    ]
+    Run.objects.filter(pk=run.pk).update(retired=[*run.retired, *exhausted])
+
+
 def _release(
     run: Run,
-    *,
-    limits: Limits,
-    sensitivities: list[float],
-    silent: np.ndarray,
+    ballot: Ballot,
     labels: np.ndarray,
     answered: np.ndarray,
-    rdp: np.ndarray,
-    published_rdp: np.ndarray,
+    voting: list[int],
+    guesses: np.ndarray | None,
 ) -> None:
     """Write labels, charges and the run's position; the caller's transaction makes them one."""
     count, released = len(labels), int(answered.sum())
@@ -269,8 +230,7 @@ def _release(
         start=run.position,
         queries=count,
         labels=released,
-        silent_teachers=np.flatnonzero(silent).tolist(),
-        simulated_rdp=rdp.tolist() if run.simulation else None,
+        guesses=None if guesses is None else guesses.tolist(),
     )
     rows_insert(
         [
@@ -278,27 +238,78 @@ def _release(
             for offset, (label, is_answered) in enumerate(zip(labels, answered, strict=True))
         ]
     )
-    batch_charge(
-        account=_account(run),
+    costs = np.zeros(len(ballot.budgets))
+    for place in voting:
+        costs[place] = ballot.budgets[place].costs(run.position, answered).sum()
+    release_record(
+        study=run.study,
+        kind=Release.Kind.LABELS,
+        run=run.pk,
         batch=batch.index,
-        mechanism=run.plan["aggregator"],
-        sensitivities=sensitivities,
-        rdp=rdp,
-        published_rdp=published_rdp,
-        limits=limits,
-        queries=count,
-        labels=released,
+        content={
+            "mechanism": run.plan["aggregator"],
+            "queries": count,
+            "labels": released,
+            "digest": labels_digest(run.position, labels, answered),
+            "charges": costs.tolist(),
+        },
+        holders=ballot.members,
+        charges=costs[ballot.group_of] if len(ballot.members) else np.empty(0),
+        limits=_limits(run, ballot),
+        charge=float(costs.max()),
         acting_user_id=run.approved_by_id,
     )
     Run.objects.filter(pk=run.pk).update(
-        position=run.position + count, labels=run.labels + released, heartbeat=timezone.now(), message=""
+        position=run.position + count,
+        labels=run.labels + released,
+        spent=(np.array(run.spent) + costs).tolist(),
+        heartbeat=timezone.now(),
+        message="",
     )
 
 
-def _vote_close(run: Run, reason: str) -> None:
+def labels_digest(start: int, labels: np.ndarray, answered: np.ndarray) -> str:
+    """SHA-256 of released labels: rows from ``start`` on with their label, None where the query was rejected."""
+    pairs = [
+        [start + offset, int(label) if is_answered else None]
+        for offset, (label, is_answered) in enumerate(zip(labels, answered, strict=True))
+    ]
+    return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
+
+
+def _limits(run: Run, ballot: Ballot) -> np.ndarray:
+    """(H,) up to what each member's account may go: what it was when the vote began, and the run's share for the group.
+
+    That this lies within the limit of everybody's cap was tested when the vote opened (:func:`_without_room`). A holder
+    who has lowered their cap since owes what was begun.
+    """
+    allowed = np.array([budget.allowed for budget in ballot.budgets])
+    begun = balances(run.study).of(ballot.members) - np.array(run.spent)[ballot.group_of]
+    return begun + allowed[ballot.group_of]
+
+
+def _vote_close(run: Run, ballot: Ballot, reason: str) -> None:
     """The vote has ended: go on to the student, and let the next run of the study vote."""
     Run.objects.filter(pk=run.pk).update(status=Run.Status.STUDENT, stop_reason=reason)
-    account_settle(run=run.pk)
+    share_settle(study=run.study, subject=run.pk, used=share_used(run))
     logger.info("The vote ended after %d queries with %d labels: %s.", run.position, run.labels, reason)
-    for waiting in Run.objects.filter(study_id=run.study_id, status=Run.Status.TRAINING).values_list("pk", flat=True):
-        send("run_advance", waiting)
+    runs_send_on(run)
+
+
+# --- Rehearsals -----------------------------------------------------------------------------------------------------
+
+
+def _rehearse(run: Run) -> bool:
+    plan: Plan = plan_from_json(run.plan)
+    predictions = predictions_load(run)
+    with transaction.atomic():
+        run = Run.objects.select_for_update(of=("self",)).select_related("study", "public_dataset").get(pk=run.pk)
+        if run.status != Run.Status.VOTING:
+            return False
+        rehearsal_vote(run, plan, predictions)
+        run.status = Run.Status.STUDENT
+        run.stop_reason = Run.StopReason.USED_UP if run.position == predictions.shape[1] else Run.StopReason.SHARE
+        if run.wanted_labels is not None and run.labels >= run.wanted_labels:
+            run.stop_reason = Run.StopReason.ENOUGH
+        run.save(update_fields=["position", "labels", "outcome", "status", "stop_reason"])
+    return True

@@ -1,4 +1,4 @@
-"""``manage.py export_ledger``: the whole ledger of a study for auditors, with curves."""
+"""``manage.py export_ledger``: the release register and the shares of a study, for auditors."""
 
 import sys
 from argparse import ArgumentParser
@@ -12,7 +12,7 @@ from consent.models import Study
 
 
 class Command(BaseCommand):
-    help = "Write the ledger of a study as CSV or JSON, with every cost as a curve. Not for publication."
+    help = "Write a study's release register with its charges as CSV; as JSON with the shares of every cap beside it."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("study", help="short name of the study")
@@ -31,4 +31,3 @@ class Command(BaseCommand):
             return
         with output.open("w", encoding="utf-8", newline="") as file:
             file.writelines(pieces)
-        self.stderr.write(f"{output}: not for publication.")

@@ -1,4 +1,4 @@
-"""English is read everywhere: a date that nobody takes for another, and hours without am and pm."""
+"""English formats: dates that are unambiguous worldwide, and 24-hour times."""
 
 DATE_FORMAT = "j F Y"
 TIME_FORMAT = "H:i"

@@ -1,3 +1,5 @@
+"""Tests of the conversion from RDP to (ε, δ)."""
+
 import math
 import warnings
 

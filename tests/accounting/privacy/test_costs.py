@@ -1,4 +1,4 @@
-"""What the costs of all mechanisms have in common, and the data-independent ones against dp-accounting."""
+"""Tests of all mechanisms' costs: common properties, and data-independent costs against dp-accounting."""
 
 from functools import partial
 

@@ -1,3 +1,5 @@
+"""Tests of the budget filter."""
+
 import numpy as np
 import pytest
 from hypothesis import given, settings

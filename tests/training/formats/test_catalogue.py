@@ -1,3 +1,5 @@
+"""Tests of the catalogue of known datasets."""
+
 import hashlib
 import zipfile
 

@@ -1,3 +1,5 @@
+"""Tests of the image readers."""
+
 import gzip
 import struct
 

@@ -1,3 +1,5 @@
+"""Tests of schemas."""
+
 import json
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Tests of the table reader."""
+
 import gzip
 import time
 import zipfile

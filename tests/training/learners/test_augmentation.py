@@ -1,3 +1,5 @@
+"""Tests of image augmentation."""
+
 import numpy as np
 import pytest
 from scipy.ndimage import rotate

@@ -1,3 +1,5 @@
+"""Tests of storing models as bytes."""
+
 import io
 import json
 import subprocess

@@ -27,7 +27,13 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("study", help="the study's short name")
         parser.add_argument("files", nargs="+", type=Path, metavar="file", help="read one after the other, as one")
-        parser.add_argument("--kind", required=True, choices=Dataset.Kind.values)
+        parser.add_argument(
+            "--kind",
+            required=True,
+            choices=Dataset.Kind.values,
+            help="private: rows that belong to holders; public: put to the vote; test: evaluates the student. Public "
+            "and test rows must be public, or given for this use with consent: no noise protects them",
+        )
         parser.add_argument("--name", required=True, help="what the dataset is called in the study")
         parser.add_argument(
             "--schema",
@@ -50,6 +56,12 @@ class Command(BaseCommand):
         parser.add_argument(
             "--with-labels", action="store_true", help="public rows: keep their true labels, for evaluation alone"
         )
+        parser.add_argument(
+            "--provenance",
+            default="",
+            metavar="TEXT",
+            help="where the rows come from, in your words; of public rows the model's card repeats it",
+        )
         parser.add_argument("--user", help="username of the person who imports, for the record")
         parser.add_argument("--dry-run", action="store_true", help="read and check everything, write nothing")
 
@@ -64,7 +76,9 @@ class Command(BaseCommand):
                 dataset_check(**target, rows=rows)
                 self.stdout.write(f"{_summary(rows, schema)} All is well; nothing was written (--dry-run).")
                 return
-            dataset = dataset_import(**target, rows=rows, schema=schema, acting_user=user)
+            dataset = dataset_import(
+                **target, rows=rows, schema=schema, provenance=options["provenance"], acting_user=user
+            )
         except DataError as error:
             raise CommandError(f"{error}\nNothing was imported.") from error
         self.stdout.write(self.style.SUCCESS(f"{_summary(rows, schema)} Imported into “{study}” as “{dataset}”."))
@@ -110,7 +124,7 @@ def _schema(study: Study, path: Path | None) -> Schema:
 
 
 def _rows(schema: Schema, options: dict[str, Any]) -> Rows:
-    """The rows of all files, one after the other."""
+    """Rows of all files, one after the other."""
     files, label_files, checksums = options["files"], options["labels"], options["sha256"]
     for given, what in ((label_files, "files of labels"), (checksums, "checksums")):
         if given and len(given) != len(files):
@@ -145,7 +159,7 @@ def _rows(schema: Schema, options: dict[str, Any]) -> Rows:
 
 @contextmanager
 def _bar(file: Path) -> Iterator[Any]:
-    """A progress bar of the bytes of ``file``, where somebody is looking."""
+    """Progress bar of the bytes of ``file``, in a terminal."""
     with tqdm(desc=file.name, unit="B", unit_scale=True, disable=None) as bar:
 
         def progress(done: int, total: int) -> None:

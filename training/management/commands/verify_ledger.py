@@ -1,4 +1,4 @@
-"""``manage.py verify_ledger``: check chains, totals, budgets and promises; with ``--replay`` every charge."""
+"""``manage.py verify_ledger``: check chains, accounts and shares; with ``--replay`` every charge."""
 
 from argparse import ArgumentParser
 from functools import partial
@@ -8,15 +8,16 @@ from django.core.management.base import BaseCommand, CommandError
 from tqdm import tqdm
 
 from accounting.verification import Check, study_checks
+from common.append_only import chained_models
 from consent.models import Study
-from ipate_web.append_only import chained_models
+from consent.selectors import role_faults
 from training.models import Run
-from training.verification import batches_kept, charge_faults, release_faults, replay_faults
+from training.verification import batches_kept, release_faults, replay_faults, stray_faults
 
 
 class Command(BaseCommand):
     help = (
-        "Verify the hash chains, totals, budgets and promises of all studies, or of one, and that what was released "
+        "Verify the hash chains, accounts and shares of all studies, or of one, and that what was released "
         "is what was charged. Exit status 1 where something is wrong. Keep the printed hashes outside the database: "
         "with --noted, a later call proves that the chain which ended there has only grown since."
     )
@@ -24,7 +25,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--study", help="short name of one study (default: all)")
         parser.add_argument(
-            "--replay", action="store_true", help="compute every charge anew where the teachers' predictions are kept"
+            "--replay",
+            action="store_true",
+            help="compute every charge anew where the study keeps what it followed from",
         )
         parser.add_argument(
             "--noted", action="append", default=[], metavar="HASH", help="a hash that was noted at an earlier check"
@@ -44,19 +47,20 @@ class Command(BaseCommand):
             raise CommandError(f"{faults} faults. Keep the database as it is and compare it with a backup.")
 
     def _verify(self, study: Study, replay: bool) -> int:
-        """Report on one study; returns how many faults it has."""
+        """Report on one study; returns the number of faults."""
         self.stdout.write(f"{study.slug}:")
         checks = [
             *study_checks(study, watch=partial(tqdm, unit=" rows", leave=False, disable=None)),
             *(
-                Check(f"labels and charges of run {run.pk}", lambda run=run: release_faults(run))  # type: ignore[misc]
-                for run in Run.objects.filter(study=study).select_related("account")
+                Check(f"releases of run {run.pk}", lambda run=run: release_faults(run))  # type: ignore[misc]
+                for run in Run.objects.filter(study=study).select_related("study")
             ),
-            Check("charges of runs that are not there", lambda: charge_faults(study)),
+            Check("releases of runs that are not there", lambda: stray_faults(study)),
+            Check("roles as they were given and taken away", lambda: role_faults(study)),
         ]
         if replay:
             kept = batches_kept(study)
-            self.stdout.write(f"  {len(kept)} batches can be replayed: the predictions of their teachers are kept")
+            self.stdout.write(f"  {len(kept)} batches can be replayed: what their charges followed from is kept")
             checks += [
                 Check(f"replay of run {batch.run_id}, batch {batch.index}", lambda batch=batch: replay_faults(batch))  # type: ignore[misc]
                 for batch in kept

@@ -1,0 +1,141 @@
+"""Head counts: how many holders have each promise, as plans may know it (rule 7; condition 9 of the guarantee).
+
+Drawn by one explicit action with noise, stored, charged and used again; or entered by the operator as public numbers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import uuid4
+
+import numpy as np
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import Max
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
+from accounting.book import balances
+from accounting.caps import caps_of
+from accounting.models import HeadCount, Release
+from accounting.privacy import IndividualAccounts
+from accounting.services import release_record
+from accounting.shares import share_grant, share_open, share_settle
+from common.bulk import rows_insert
+from common.noise import Noise, SystemNoise
+from consent.models import Level, Study
+from consent.selectors import LEVELS, Promise, consent_snapshot, promises_possible
+from consent.services import study_lock
+
+#: The share of the smallest cap that a drawing costs: σ = 10 / μ_min.
+SHARE = 0.01
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What a drawing would do: the promises that are counted, and the standard deviation of each count's noise."""
+
+    promises: list[Promise]
+    sigma: float
+
+
+def drawing_plan(study: Study) -> Drawing:
+    """What :func:`head_counts_draw` would do. Raises ValidationError where no ε policy is in force."""
+    promises = promises_possible(study)
+    if not promises:
+        raise ValidationError(_("The study has no approved ε policy. Its ethics committee proposes and approves one."))
+    smallest = float(caps_of([promise.epsilon for promise in promises], study.delta).min())
+    return Drawing(promises, float(np.ceil(1 / np.sqrt(SHARE * smallest))))
+
+
+@transaction.atomic
+def head_counts_draw(*, study: Study, acting_user: AbstractBaseUser, noise: Noise | None = None) -> list[HeadCount]:
+    """Count the holders of each promise with Gaussian noise, and charge everybody who is counted.
+
+    A holder contributes a vector of norm 1 (one count), so that the charge is 1/σ², at most a hundredth of the smallest
+    cap. Raises ValidationError where that share is not free.
+    """
+    study = study_lock(study.pk)
+    drawing = drawing_plan(study)
+    subject = uuid4()
+    share_grant(study=study, subject=subject, purpose=gettext_noop("head counts"), share=SHARE, acting_user=acting_user)
+    limit = share_open(study=study, subject=subject)
+    snapshot = consent_snapshot(study)
+    counted = np.zeros((len(drawing.promises), len(snapshot)), dtype=bool)
+    for place, promise in enumerate(drawing.promises):
+        counted[place] = snapshot.have(promise)
+    limits = limit * caps_of(snapshot.epsilons, study.delta)
+    accounts = IndividualAccounts(limits, balances(study).of(snapshot.holders))
+    takes_part = accounts.charge(counted.any(axis=0).astype(float), drawing.sigma) & counted.any(axis=0)
+    drawn = (counted & takes_part).sum(axis=1) + (noise or SystemNoise()).rounded_normal(
+        drawing.sigma, len(drawing.promises)
+    )
+    counts = np.maximum(drawn, 0).tolist()
+    charge = 1 / drawing.sigma**2
+    release = release_record(
+        study=study,
+        kind=Release.Kind.HEAD_COUNTS,
+        content=_content(drawing.promises, counts, drawing.sigma),
+        holders=snapshot.holders[takes_part],
+        charges=np.full(int(takes_part.sum()), charge),
+        limits=limits[takes_part],
+        charge=charge,
+        acting_user_id=acting_user.pk,
+    )
+    share_settle(study=study, subject=subject, used=SHARE)
+    return _store(study, release, drawing.promises, counts, drawing.sigma)
+
+
+@transaction.atomic
+def head_counts_enter(*, study: Study, acting_user: AbstractBaseUser, counts: Mapping[str, int]) -> list[HeadCount]:
+    """Enter public numbers, by level, for the promises of the ε policy in force; nobody is charged.
+
+    They must not come from the consents: whoever enters them states where they are known from. Raises ValidationError.
+    """
+    study = study_lock(study.pk)
+    if set(counts) != set(Level.values) or not all(type(each) is int and each >= 0 for each in counts.values()):
+        raise ValidationError(_("Give a whole number of holders, 0 or more, for each of the three levels."))
+    promises = drawing_plan(study).promises
+    newest: dict[str, Promise] = {promise.level: promise for promise in promises if promise.in_force}
+    chosen = [newest[level] for level in LEVELS]
+    numbers = [counts[level] for level in LEVELS]
+    release = release_record(
+        study=study,
+        kind=Release.Kind.HEAD_COUNTS,
+        content=_content(chosen, numbers, None),
+        acting_user_id=acting_user.pk,
+    )
+    return _store(study, release, chosen, numbers, None)
+
+
+def head_counts(study: Study) -> list[HeadCount]:
+    """The head counts that plans use: those of the newest drawing or entry; none before the first."""
+    newest = HeadCount.objects.filter(study=study).aggregate(newest=Max("release"))["newest"]
+    return list(
+        HeadCount.objects.filter(study=study, release=newest).select_related("release").order_by("epsilon", "pk")
+    )
+
+
+def _content(promises: list[Promise], counts: list[int], sigma: float | None) -> dict:
+    return {
+        "source": gettext_noop("entered") if sigma is None else gettext_noop("drawn with noise"),
+        "sigma": sigma,
+        "counts": [
+            {"level": promise.level, "epsilon": promise.epsilon, "count": count}
+            for promise, count in zip(promises, counts, strict=True)
+        ],
+    }
+
+
+def _store(
+    study: Study, release: Release, promises: list[Promise], counts: list[int], sigma: float | None
+) -> list[HeadCount]:
+    rows_insert(
+        [
+            HeadCount(
+                study=study, release=release, level=promise.level, epsilon=promise.epsilon, count=count, sigma=sigma
+            )
+            for promise, count in zip(promises, counts, strict=True)
+        ]
+    )
+    return head_counts(study)

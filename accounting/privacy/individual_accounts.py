@@ -1,0 +1,146 @@
+"""One account per holder in Gaussian differential privacy, and the filter that never lets it exceed its cap."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
+
+from accounting.privacy.double_double import Pair, at_most, exact_product, quotient_above, sum_above
+from accounting.privacy.orders import FloatArray
+
+_LARGEST_CAP = 1e30
+_SIGMAS = (1e-50, 1e50)
+_SMALLEST_NORM = 1e-100  # with the limits above, every charge that can be allowed keeps all its digits
+
+
+class IndividualAccounts:
+    """What every holder has spent, in μ², and what they may still spend.
+
+    A step releases Σ_i x_i + N(0, σ²·I). It costs holder i ‖x_i‖²/σ². A contribution that would take the account above
+    its cap is refused: it costs 0, and the caller replaces it by 0 *before* summing; a smaller one may still be allowed
+    later. On every path the charges of holder i then add up to at most the cap μ_i², so that everything released is
+    μ_i-GDP for holder i, whatever the queries, σ, the number of steps and the stop (docs/gaussian-accounts.md; Feldman
+    and Zrnic 2021; Koskela, Tobaben and Honkela 2023).
+
+    *Rounding.* Charges are added with twice the digits of a double, and what rounding takes away is added back: a
+    contribution is allowed only if the sum of the real numbers ‖x‖²/σ² and ``spent`` is at most the cap, as real
+    numbers. ``spent`` is that sum rounded up, and never exceeds the cap because of a charge. Only a sum that reaches
+    the cap to a relative 1e-29 without being a double may be refused although it fits. An account that is stored as
+    ``spent`` and opened again is ahead by one rounding at most, a relative 2e-16.
+
+    Accounts are secrets. They may silence their own holder and decide nothing else.
+
+    Args:
+        caps: μ² that each holder may spend in all, shape (H,), from 0 to 1e30.
+        spent: μ² that they have spent before, shape (H,); zeros if None. It may exceed the cap, because caps can be
+            lowered: then nothing more is allowed, not even a contribution of 0.
+
+    Raises:
+        ValueError: shapes that do not fit, numbers out of range.
+
+    >>> accounts = IndividualAccounts(caps=[0.5, 0.25])
+    >>> accounts.charge([1.0, 1.0], sigma=2.0)
+    array([ True,  True])
+    >>> accounts.charge([1.0, 1.0], sigma=2.0)
+    array([ True, False])
+    >>> accounts.spent
+    array([0.5 , 0.25])
+    """
+
+    def __init__(self, caps: ArrayLike, spent: ArrayLike | None = None) -> None:
+        self._caps = _checked("caps", caps)
+        if (self._caps > _LARGEST_CAP).any():
+            raise ValueError(f"caps must not exceed {_LARGEST_CAP:g}; give every holder a limit")
+        high = np.zeros(self._caps.shape) if spent is None else _checked("spent", spent)
+        if high.shape != self._caps.shape:
+            raise ValueError(f"spent must have the shape of caps, {self._caps.shape}, not {high.shape}")
+        self._sum: Pair = (high, np.zeros(high.shape))
+
+    @property
+    def spent(self) -> FloatArray:
+        """μ² spent so far, shape (H,), rounded up; a new array each time."""
+        high, low = self._sum
+        return np.where(low > 0, np.nextafter(high, np.inf), high)
+
+    def charge(self, squared_norms: Any, sigma: ArrayLike) -> Any:
+        """Charge what fits, refuse the rest, and say which is which.
+
+        Args:
+            squared_norms: ‖x_i‖² of the contributions to one step, shape (H,); or a CSR matrix or array of shape
+                (Q, H), whose rows are charged one after the other and whose entries that are not stored contribute
+                nothing. Not negative; an infinite one is refused like any that does not fit, one between 0 and 1e-100
+                counts as 1e-100.
+            sigma: standard deviation of the noise; one for all, or shape (Q,) for a CSR matrix. From 1e-50 to 1e50.
+
+        Returns:
+            Whether each contribution is allowed: bool of shape (H,); for CSR the same type with the same pattern in the
+            same order, False stored where refused, so that ``values.data[~allowed.data] = 0`` silences the refused.
+            Time is linear in the stored entries. However rows are cut into calls, the same is allowed.
+
+        Raises:
+            ValueError: shapes that do not fit, negative or NaN norms, a CSR with two entries in one place, σ out of
+                range. Nothing is charged then.
+        """
+        sparse = issparse(squared_norms)
+        if sparse and squared_norms.format != "csr":
+            raise ValueError(f"squared_norms must be CSR, not {squared_norms.format}; call .tocsr()")
+        norms = np.asarray(squared_norms.data if sparse else squared_norms, dtype=np.float64)
+        shape = squared_norms.shape if sparse else norms.shape
+        holders = self._caps.size
+        if shape != ((shape[0], holders) if sparse else (holders,)):
+            raise ValueError(f"squared_norms must have the shape ({holders},), or (Q, {holders}) as CSR, not {shape}")
+        if not (norms >= 0).all():
+            raise ValueError(
+                "squared_norms must not be negative or NaN; a contribution that is not a number counts as 0"
+            )
+        sigmas = np.asarray(sigma, dtype=np.float64)
+        if sigmas.shape not in [(), shape[:1] if sparse else ()]:
+            raise ValueError(f"sigma must be one number, or one per row of a CSR matrix, not of shape {sigmas.shape}")
+        if not ((sigmas >= _SIGMAS[0]) & (sigmas <= _SIGMAS[1])).all():
+            raise ValueError("sigma must be a number between 1e-50 and 1e50; without noise there is no privacy")
+        norms = np.where(norms > 0, np.maximum(norms, _SMALLEST_NORM), 0.0)
+        spent = (self._sum[0].copy(), self._sum[1].copy())
+        with np.errstate(all="ignore"):  # of contributions so large that they are refused
+            if sparse:
+                allowed = self._charge_rows(spent, squared_norms, norms, np.broadcast_to(sigmas, shape[:1]))
+            else:
+                allowed = self._charge_row(spent, slice(None), norms, sigmas)
+        self._sum = spent
+        return allowed
+
+    def _charge_rows(self, spent: Pair, matrix: Any, norms: FloatArray, sigmas: FloatArray) -> Any:
+        allowed = np.empty(norms.shape, dtype=bool)
+        _refuse_duplicates(matrix)
+        for row, (start, end) in enumerate(zip(matrix.indptr[:-1], matrix.indptr[1:], strict=True)):
+            allowed[start:end] = self._charge_row(spent, matrix.indices[start:end], norms[start:end], sigmas[row])
+        return type(matrix)((allowed, matrix.indices.copy(), matrix.indptr.copy()), shape=matrix.shape)
+
+    def _charge_row(
+        self, spent: Pair, holders: NDArray[np.integer] | slice, norms: FloatArray, sigma: FloatArray
+    ) -> NDArray[np.bool_]:
+        """Charge one step to ``holders``, in place; a holder occurs once."""
+        cost = quotient_above(norms, exact_product(sigma, sigma))
+        wanted = sum_above((spent[0][holders], spent[1][holders]), cost)
+        fits = at_most(wanted, self._caps[holders])
+        for total, new in zip(spent, wanted, strict=True):
+            total[holders] = np.where(fits, new, total[holders])
+        return fits
+
+
+def _refuse_duplicates(matrix: Any) -> None:
+    if matrix.has_canonical_format:
+        return
+    ordered = matrix.copy()
+    ordered.sort_indices()
+    if not ordered.has_canonical_format:
+        raise ValueError("squared_norms has two entries for one holder in one row; add up the vectors, then take norms")
+
+
+def _checked(name: str, values: ArrayLike) -> FloatArray:
+    array = np.array(values, dtype=np.float64)
+    if array.ndim != 1:
+        raise ValueError(f"{name} must have the shape (holders,), not {array.shape}")
+    if not (np.isfinite(array) & (array >= 0)).all():
+        raise ValueError(f"{name} must be finite and not negative; one μ² per holder")
+    return array

@@ -1,0 +1,150 @@
+"""Shares: which part of every holder's cap a run may use. Public, and never more than 1 in all.
+
+The limit of a holder in a run is (public cumulative share) · μ_i², tested against the holder's own account: what a
+holder has not used of earlier shares is theirs to use later.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from uuid import UUID
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.utils.translation import gettext as _
+
+from accounting.models import ShareRecord
+from accounting.restores import lock_check
+from common.journal import facts_note
+from consent.models import Study
+from consent.services import study_lock
+
+#: Shares are compared up to this much: sums of decimal fractions are not exact.
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Share:
+    """What was given to ``subject``: ``granted``; ``limit`` once it may be spent; ``used`` once it is settled."""
+
+    subject: UUID
+    purpose: str
+    granted: float
+    limit: float | None = None
+    used: float | None = None
+
+    @property
+    def committed(self) -> float:
+        """What nobody else can have."""
+        return self.granted if self.used is None else self.used
+
+
+def shares(study: Study) -> dict[UUID, Share]:
+    """Every share of a study by what it was given to, in the order in which they were granted."""
+    found: dict[UUID, Share] = {}
+    for record in ShareRecord.chain(study.pk):
+        if record.kind == ShareRecord.Kind.GRANTED:
+            found[record.subject] = Share(record.subject, record.purpose, record.share)
+            continue
+        before = found[record.subject]
+        opened, settled = record.kind == ShareRecord.Kind.OPENED, record.kind == ShareRecord.Kind.SETTLED
+        found[record.subject] = Share(
+            before.subject,
+            before.purpose,
+            before.granted,
+            record.limit if opened else before.limit,
+            record.share if settled else before.used,
+        )
+    return found
+
+
+def share_free(study: Study) -> float:
+    """The share of every cap that nothing has used and nothing holds."""
+    return max(0.0, 1.0 - sum(share.committed for share in shares(study).values()))
+
+
+def share_check(share: float) -> None:
+    """Raise ValidationError unless ``share`` lies above 0 and is at most 1."""
+    if not 0 < share <= 1:
+        raise ValidationError({"share": _("Give a share above 0, and at most 1 for all that is left.")})
+
+
+@transaction.atomic
+def share_grant(
+    *, study: Study, subject: UUID, purpose: str, share: float, acting_user: AbstractBaseUser | None
+) -> None:
+    """Give ``share`` of every cap to ``subject``. Raises ValidationError where less than that is free."""
+    study_lock(study.pk)
+    lock_check(study)
+    share_check(share)
+    free = share_free(study)
+    if share > free + ROUNDING:
+        told = _(
+            "Only %(free).4g of every holder's cap is free: the rest is used, or held for other runs. "
+            "Ask for at most that much, or wait until a run has ended and returned what it did not need."
+        )
+        raise ValidationError({"share": told % {"free": free}})
+    _append(study, subject, purpose, ShareRecord.Kind.GRANTED, min(share, free), acting_user=acting_user)
+
+
+def share_limit(study: Study, subject: UUID) -> float:
+    """Up to which share of its cap every account may go if ``subject`` begins to spend now.
+
+    The sum of what has been opened so far and the share of ``subject``.
+    """
+    found = shares(study)
+    others = (share.committed for other, share in found.items() if share.limit is not None and other != subject)
+    return min(1.0, sum(others) + found[subject].granted)
+
+
+@transaction.atomic
+def share_open(*, study: Study, subject: UUID) -> float:
+    """Let ``subject`` begin to spend; returns its :func:`share_limit`, which is recorded."""
+    study_lock(study.pk)
+    mine = shares(study)[subject]
+    if mine.limit is not None:
+        return mine.limit
+    limit = share_limit(study, subject)
+    _append(study, subject, mine.purpose, ShareRecord.Kind.OPENED, mine.granted, limit=limit)
+    return limit
+
+
+@transaction.atomic
+def share_settle(*, study: Study, subject: UUID, used: float = 0.0) -> None:
+    """End what ``subject`` may spend: ``used`` of its share, a public number, stays used, the rest is free again.
+
+    Without a grant, or after a first settlement, nothing happens.
+    """
+    study_lock(study.pk)
+    mine = shares(study).get(subject)
+    if mine is None or mine.used is not None:
+        return
+    kept = 0.0 if mine.limit is None else min(used, mine.granted)
+    _append(study, subject, mine.purpose, ShareRecord.Kind.SETTLED, kept)
+
+
+def _append(
+    study: Study,
+    subject: UUID,
+    purpose: str,
+    kind: str,
+    share: float,
+    *,
+    limit: float | None = None,
+    acting_user: AbstractBaseUser | None = None,
+) -> None:
+    ShareRecord.append(
+        [
+            ShareRecord(
+                study_id=study.pk,
+                subject=subject,
+                purpose=purpose,
+                kind=kind,
+                share=share,
+                limit=limit,
+                recorded_by_id=acting_user.pk if acting_user else None,
+            )
+        ]
+    )
+    committed = sum(given.committed for given in shares(study).values())
+    transaction.on_commit(partial(facts_note, study.pk, share=committed))

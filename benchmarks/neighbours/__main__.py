@@ -1,0 +1,67 @@
+"""Every holder votes: labels, rounds, forecasts, students, and how many people it takes.
+
+    IPATE_DATA_DIR=… python -m benchmarks.neighbours [labels rounds forecasts students people speed million] [--quick]
+
+Prints tables and keeps the numbers in benchmarks/results/neighbours.json, each part under its name. `--quick` takes
+fewer holders and datasets, and keeps nothing. `speed` compares with scikit-learn, and with faiss-cpu where it is
+installed (it is no requirement of the project); `million` is a million holders asked 10,000 times. Constants were tuned
+on public splits alone: see docs/measurements.md.
+"""
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parents[1] / "results" / "neighbours.json"
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}" if abs(value) < 10 else f"{value:.0f}"
+    if isinstance(value, list):
+        return "/".join(shown(one) for one in value)
+    if isinstance(value, dict):
+        return " ".join(f"{name}={shown(one)}" for name, one in value.items())
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def table(rows: list[dict[str, Any]]) -> None:
+    lines = [list(rows[0]), *([shown(value) for value in row.values()] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
+
+
+def main() -> None:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from benchmarks.neighbours import parts, speed
+
+    known = {
+        "labels": parts.labels,
+        "rounds": parts.rounds,
+        "forecasts": parts.forecasts,
+        "students": parts.students,
+        "people": parts.people,
+        "speed": speed.beside_others,
+        "million": speed.million,
+    }
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", help="all if none is named", metavar="part")
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    if unknown := set(options.parts) - set(known):
+        parser.error(f"there is no part {', '.join(sorted(unknown))}: choose among {', '.join(known)}")
+    for name in options.parts or known:
+        rows = known[name](options.quick)
+        print(f"\n{name}: {known[name].__doc__}")
+        table(rows)
+        if not options.quick:
+            kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+            RESULTS.parent.mkdir(exist_ok=True)
+            RESULTS.write_text(json.dumps(kept | {name: rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

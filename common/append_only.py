@@ -1,0 +1,298 @@
+"""Tables that only grow: enforced by triggers in the database, chained by hashes.
+
+A model that inherits :class:`AppendOnly` can be inserted and read. UPDATE and DELETE (on PostgreSQL also TRUNCATE, on
+SQLite also an INSERT that would replace a row) are refused by triggers, whoever asks: the ORM, the admin, or a person
+with an SQL prompt. The triggers are put in place after every ``migrate``, because SQLite's schema changes rebuild
+tables and lose them.
+
+:class:`Chained` adds, for each study, a sequence number without gaps and a SHA-256 over every other column and the
+previous row's hash, so that a row edited, removed, inserted or reordered behind the triggers' back is found. Where a
+chain ends is kept beside it in a :class:`Head`, signed with the site's secret key, which the database does not hold:
+whoever has the database alone can neither shorten or empty a chain nor compute it anew unseen. They could put back an
+older state of everything; against that, heads are noted outside (see ``manage.py verify_ledger --noted``).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, ClassVar, NoReturn, Self
+
+from django.apps import apps
+from django.core.signing import BadSignature, Signer
+from django.db import connections, models, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from common.bulk import rows_clean, rows_insert
+from common.journal import head_note
+from common.row_hashes import hashed_columns, possible_hashes, row_hash
+
+GENESIS = "0" * 64
+
+
+class AppendOnlyError(Exception):
+    """An attempt to change or delete a row of an append-only table."""
+
+
+class AppendOnlyQuerySet(models.QuerySet):
+    def update(self, **kwargs: Any) -> NoReturn:
+        raise AppendOnlyError(f"{self.model._meta.verbose_name_plural} are never edited; add a new one instead.")
+
+    def delete(self) -> NoReturn:
+        raise AppendOnlyError(f"{self.model._meta.verbose_name_plural} are never deleted.")
+
+
+class AppendOnly(models.Model):
+    """Abstract model of append-only rows: insert and read, no update, no delete."""
+
+    objects = AppendOnlyQuerySet.as_manager()
+
+    class Meta:
+        abstract = True
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        if not self._state.adding:
+            raise AppendOnlyError(f"A {self._meta.verbose_name} is never edited; add a new one instead.")
+        super().save(*args, **kwargs)
+
+    def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise AppendOnlyError(f"A {self._meta.verbose_name} is never deleted.")
+
+
+class Head(models.Model):
+    """Signed end of a study's chain: ``sequence`` and ``hash`` of its last row.
+
+    A head whose signature is wrong stays unsigned however much is appended: an append never makes a forged head good.
+    """
+
+    chain = models.CharField(max_length=100, help_text="The model whose rows are chained.")
+    sequence = models.PositiveBigIntegerField(default=0)
+    hash = models.CharField(max_length=64, default=GENESIS)
+    signature = models.CharField(max_length=100, blank=True)
+
+    class Meta:
+        abstract = True
+
+    @property
+    def _signed(self) -> str:
+        return f"{self.chain}/{self.study_id}/{self.sequence}/{self.hash}"  # type: ignore[attr-defined]
+
+    def sign(self) -> None:
+        self.signature = Signer(salt="ipate.chain").signature(self._signed)
+
+    @property
+    def is_genuine(self) -> bool:
+        """Whether the head was signed with the secret key, or with one of ``SECRET_KEY_FALLBACKS``."""
+        try:
+            Signer(salt="ipate.chain").unsign(f"{self._signed}:{self.signature}")
+        except BadSignature:
+            return False
+        return True
+
+    def advance(self, *, sequence: int, hash: str) -> None:
+        """Move the head to the chain's new last row."""
+        genuine = self.is_genuine
+        self.sequence, self.hash = sequence, hash
+        if genuine:
+            self.sign()
+        else:
+            self.signature = ""
+        self.save()
+
+
+class Chained(AppendOnly):
+    """Abstract model of rows in a per-study hash chain; the subclass has a foreign key ``study``, or its lookup."""
+
+    #: The table that keeps where each chain ends; the app that knows what a study is sets it.
+    head_model: ClassVar[type[Any]]
+    #: How a query finds the rows of a study; a row itself has a ``study_id``.
+    study_lookup: ClassVar[str] = "study_id"
+    #: Columns that came after the first rows, with the value that those rows have: it is left out of the hash, so that
+    #: older hashes still hold.
+    added_columns: ClassVar[dict[str, Any]] = {}
+
+    sequence = models.PositiveBigIntegerField(editable=False)
+    previous_hash = models.CharField(max_length=64, editable=False)
+    hash = models.CharField(max_length=64, editable=False)
+
+    class Meta:
+        abstract = True
+        ordering = ["sequence"]
+
+    def computed_hash(self) -> str:
+        """Hash of the row's current content, equal to ``hash`` unless the row was changed; see :func:`row_hash`."""
+        return row_hash(self)
+
+    @classmethod
+    def chain(cls, study_id: int) -> models.QuerySet[Any]:
+        """Rows of a study's chain, oldest first."""
+        return cls._default_manager.filter(**{cls.study_lookup: study_id}).order_by("sequence", "pk")
+
+    @classmethod
+    def head(cls, study_id: int) -> Head:
+        """Head of a study's chain; unsigned where it is missing.
+
+        Every chain has had one since its study began (:func:`chains_begin`), so that none is ever signed anew.
+        """
+        chain = cls._meta.label_lower
+        kept = cls.head_model._default_manager.filter(study_id=study_id, chain=chain).first()
+        if kept is not None:
+            return kept
+        head = cls.head_model(study_id=study_id, chain=chain)
+        last = cls.chain(study_id).values_list("sequence", "hash").last()
+        if last is not None:
+            head.sequence, head.hash = last
+        return head
+
+    @classmethod
+    def append(cls, rows: Iterable[Self]) -> list[Self]:
+        """Append rows to the end of their study's chain.
+
+        The caller holds the study's lock in a transaction (:func:`consent.services.study_lock`).
+
+        Args:
+            rows: unsaved rows, all of one study.
+
+        Returns:
+            The rows. A single one has its primary key; of several, none has.
+
+        Raises:
+            ValidationError: a value that its column refuses.
+        """
+        rows = list(rows)
+        if not rows:
+            return rows
+        study_id = rows[0].study_id  # type: ignore[attr-defined]
+        head = cls.head(study_id)
+        # A row that was added behind our back must not keep the site from recording; the chain shows where it is.
+        last = cls.chain(study_id).aggregate(last=models.Max("sequence"))["last"] or 0
+        previous = head.hash
+        # The database itself checks that what is referred to exists.
+        references = {field.name for field in cls._meta.fields if field.is_relation}
+        rows_clean(rows, exclude={"sequence", "previous_hash", "hash"} | references)
+        for sequence, row in enumerate(rows, max(head.sequence, last) + 1):
+            row.sequence, row.previous_hash = sequence, previous
+            row.hash = previous = row.computed_hash()
+        rows_insert(rows)
+        head.advance(sequence=rows[-1].sequence, hash=previous)
+        noted = (study_id, cls._meta.label_lower, rows[-1].sequence, previous)
+        transaction.on_commit(partial(head_note, *noted))
+        return rows
+
+    @classmethod
+    def chain_faults(
+        cls, study_id: int, watch: Callable[[Iterable[Any]], Iterable[Any]] = iter, *, after: int = 0
+    ) -> Iterator[str]:
+        """Verify a study's chain row by row.
+
+        Args:
+            study_id: the study.
+            watch: every row passes through it; a progress bar, for example.
+            after: sequence number up to which rows are skipped.
+
+        Yields:
+            One sentence for each fault, none for an intact chain. Rows after one with a value that its column cannot
+            hold are not checked.
+        """
+        name, columns, chain = cls._meta.verbose_name, hashed_columns(cls), cls.chain(study_id)
+        rows = chain.filter(sequence__gt=after).values_list("sequence", "previous_hash", "hash", *columns)
+        last: int = after
+        previous: str | None = GENESIS
+        if after:
+            previous = chain.filter(sequence=after).values_list("hash", flat=True).first()
+        try:
+            for sequence, previous_hash, recorded, *values in watch(rows.iterator(chunk_size=2000)):
+                if sequence != last + 1:
+                    yield f"{name} {sequence}: number {last + 1} was expected; rows are missing, inserted or reordered."
+                if previous_hash != previous:
+                    yield f"{name} {sequence}: does not follow the row before it (previous hash differs)."
+                if recorded not in possible_hashes(columns, values, cls.added_columns):
+                    yield f"{name} {sequence}: its content is not what was recorded (hash differs)."
+                last, previous = sequence, recorded
+        except (TypeError, ValueError) as error:  # SQLite takes any text for any column
+            yield f"{name} {last + 1}: cannot be read any more ({type(error).__name__}: {error})."
+            return
+        head = cls.head(study_id)
+        if not head.is_genuine:
+            yield f"{name} {last}: the end of the chain is not signed with this site's secret key."
+        if head.sequence != last:
+            yield f"{name} {last}: the chain ends here, but was {head.sequence} long; rows are missing or were added."
+        elif head.hash != previous:
+            yield f"{name} {last}: is not the row with which the chain ended (its hash differs from the chain's head)."
+
+
+def chains_begin(study_id: int) -> None:
+    """Sign the heads of all (empty) chains of a new study; from then on a missing head is a fault."""
+    for model in chained_models():
+        head = model.head_model(study_id=study_id, chain=model._meta.label_lower)
+        head.sign()
+        head.save()
+
+
+# --- Triggers -------------------------------------------------------------------------------------------------------
+
+
+def append_only_models() -> list[type[AppendOnly]]:
+    return [model for model in apps.get_models() if issubclass(model, AppendOnly)]
+
+
+def chained_models() -> list[type[Chained]]:
+    return [model for model in apps.get_models() if issubclass(model, Chained)]
+
+
+def _trigger(table: str, event: str) -> str:
+    return f"{table}_no_{event.lower()}"
+
+
+def triggers_install(connection: BaseDatabaseWrapper) -> None:
+    """Install the triggers that refuse UPDATE and DELETE on every append-only table of ``connection``; idempotent."""
+    with connection.cursor() as cursor:
+        present = set(connection.introspection.table_names(cursor))
+        tables = {model._meta.db_table: model for model in append_only_models() if model._meta.db_table in present}
+        if connection.vendor == "postgresql":
+            cursor.execute(
+                "CREATE OR REPLACE FUNCTION ipate_append_only() RETURNS trigger LANGUAGE plpgsql AS "
+                "$$ BEGIN RAISE EXCEPTION '% is append-only: % refused', TG_TABLE_NAME, TG_OP; END $$"
+            )
+        for table, model in tables.items():
+            if connection.vendor == "postgresql":
+                for event in ("UPDATE", "DELETE", "TRUNCATE"):
+                    cursor.execute(
+                        f"CREATE OR REPLACE TRIGGER {_trigger(table, event)} BEFORE {event} ON {table} "
+                        f"FOR EACH STATEMENT EXECUTE FUNCTION ipate_append_only()"
+                    )
+            else:
+                for event in ("UPDATE", "DELETE"):
+                    cursor.execute(
+                        f"CREATE TRIGGER IF NOT EXISTS {_trigger(table, event)} BEFORE {event} ON {table} "
+                        f"BEGIN SELECT RAISE(ABORT, '{table} is append-only: {event} refused'); END"
+                    )
+                # INSERT OR REPLACE deletes the rows in its way, and no trigger on DELETE hears of it.
+                cursor.execute(
+                    f"CREATE TRIGGER IF NOT EXISTS {_trigger(table, 'INSERT')} BEFORE INSERT ON {table} "
+                    f"WHEN EXISTS ({_rows_in_the_way(model)}) BEGIN "
+                    f"SELECT RAISE(ABORT, '{table} is append-only: INSERT refused, not UNIQUE'); END"
+                )
+
+
+def _rows_in_the_way(model: type[models.Model]) -> str:
+    """SQL for the rows that conflict with NEW: same key, or same values of an unconditional unique constraint."""
+    options = model._meta
+    unique: list[Sequence[str]] = [[field.name] for field in options.concrete_fields if field.unique]  # the key, too
+    unique += [*options.unique_together, *(constraint.fields for constraint in options.total_unique_constraints)]
+    columns = [[options.get_field(name).column for name in names] for names in unique]  # type: ignore[union-attr]
+    same = " OR ".join("(" + " AND ".join(f"{name} = NEW.{name}" for name in names) + ")" for names in columns)
+    return f"SELECT 1 FROM {options.db_table} WHERE {same}"  # noqa: S608, the model's names
+
+
+def triggers_remove(connection: BaseDatabaseWrapper) -> None:
+    """Remove the triggers: only for a test database that must be emptied."""
+    with connection.cursor() as cursor:
+        for model in append_only_models():
+            table = model._meta.db_table
+            for event in ("INSERT", "UPDATE", "DELETE", "TRUNCATE"):
+                on_table = f" ON {table}" if connection.vendor == "postgresql" else ""
+                cursor.execute(f"DROP TRIGGER IF EXISTS {_trigger(table, event)}{on_table}")
+
+
+def install_after_migrate(*, using: str, **_: object) -> None:
+    """Receiver of ``post_migrate`` that installs the triggers."""
+    triggers_install(connections[using])

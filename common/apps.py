@@ -1,0 +1,13 @@
+"""App configuration of the shared foundations."""
+
+from django.apps import AppConfig
+from django.db.models.signals import post_migrate
+
+
+class CommonConfig(AppConfig):
+    name = "common"
+
+    def ready(self) -> None:
+        from common.append_only import install_after_migrate
+
+        post_migrate.connect(install_after_migrate, dispatch_uid="append-only triggers")

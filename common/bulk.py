@@ -1,0 +1,92 @@
+"""Many rows at once: checked column by column, and sent in the database's own way."""
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import connections, models, router
+
+from common.row_hashes import zeros_without_sign
+
+
+def rows_clean(rows: Sequence[models.Model], *, exclude: Collection[str]) -> None:
+    """Validate and normalise rows as ``clean_fields`` would, once for each distinct value of a column.
+
+    Zeros in JSON lose their sign, which not every database would keep.
+
+    Args:
+        rows: rows of one model, at least one; changed in place.
+        exclude: names of fields to skip.
+
+    Raises:
+        ValidationError: the errors by field.
+    """
+    errors = {}
+    for field in rows[0]._meta.fields:
+        if field.name in exclude:
+            continue
+        try:
+            cleaned = _each_once(partial(_cleaned, field, rows[0]), [getattr(row, field.attname) for row in rows])
+        except ValidationError as error:
+            errors[field.name] = error.error_list
+        else:
+            for row, value in zip(rows, cleaned, strict=True):
+                setattr(row, field.attname, value)
+    if errors:
+        raise ValidationError(errors)
+
+
+def rows_insert(rows: Sequence[models.Model]) -> None:
+    """Insert rows of one table.
+
+    PostgreSQL copies several rows from a stream, SQLite repeats one prepared statement.
+
+    Args:
+        rows: unsaved rows of one model, at least one. A single one gets its primary key; of several, none does.
+    """
+    model = type(rows[0])
+    if len(rows) == 1:
+        rows[0].save(force_insert=True)
+        return
+    connection = connections[router.db_for_write(model)]
+    fields = [field for field in model._meta.concrete_fields if not field.primary_key]
+    prepared = zip(
+        *(
+            _each_once(
+                partial(field.get_db_prep_save, connection=connection), [getattr(row, field.attname) for row in rows]
+            )
+            for field in fields
+        ),
+        strict=True,
+    )
+    columns = ", ".join(str(field.column) for field in fields)
+    table = f"{model._meta.db_table} ({columns})"
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            with connection.wrap_database_errors, cursor.copy(f"COPY {table} FROM STDIN") as stream:
+                for row in prepared:
+                    stream.write_row(row)
+        else:
+            places = ", ".join(["%s"] * len(fields))
+            cursor.executemany(f"INSERT INTO {table} VALUES ({places})", list(prepared))  # noqa: S608, the model's names
+
+
+def _cleaned(field: models.Field, row: models.Model, value: Any) -> Any:
+    if field.blank and value in field.empty_values:
+        return value
+    value = field.clean(value, row)
+    return zeros_without_sign(value) if isinstance(field, models.JSONField) else value
+
+
+def _each_once(work: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
+    """Results of ``work`` for all values, computed once for equal ones."""
+    done: dict[Any, Any] = {}
+    results = []
+    for value in values:
+        # What has no hash is looked at once where rows share the same object.
+        key = (type(value), id(value) if isinstance(value, (list, dict)) else value)
+        if key not in done:
+            done[key] = work(value)
+        results.append(done[key])
+    return results

@@ -1,0 +1,23 @@
+"""Tables that belong to no app alone."""
+
+from django.db import models
+
+
+class ThrottleEntry(models.Model):
+    """One counted event, such as a failed sign-in, under a keyed hash of what it is counted for.
+
+    ``common.throttle`` writes and reads these rows. ``key`` is an HMAC-SHA256 in hexadecimal; no name, address,
+    password or code is stored. From ``expires_at`` on the row counts no more.
+    """
+
+    key = models.CharField(max_length=64)
+    expires_at = models.DateTimeField()
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["key", "expires_at"], name="throttle_by_key"),
+            models.Index(fields=["expires_at"], name="throttle_by_expiry"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.key[:8]}… until {self.expires_at:%Y-%m-%d %H:%M}"

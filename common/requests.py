@@ -1,0 +1,37 @@
+"""Request types for views."""
+
+from ipaddress import IPv6Address, ip_address, ip_network
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.http import HttpRequest
+
+
+class SignedInRequest(HttpRequest):
+    """Request of a view behind ``login_required``: its user is never anonymous."""
+
+    user: User
+
+
+def client_address(request: HttpRequest) -> str:
+    """The network address of the client, for limits.
+
+    Behind a proxy (``settings.BEHIND_PROXY``) it is the last entry of ``X-Forwarded-For``, which the proxy itself
+    adds; else that header, which anyone can send, is not read. IPv6 addresses are cut to their /64 network, all of
+    which one client may have.
+
+    Returns:
+        An IPv4 address, an IPv6 network, or the connection's own word where it is neither (such as a local socket's).
+    """
+    address = request.META.get("REMOTE_ADDR", "")
+    if settings.BEHIND_PROXY:
+        address = request.META.get("HTTP_X_FORWARDED_FOR", "").rpartition(",")[2].strip() or address
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(parsed, IPv6Address):
+        if parsed.ipv4_mapped:
+            return str(parsed.ipv4_mapped)
+        return str(ip_network((parsed, 64), strict=False))
+    return str(parsed)

@@ -1,0 +1,89 @@
+"""Canonical row hashes of chained tables, the same on every database."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import cache
+from typing import Any
+
+from django.db import models
+
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+#: From here on every float is whole, and PostgreSQL gives it back from JSON as an integer.
+_WHOLE = 10**16
+
+
+def row_hash(row: models.Model) -> str:
+    """SHA-256 of a row's canonical JSON, in hexadecimal, over every column but the key and the hash itself.
+
+    Values are written so that they mean the same on every database.
+    """
+    columns = hashed_columns(type(row))
+    return _content_hash(columns, [getattr(row, column) for column in columns], getattr(row, "added_columns", {}))
+
+
+@cache
+def hashed_columns(model: type[models.Model]) -> tuple[str, ...]:
+    """Columns that the hash of a row covers."""
+    return tuple(
+        field.attname for field in model._meta.concrete_fields if not field.primary_key and field.attname != "hash"
+    )
+
+
+def possible_hashes(columns: Sequence[str], values: Sequence[Any], added: Mapping[str, Any]) -> Iterator[str]:
+    """Hashes with which a row may have been recorded, given its current values.
+
+    Args:
+        columns: the model's :func:`hashed_columns`.
+        values: the row's value of each column.
+        added: the table's ``added_columns``, see :class:`common.append_only.Chained`.
+
+    Yields:
+        Hashes; none for values that JSON cannot hold (NaN, infinity), as these were never recorded.
+    """
+    with suppress(ValueError):
+        yield _content_hash(columns, values, added)
+        yield _content_hash(columns, [_floats_again(value) for value in values], added)
+
+
+def zeros_without_sign(value: Any) -> Any:
+    """JSON value without negative zeros: PostgreSQL would not give the sign back."""
+    if isinstance(value, list):
+        return [zeros_without_sign(each) for each in value]
+    if isinstance(value, dict):
+        return {key: zeros_without_sign(each) for key, each in value.items()}
+    return value + 0.0 if isinstance(value, float) else value
+
+
+def _content_hash(columns: Iterable[str], values: Iterable[Any], added: Mapping[str, Any]) -> str:
+    # A column that is younger than the first rows counts only where it says more than they do.
+    content = {
+        column: _canonical(value)
+        for column, value in zip(columns, values, strict=True)
+        if not (column in added and value == added[column])
+    }
+    return hashlib.sha256(_encode(content).encode()).hexdigest()
+
+
+def _canonical(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="microseconds")
+    if value is None or isinstance(value, (bool, int, float, str, list, dict)):
+        return value
+    return str(value)
+
+
+def _floats_again(value: Any) -> Any:
+    """JSON value as it was written, where PostgreSQL has made integers of floats."""
+    if isinstance(value, list):
+        return [_floats_again(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _floats_again(each) for key, each in value.items()}
+    if isinstance(value, int) and abs(value) >= _WHOLE:
+        with suppress(OverflowError):
+            if int(Decimal(repr(float(value)))) == value:
+                return float(value)
+    return value

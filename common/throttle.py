@@ -1,0 +1,116 @@
+"""Limits on failed tries, counted in the database for all processes of the site together.
+
+A try is recorded before it is judged and forgotten when it succeeds, so that tries that run at the same time, in
+whatever processes, cannot together exceed a limit.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.utils import timezone
+from django.utils.crypto import salted_hmac
+
+from common.models import ThrottleEntry
+
+
+class TooManyTriesError(Exception):
+    """A limit is reached: the try was not judged and is not counted.
+
+    Attributes:
+        until: When the next try is judged again.
+    """
+
+    def __init__(self, until: datetime) -> None:
+        super().__init__(f"too many failed tries; the next is possible at {until:%H:%M:%S} UTC")
+        self.until = until
+
+
+@dataclass(frozen=True)
+class Counter:
+    """What failed tries are counted for, and how many are allowed.
+
+    Attributes:
+        key: From :func:`hashed`.
+        tries: The largest number of failed tries within ``window``.
+        window: How long a failed try counts.
+    """
+
+    key: str
+    tries: int
+    window: timedelta
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A recorded try; it counts as failed unless :meth:`forget` is called."""
+
+    entries: list[ThrottleEntry]
+
+    def forget(self) -> None:
+        """Take the try out of the count: it succeeded, or was not judged."""
+        ThrottleEntry.objects.filter(pk__in=[entry.pk for entry in self.entries]).delete()
+
+
+def hashed(purpose: str, *subject: str) -> str:
+    """A keyed hash (HMAC-SHA256 under the site's secret key, hexadecimal) of what is counted and for whom."""
+    return salted_hmac("common.throttle", json.dumps([purpose, *subject]), algorithm="sha256").hexdigest()
+
+
+def attempt_begin(counters: Sequence[Counter]) -> Attempt:
+    """Record a try with each of ``counters``. To be called outside of transactions, which would hide it from others.
+
+    Raises:
+        TooManyTriesError: one of the counters is at its limit.
+    """
+    now = timezone.now()
+    entries = [ThrottleEntry(key=counter.key, expires_at=now + counter.window) for counter in counters]
+    with transaction.atomic(durable=True):
+        attempt = Attempt(ThrottleEntry.objects.bulk_create(entries))
+    try:
+        counters_check(counters, own=attempt)
+    except TooManyTriesError:
+        attempt.forget()
+        raise
+    return attempt
+
+
+def counters_check(counters: Sequence[Counter], own: Attempt | None = None) -> None:
+    """Look whether another try is allowed, leaving the entries of ``own`` out of the count.
+
+    Raises:
+        TooManyTriesError: one of the counters is at its limit.
+    """
+    own_keys = [entry.pk for entry in own.entries] if own else []
+    full: list[datetime] = []
+    for counter in counters:
+        counted = ThrottleEntry.objects.filter(key=counter.key, expires_at__gt=timezone.now()).exclude(pk__in=own_keys)
+        # The limit is reached until the oldest of the latest ``tries`` failures expires.
+        latest = counted.order_by("-expires_at").values_list("expires_at", flat=True)
+        full += latest[counter.tries - 1 : counter.tries]
+    if full:
+        raise TooManyTriesError(max(full))
+
+
+def counter_reset(key: str) -> None:
+    """Forget all that is recorded under ``key``."""
+    ThrottleEntry.objects.filter(key=key).delete()
+
+
+@transaction.atomic
+def note_set(key: str, duration: timedelta) -> None:
+    """Remember ``key`` for ``duration`` from now on."""
+    counter_reset(key)
+    ThrottleEntry.objects.create(key=key, expires_at=timezone.now() + duration)
+
+
+def is_noted(key: str) -> bool:
+    """Whether :func:`note_set` was called for ``key`` and its time has not passed."""
+    return ThrottleEntry.objects.filter(key=key, expires_at__gt=timezone.now()).exists()
+
+
+def entries_sweep() -> int:
+    """Delete what counts no more; returns the number of rows."""
+    return ThrottleEntry.objects.filter(expires_at__lte=timezone.now()).delete()[0]

@@ -1,0 +1,36 @@
+"""``manage.py verify_receipt``: hold a receipt against what is on record."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from consent.receipts import receipt_event, receipt_facts
+
+
+class Command(BaseCommand):
+    help = (
+        "Print what is on record of the decision with this receipt number, to be compared with the receipt that its "
+        "holder shows. Exit status 1 where there is none, or where the record was changed since it was written."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("number", help="the receipt number, 64 hexadecimal digits")
+
+    def handle(self, *args: Any, number: str, **options: Any) -> None:
+        event = receipt_event("".join(number.split()).lower())
+        if event is None:
+            raise CommandError(
+                "No decision on record has this receipt number. Check each digit. If the site's secret key was changed "
+                "since, name the earlier one in IPATE_SECRET_KEY_FALLBACKS."
+            )
+        for term, value in receipt_facts(event):
+            self.stdout.write(f"{term}: {value}")
+        if event.computed_hash() != event.hash:
+            raise CommandError(
+                "The record was changed after it was written. Keep the database as it is, and run verify_ledger."
+            )
+        self.stdout.write(
+            f"Decision {event.sequence} of study “{event.study.slug}” is as it was recorded; verify_ledger checks the "
+            "whole chain."
+        )

@@ -1,0 +1,86 @@
+"""Base classes and permission checks of all API endpoints."""
+
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any, cast
+
+from django.contrib.auth.models import User
+from django.db.models import Model
+from django.http import HttpResponse
+from rest_framework import exceptions, serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from consent.models import Study
+from consent.permissions import studies_with_permission
+
+
+class ApiView(APIView):
+    """Endpoint whose responses depend on the user and are therefore never cached."""
+
+    def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
+        response = super().finalize_response(request, response, *args, **kwargs)
+        response.headers.setdefault("Cache-Control", "no-store")
+        return response
+
+    def options(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:  # type: ignore[override]
+        """The methods, in the header ``Allow``, whatever the renderer; GET /api/schema describes the rest."""
+        return HttpResponse(status=HTTPStatus.NO_CONTENT)
+
+
+class MinuteField(serializers.DateTimeField):
+    """A moment cut to the minute: how long a computation took may depend on private records."""
+
+    def to_representation(self, value: datetime) -> str:
+        return super().to_representation(value.replace(second=0, microsecond=0))
+
+
+class StrictSerializer(serializers.Serializer):
+    """Input that refuses what it does not know: a misspelt field must not be passed over."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        unknown = sorted(set(data) - set(self.fields)) if isinstance(data, dict) else []
+        if unknown:
+            known = ", ".join(name for name, field in self.fields.items() if not field.read_only)
+            raise serializers.ValidationError(dict.fromkeys(unknown, f"There is no such field. Use: {known}."))
+        return super().to_internal_value(data)
+
+
+def request_user(request: Request) -> User:
+    """User of the request; every endpoint requires a session or a token."""
+    return cast(User, request.user)
+
+
+def permission_check(user: Any, permission: str, obj: Model) -> None:
+    """Check a permission on an object that the user may see.
+
+    Raises:
+        PermissionDenied: the user's role in the study does not include the permission.
+    """
+    if not user.has_perm(permission, obj):
+        raise exceptions.PermissionDenied(
+            f"Your role in this study does not include “{permission}”. Ask the study's operator."
+        )
+
+
+def visible_study(user: Any, slug: str) -> Study:
+    """Study whose runs ``user`` may see.
+
+    Raises:
+        NotFound: there is none of this name, or the user may not see it.
+    """
+    study = studies_with_permission(user, "training.view_run").filter(slug=slug).first()
+    if study is None:
+        raise exceptions.NotFound("There is no such study, or none that you may see. GET /api/v1/studies lists yours.")
+    return study
+
+
+class NotFoundView(ApiView):
+    """Problem document for every URL without an endpoint."""
+
+    schema = None
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        raise exceptions.NotFound("There is no such address. GET /api/docs lists them all.")

@@ -1,0 +1,196 @@
+"""Endpoints of student models: cards, files, predictions."""
+
+import base64
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+from django.http import HttpResponse
+from django.utils.cache import get_conditional_response
+from django.utils.http import content_disposition_header, quote_etag
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema
+from rest_framework import exceptions, generics, serializers
+from rest_framework.renderers import BaseRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.throttling import ScopedRateThrottle
+
+from common.artifacts import model_fetch
+from consent.permissions import studies_with_permission
+from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, request_user
+from training.learners import model_format
+from training.models import StudentModel
+from training.services.downloads import download_record
+from training.services.students import student_predict
+
+#: How many rows one request may ask about.
+MAX_ROWS = 1000
+
+
+def models_usable_by(user: Any) -> QuerySet[StudentModel]:
+    """The student models that ``user`` may use; those of rehearsals are marked."""
+    studies = studies_with_permission(user, "training.use_student")
+    models = StudentModel.objects.filter(run__study__in=studies)
+    return models.select_related("run__study", "run__public_dataset")
+
+
+def usable_model(user: Any, pk: UUID) -> StudentModel:
+    """Model of the run ``pk``.
+
+    Raises:
+        NotFound: there is none, or ``user`` may not use it.
+    """
+    model = models_usable_by(user).filter(run=pk).first()
+    if model is None:
+        raise exceptions.NotFound("There is no such model, or none that you may use. GET /api/v1/models lists yours.")
+    return model
+
+
+class ModelSerializer(serializers.ModelSerializer):
+    """A model has the id of the run that made it."""
+
+    id = serializers.UUIDField(source="run_id")
+    study = serializers.CharField(source="run.study.slug")
+    title = serializers.CharField(source="run.title")
+    learner = serializers.CharField(source="run.student_learner")
+    labels = serializers.IntegerField(source="run.labels", help_text="How many labels it learned from.")
+    rehearsal = serializers.BooleanField(source="run.rehearsal", help_text="Of a rehearsal study: nothing is promised.")
+    accuracy = serializers.FloatField(
+        allow_null=True, help_text="On the test dataset. Rounded to 0.001 from 2,000 points, 0.005 from 400, else 0.01."
+    )
+    label_accuracy = serializers.FloatField(
+        allow_null=True, help_text="Share of released labels that are right, rounded in the same way."
+    )
+    created_at = MinuteField(help_text="To the minute.")
+
+    class Meta:
+        model = StudentModel
+        fields = [
+            *("id", "study", "title", "learner", "labels", "rehearsal"),
+            *("accuracy", "label_accuracy", "digest", "created_at"),
+        ]
+
+
+class ModelDetailSerializer(ModelSerializer):
+    card = serializers.DictField(help_text="What a user of the model should know.")
+    schema = serializers.DictField(source="run.public_dataset.schema", help_text="What a row for a prediction holds.")
+
+    class Meta(ModelSerializer.Meta):
+        fields = [*ModelSerializer.Meta.fields, "card", "schema"]
+
+
+class ModelFilterSerializer(serializers.Serializer):
+    """Which models to list; all that you may use if nothing is given."""
+
+    study = serializers.SlugField(required=False, help_text="Of this study.")
+
+
+class ModelList(ApiView, generics.ListAPIView):
+    serializer_class = ModelSerializer
+
+    def get_queryset(self) -> QuerySet[StudentModel]:
+        chosen = ModelFilterSerializer(data=self.request.query_params.dict())
+        chosen.is_valid(raise_exception=True)
+        models = models_usable_by(self.request.user).defer("card", "run__plan", "run__public_dataset__schema")
+        study = chosen.validated_data.get("study")
+        return models.filter(run__study__slug=study) if study else models
+
+    @extend_schema(summary="Student models", tags=["labels and models"], parameters=[ModelFilterSerializer])
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """The student models that you may use, newest first."""
+        return super().get(request, *args, **kwargs)
+
+
+class ModelDetail(ApiView):
+    @extend_schema(summary="A model's card", tags=["labels and models"], responses=ModelDetailSerializer)
+    def get(self, request: Request, pk: UUID) -> Response:
+        """Purpose, what it learned from, how good it is, and the privacy that stands behind it."""
+        return Response(ModelDetailSerializer(usable_model(request.user, pk)).data)
+
+
+class ModelBytes(BaseRenderer):
+    media_type = "application/octet-stream"
+    format = "bin"
+
+    def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> bytes:
+        return data
+
+
+class ModelFile(ApiView):
+    renderer_classes = [ModelBytes]
+
+    @extend_schema(
+        summary="A model's file",
+        tags=["labels and models"],
+        responses={(200, ModelBytes.media_type): OpenApiTypes.BINARY, 304: OpenApiResponse(description="Unchanged.")},
+    )
+    def get(self, request: Request, pk: UUID) -> HttpResponse:
+        """The model as skops (scikit-learn) or safetensors (networks). `Repr-Digest` holds its SHA-256 (RFC 9530)."""
+        model = usable_model(request.user, pk)
+        etag = quote_etag(model.digest)
+        headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
+        unchanged = get_conditional_response(request, etag=etag)
+        if unchanged is not None:
+            for name, value in headers.items():
+                unchanged[name] = value
+            return unchanged
+        if request.method == "GET":  # HEAD takes nothing away
+            download_record(run=model.run, what="model", digest=model.digest, acting_user=request_user(request))
+        digest = base64.b64encode(bytes.fromhex(model.digest)).decode()
+        filename = f"{model.run.study.slug}-{model.run_id}.{model_format(model.run.student_learner)}"
+        headers["Repr-Digest"] = f"sha-256=:{digest}:"
+        headers["Content-Disposition"] = content_disposition_header(True, filename) or ""
+        return HttpResponse(model_fetch(model.artifact), content_type=ModelBytes.media_type, headers=headers)
+
+
+class PredictionRequestSerializer(StrictSerializer):
+    rows = serializers.ListField(
+        child=serializers.JSONField(),
+        min_length=1,
+        max_length=MAX_ROWS,
+        help_text="Tables: objects with a value per feature column; images: nested lists of pixels in [0, 1].",
+    )
+
+
+class PredictionsSerializer(serializers.Serializer):
+    classes = serializers.ListField(child=serializers.CharField())
+    predictions = serializers.ListField(child=serializers.CharField(), help_text="One class per row.")
+    probabilities = serializers.ListField(
+        child=serializers.ListField(child=serializers.FloatField()), help_text="Rows × classes."
+    )
+
+
+class ModelPredict(ApiView):
+    throttle_classes = [*ApiView.throttle_classes, ScopedRateThrottle]
+    throttle_scope = "predict"
+
+    @extend_schema(
+        summary="Ask for predictions",
+        tags=["labels and models"],
+        request=PredictionRequestSerializer,
+        responses=PredictionsSerializer,
+        examples=[
+            OpenApiExample(
+                "Two rows of a table",
+                value={"rows": [{"age": 41, "smoker": "no"}, {"age": 63, "smoker": "yes"}]},
+                request_only=True,
+            ),
+            OpenApiExample(
+                "Their predictions",
+                value={
+                    "classes": ["no", "yes"],
+                    "predictions": ["no", "yes"],
+                    "probabilities": [[0.9, 0.1], [0.2, 0.8]],
+                },
+                response_only=True,
+                status_codes=["200"],
+            ),
+        ],
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        """Predictions for up to 1,000 rows. They cost nobody any privacy: the model knows released labels alone."""
+        model = usable_model(request.user, pk)
+        question = PredictionRequestSerializer(data=request.data)
+        question.is_valid(raise_exception=True)
+        return Response(student_predict(model, question.validated_data["rows"]))

@@ -1,0 +1,169 @@
+"""Endpoints that list what a run can be made of, with its parameters."""
+
+from dataclasses import fields
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from ipate_web.api.base import ApiView
+from training.learners import LEARNERS, learner_fields
+from training.methods.neighbours.parameters import REPRESENTATION_CHOICES
+from training.methods.pate import AGGREGATORS
+from training.models import Run
+from training.representations import REPRESENTATIONS
+from training.services.methods import METHODS
+
+
+class LearnerParameterSerializer(serializers.Serializer):
+    name = serializers.CharField()
+    type = serializers.ChoiceField(["integer", "number", "boolean"])
+    default = serializers.JSONField()
+    minimum = serializers.FloatField(allow_null=True)
+    maximum = serializers.FloatField(allow_null=True)
+    help = serializers.CharField()
+
+
+class LearnerSerializer(serializers.Serializer):
+    name = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]  # a field, not the serializer's own label
+    help = serializers.CharField(help_text="What it suits; may be empty.")
+    parameters = LearnerParameterSerializer(many=True)
+
+
+class AggregatorParameterSerializer(serializers.Serializer):
+    """A number above 0."""
+
+    name = serializers.CharField()
+    symbol = serializers.CharField(help_text="As the papers write it.")
+    label = serializers.CharField()  # type: ignore[assignment]
+    help = serializers.CharField()
+
+
+class AggregatorSerializer(serializers.Serializer):
+    name = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]
+    description = serializers.CharField()
+    parameters = AggregatorParameterSerializer(many=True)
+
+
+class RepresentationSerializer(serializers.Serializer):
+    name = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]
+    images = serializers.BooleanField(help_text="Whether it is for images alone.")
+    statement = serializers.CharField(
+        help_text="What you state by setting “stated” in “asking”; empty if nothing has to be stated."
+    )
+    parameters = LearnerParameterSerializer(many=True)
+
+
+class AskingParameterSerializer(serializers.Serializer):
+    name = serializers.CharField()
+    type = serializers.ChoiceField(["integer", "number", "boolean", "string", "object"])
+    default = serializers.JSONField(help_text="null: a public rule decides, see the plan.")
+    minimum = serializers.FloatField(allow_null=True)
+    maximum = serializers.FloatField(allow_null=True)
+    choices = serializers.ListField(child=serializers.CharField(allow_blank=True), allow_null=True)
+    help = serializers.CharField()
+
+
+class MethodSerializer(serializers.Serializer):
+    name = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]
+    asking = AskingParameterSerializer(many=True)
+
+
+_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string", dict: "object"}
+
+
+class LearnerList(ApiView):
+    """What can be a teacher or a student."""
+
+    @extend_schema(
+        summary="Learners", tags=["runs"], operation_id="learners_list", responses=LearnerSerializer(many=True)
+    )
+    def get(self, request: Request) -> Response:
+        """The learners and their parameters, for `learner` and `student_learner` of a run."""
+        learners = [
+            {
+                "name": name,
+                "label": learner.label,
+                "help": learner.help,
+                "parameters": [{**vars(field), "type": _TYPES[field.type]} for field in learner_fields(name)],
+            }
+            for name, learner in LEARNERS.items()
+        ]
+        return Response(LearnerSerializer(learners, many=True).data)
+
+
+class RepresentationList(ApiView):
+    """In which space neighbours are near."""
+
+    @extend_schema(
+        summary="Representations",
+        tags=["runs"],
+        operation_id="representations_list",
+        responses=RepresentationSerializer(many=True),
+    )
+    def get(self, request: Request) -> Response:
+        """The representations and their parameters, for `asking` of a run in which every holder votes.
+
+        All are fitted on public points. From the second round on the inner layer of the student serves, by itself.
+        """
+        representations = [
+            {
+                "name": name,
+                "label": representation.label,
+                "images": representation.images,
+                "statement": representation.statement,
+                "parameters": [
+                    {"name": spec.name, "type": _TYPES[type(spec.default)], "default": spec.default, **spec.metadata}
+                    for spec in fields(representation)
+                    if spec.metadata
+                ],
+            }
+            for name, representation in REPRESENTATIONS.items()
+            if name in REPRESENTATION_CHOICES
+        ]
+        return Response(RepresentationSerializer(representations, many=True).data)
+
+
+class MethodList(ApiView):
+    """How a run learns."""
+
+    @extend_schema(summary="Methods", tags=["runs"], operation_id="methods_list", responses=MethodSerializer(many=True))
+    def get(self, request: Request) -> Response:
+        """The methods, for `method` of a run, and what its `asking` may hold; nothing in it has to be given."""
+        methods = [
+            {
+                "name": name,
+                "label": Run.Method(name).label,
+                "asking": [{**vars(field), "type": _TYPES[field.type]} for field in method.asking_fields()],
+            }
+            for name, method in METHODS.items()
+        ]
+        return Response(MethodSerializer(methods, many=True).data)
+
+
+class AggregatorList(ApiView):
+    """How teachers' votes become a label."""
+
+    @extend_schema(
+        summary="Aggregators",
+        tags=["runs"],
+        operation_id="aggregators_list",
+        responses=AggregatorSerializer(many=True),
+    )
+    def get(self, request: Request) -> Response:
+        """The aggregators that a run may use and their parameters, all of them needed, for `aggregator` of a run."""
+        aggregators = [
+            {
+                "name": name,
+                "label": aggregator.label,
+                "description": aggregator.help,
+                "parameters": aggregator.fields(),
+            }
+            for name, aggregator in AGGREGATORS.items()
+        ]
+        return Response(AggregatorSerializer(aggregators, many=True).data)

@@ -1,0 +1,562 @@
+"""Runs: propose, plan, follow, approve, cancel; their charges and labels."""
+
+import csv
+import io
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema, extend_schema_field
+from rest_framework import exceptions, generics, serializers, status
+from rest_framework.renderers import BaseRenderer, JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from accounting.models import Release
+from accounting.shares import share_check
+from consent.models import Level, Study
+from consent.permissions import studies_with_permission
+from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, permission_check, request_user
+from ipate_web.api.pagination import LabelPages
+from training.models import Dataset, Query, Run
+from training.selectors import run_cost_history, run_groups, run_progress, run_promises, runs_visible_to
+from training.services.downloads import download_record
+from training.services.methods import method_of
+from training.services.runs import run_approve, run_cancel, run_check, run_propose
+
+PROPOSAL = OpenApiExample(
+    "A weighting run",
+    request_only=True,
+    value={
+        "study": "digits",
+        "title": "Weighted, 100 teachers",
+        "purpose": "How many labels do these choices of protection allow?",
+        "private_dataset": 1,
+        "public_dataset": 2,
+        "test_dataset": 3,
+        "learner": "nearest_neighbour",
+        "student_learner": "random_forest",
+        "variant": "weighting",
+        "aggregator": {"name": "confident_gnmax", "sigma": 20, "sigma_threshold": 30, "threshold": 50},
+        "teachers": 100,
+    },
+)
+EVERYBODY = OpenApiExample(
+    "Every holder votes",
+    request_only=True,
+    value={
+        "study": "digits",
+        "title": "Every holder votes",
+        "purpose": "As many labels as these choices of protection allow.",
+        "private_dataset": 1,
+        "public_dataset": 2,
+        "test_dataset": 3,
+        "method": "neighbours",
+        "asking": {"rounds": 1, "radius_share": 0.02},
+        "student_learner": "random_forest",
+    },
+)
+REHEARSAL = OpenApiExample(
+    "A rehearsal",
+    request_only=True,
+    value={
+        **PROPOSAL.value,
+        "study": "digits-rehearsal",
+        "variant": "upsampling",
+        "seed": 5,
+        "rehearsed": {
+            "levels": {"HIGH": {"share": 0.5, "epsilon": 1}, "LOW": {"share": 0.5, "epsilon": 3}},
+            "method": "data_dependent",
+            "conversion": "improved",
+        },
+    },
+)
+
+
+def visible_run(user: Any, pk: UUID) -> Run:
+    """The run, if ``user`` may see it; for everyone else it does not exist."""
+    run = runs_visible_to(user).select_related("public_dataset", "created_by").filter(pk=pk).first()
+    if run is None:
+        raise exceptions.NotFound("There is no such run, or none that you may see. GET /api/v1/runs lists yours.")
+    return run
+
+
+# --- Seeing ---------------------------------------------------------------------------------------------------------
+
+
+class RunSerializer(serializers.ModelSerializer):
+    study: serializers.SlugRelatedField = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    rejected = serializers.IntegerField(read_only=True)
+    ended_at = MinuteField(allow_null=True, help_text="To the minute.")
+
+    class Meta:
+        model = Run
+        fields = [
+            *("id", "study", "title", "method", "variant", "status", "rehearsal", "labels", "rejected", "stop_reason"),
+            *("created_at", "ended_at"),
+        ]
+
+
+class StageSerializer(serializers.Serializer):
+    """A stage of the run's method, and how much of it is done."""
+
+    stage = serializers.CharField(help_text="The run's status in this stage.")
+    share = serializers.FloatField(
+        help_text="0 to 1. Of teachers in training in tenths; in steps of one teacher if fewer than ten were asked for."
+    )
+
+
+class ProgressSerializer(serializers.Serializer):
+    """How far a run is."""
+
+    stages = StageSerializer(many=True, help_text="In the order in which they follow.")
+    queries = serializers.IntegerField(help_text="Public points put to the vote so far.")
+    points = serializers.IntegerField(help_text="Public points in all.")
+    labels = serializers.IntegerField(help_text="Queries answered so far.")
+
+
+class PromiseSerializer(serializers.Serializer):
+    """What holders of one level were promised. The model keeps exactly this, over all that the study releases."""
+
+    level = serializers.ChoiceField(Level.choices)
+    epsilon = serializers.FloatField(help_text="ε at the study's δ.")
+
+
+class AskingField(serializers.DictField):
+    """What GET /api/v1/methods lists for the run's method; what is missing has its default."""
+
+
+@extend_schema_field({"type": "object", "properties": {"name": {"type": "string"}}, "additionalProperties": True})
+class AggregatorField(serializers.JSONField):
+    """Name and parameters, as GET /api/v1/aggregators lists them."""
+
+
+class RunDetailSerializer(RunSerializer):
+    progress = ProgressSerializer()
+    promises = PromiseSerializer(many=True)
+    asking = AskingField()
+    aggregator = AggregatorField()
+    created_by: serializers.SlugRelatedField = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    model = serializers.UUIDField(allow_null=True, help_text="Its student model, once there is one.")
+    message = serializers.CharField(allow_null=True, help_text="Why it failed or waits; for staff alone.")
+    approved_at = MinuteField(allow_null=True, help_text="To the minute.")
+    started_at = MinuteField(allow_null=True, help_text="To the minute.")
+    voting_at = MinuteField(allow_null=True, help_text="To the minute.")
+    rehearsed = serializers.DictField(help_text="Rehearsals: levels with share and ε, method and conversion of costs.")
+    outcome = serializers.DictField(help_text="Rehearsals: ε that each level spent by the papers' accounting.")
+
+    class Meta(RunSerializer.Meta):
+        fields = [
+            *RunSerializer.Meta.fields,
+            *("purpose", "private_dataset", "public_dataset", "test_dataset", "asking", "learner"),
+            *(
+                "learner_parameters",
+                "student_learner",
+                "student_parameters",
+                "weight_scheme",
+                "aggregator",
+                "teachers",
+                "small_groups",
+            ),
+            *("on_exhausted", "batch_size", "wanted_labels", "seed", "rehearsed", "outcome", "share", "created_by"),
+            *("approved_at", "started_at", "voting_at", "progress", "promises", "model", "message"),
+        ]
+
+
+def run_document(run: Run, user: Any) -> dict[str, Any]:
+    """A run as the API tells it: parameters, progress, promises, and what was released."""
+    progress = run_progress(run)
+    run.progress = {  # type: ignore[attr-defined]
+        "stages": [{"stage": stage, "share": share} for stage, share in progress.stages],
+        "queries": progress.position,
+        "points": progress.points,
+        "labels": progress.labels,
+    }
+    run.promises = run_promises(run)  # type: ignore[attr-defined]
+    run.model = run.pk if hasattr(run, "student") else None  # type: ignore[attr-defined]
+    if not user.has_perm("consent.view_dashboard", run.study):
+        run.message = None  # type: ignore[assignment]  # it is written for those who can do something about it
+    return RunDetailSerializer(run).data
+
+
+# --- Proposing ------------------------------------------------------------------------------------------------------
+
+
+class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
+    study = serializers.SlugRelatedField(slug_field="slug", queryset=Study.objects.none())
+    private_dataset = serializers.PrimaryKeyRelatedField(queryset=Dataset.objects.none())
+    public_dataset = serializers.PrimaryKeyRelatedField(queryset=Dataset.objects.none())
+    test_dataset = serializers.PrimaryKeyRelatedField(queryset=Dataset.objects.none(), required=False, allow_null=True)
+    asking = AskingField(required=False)
+    aggregator = AggregatorField(required=False)
+    learner_parameters = serializers.DictField(required=False)
+    student_parameters = serializers.DictField(required=False)
+    rehearsed = serializers.DictField(
+        required=False, help_text="Rehearsal studies: levels with share and ε, method and conversion of the costs."
+    )
+
+    class Meta:
+        model = Run
+        fields = [
+            *("study", "title", "purpose", "private_dataset", "public_dataset", "test_dataset"),
+            *("method", "asking", "learner", "learner_parameters", "student_learner", "student_parameters"),
+            *("variant", "weight_scheme", "aggregator", "teachers", "small_groups", "on_exhausted", "batch_size"),
+            *("wanted_labels", "seed", "rehearsed"),
+        ]
+        validators: list[Any] = []
+
+    def get_fields(self) -> dict[str, serializers.Field]:
+        """Fields, with only those related objects as choices that the user may see."""
+        fields = super().get_fields()
+        if "request" in self.context:
+            studies = studies_with_permission(self.context["request"].user, "training.view_run")
+            datasets = Dataset.objects.filter(study__in=studies)
+            for name, field in fields.items():
+                if isinstance(field, serializers.RelatedField):
+                    field.queryset = studies if name == "study" else datasets  # type: ignore[arg-type]
+        return fields
+
+    def validate_aggregator(self, value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise serializers.ValidationError("Give an object with “name” and the aggregator's parameters.")
+        return value
+
+
+class ShareSerializer(StrictSerializer):
+    """What the run may use of every holder's cap; what it did not need publicly is free again when it has ended."""
+
+    share = serializers.FloatField(default=1.0, help_text="Of every cap: above 0, and at most what is free.")
+
+
+class PlanRequestSerializer(RunProposalSerializer):
+    share = serializers.FloatField(default=1.0, help_text="Plan for this share of every cap.")
+
+    class Meta(RunProposalSerializer.Meta):
+        fields = [*RunProposalSerializer.Meta.fields, "share"]
+
+
+def _proposal(request: Request, serializer: type[RunProposalSerializer] = RunProposalSerializer) -> dict[str, Any]:
+    """The fields of the proposed run, of a study in which the user may propose one."""
+    proposal = serializer(data=request.data, context={"request": request})
+    proposal.is_valid(raise_exception=True)
+    permission_check(request.user, "training.propose_run", proposal.validated_data["study"])
+    return proposal.validated_data
+
+
+class RunFilterSerializer(serializers.Serializer):
+    """Which runs to list; all that you may see if nothing is given."""
+
+    study = serializers.SlugField(required=False, help_text="Of this study.")
+    status = serializers.ChoiceField(Run.Status.choices, required=False)
+    method = serializers.ChoiceField(Run.Method.choices, required=False)
+    variant = serializers.ChoiceField(Run.Variant.choices, required=False)
+
+
+class RunList(ApiView, generics.ListAPIView):
+    """Runs, newest first; and new ones."""
+
+    serializer_class = RunSerializer
+
+    def get_queryset(self) -> QuerySet[Run]:
+        chosen = RunFilterSerializer(data=self.request.query_params.dict())
+        chosen.is_valid(raise_exception=True)
+        by = {"study__slug" if name == "study" else name: value for name, value in chosen.validated_data.items()}
+        return runs_visible_to(self.request.user).filter(**by)
+
+    @extend_schema(summary="Runs", tags=["runs"], parameters=[RunFilterSerializer])
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """The runs that you may see, newest first."""
+        return super().get(request, *args, **kwargs)
+
+    @extend_schema(
+        summary="Propose a run",
+        tags=["runs"],
+        request=RunProposalSerializer,
+        responses={201: RunDetailSerializer},
+        examples=[PROPOSAL, EVERYBODY, REHEARSAL],
+    )
+    def post(self, request: Request) -> Response:
+        """Save a draft. It starts once an operator of the study, another person than you, approves it."""
+        run = run_propose(acting_user=request_user(request), **_proposal(request))
+        document = run_document(visible_run(request.user, run.pk), request.user)
+        return Response(document, status=status.HTTP_201_CREATED)
+
+
+class GroupPlanSerializer(serializers.Serializer):
+    name = serializers.CharField()
+    epsilon = serializers.FloatField(help_text="The smallest ε promised in the group.")
+    holders = serializers.IntegerField(help_text="A public or noisy number.")
+    teachers = serializers.IntegerField()
+    weight = serializers.FloatField()
+    factor = serializers.IntegerField()
+    merged = serializers.ListField(child=serializers.CharField())
+
+
+class BudgetSerializer(serializers.Serializer):
+    """What the run may charge a group, and what a query costs it, in μ²; 0 where everyone pays for their own votes."""
+
+    cap = serializers.FloatField()
+    allowed = serializers.FloatField()
+    check = serializers.FloatField(help_text="Of every query.")
+    label = serializers.FloatField(help_text="Of an answered one, beside the check.")  # type: ignore[assignment]
+
+
+class PlannedPromiseSerializer(PromiseSerializer):
+    """The holders of one promise."""
+
+    name = serializers.CharField()
+    holders = serializers.IntegerField(help_text="A public or noisy number.")
+    group = serializers.IntegerField(help_text="Its place in groups; -1 where it is left out.")
+
+
+class PlannedRoundSerializer(serializers.Serializer):
+    """What is asked in a round."""
+
+    queries = serializers.IntegerField(help_text="Public points.")
+    sigma = serializers.FloatField(help_text="Standard deviation of the noise of each count.")
+    radius_share = serializers.FloatField(help_text="Share of the public points within the radius of a query.")
+    until = serializers.FloatField(help_text="The part of the run's share that may be used by its end.")
+
+
+class LevelForecastSerializer(serializers.Serializer):
+    """What the first round means for one promise."""
+
+    name = serializers.CharField()
+    votes_allowed = serializers.IntegerField(help_text="Votes that the round's share of the cap pays for.")
+    votes_asked = serializers.FloatField(help_text="How often a holder is near a query, on average.")
+    votes_cast = serializers.FloatField(help_text="How many of these the account allows, on average.")
+    spent = serializers.FloatField(help_text="Forecast: the share of the cap that is spent on average.")
+    share = serializers.FloatField(help_text="The share of the cap that may be spent.")
+
+
+class ForecastSerializer(serializers.Serializer):
+    """What the first round will bring, by public points and head counts."""
+
+    queries = serializers.IntegerField()
+    sigma = serializers.FloatField()
+    radius_share = serializers.FloatField()
+    voters = serializers.ListField(
+        child=serializers.FloatField(), help_text="Voters of a query: 10th, 50th and 90th percentile."
+    )
+    margin = serializers.FloatField(help_text="Expected lead of the right class, in standard deviations of the noise.")
+    accuracy = serializers.ListField(
+        child=serializers.FloatField(), help_text="Lowest, expected and highest share of right labels."
+    )
+    from_labels = serializers.BooleanField(help_text="Whether the accuracy rests on labelled test data.")
+    levels = LevelForecastSerializer(many=True)
+
+
+class PlanSerializer(serializers.Serializer):
+    """What the run would do. Everything in it is public: it rests on policies, head counts, shares and public points.
+
+    Promises, budgets and notes are told of every method; of the rest what the run's method has.
+    """
+
+    method = serializers.ChoiceField(Run.Method.choices)
+    promises = PlannedPromiseSerializer(many=True)
+    budgets = BudgetSerializer(
+        many=True, help_text="One for each group, or for each promise where there are none; none of rehearsed teachers."
+    )
+    notes = serializers.ListField(child=serializers.CharField(), help_text="Choices made, and warnings.")
+
+    variant = serializers.CharField(required=False)
+    teachers = serializers.IntegerField(required=False)
+    aggregator = AggregatorField(required=False, help_text="Scaled to the number of votes.")
+    groups = GroupPlanSerializer(many=True, required=False)
+    answers = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        help_text="How many answered queries the run can afford at least; null where no vote ends by its charges.",
+    )
+    left_out = serializers.ListField(child=serializers.CharField(), required=False)
+
+    rounds = PlannedRoundSerializer(many=True, required=False)
+    representation = serializers.CharField(required=False, help_text="The space in which neighbours are near.")
+    forecast = ForecastSerializer(required=False)
+
+
+def _in_words(document: Any) -> Any:
+    """A JSON document with each sentence of :mod:`common.sentences` in it as text."""
+    if isinstance(document, list):
+        return [_in_words(each) for each in document]
+    if not isinstance(document, dict):
+        return document
+    if document.keys() == {"template", "values"}:
+        return document["template"] % document["values"]
+    return {name: _in_words(value) for name, value in document.items()}
+
+
+class RunPlan(ApiView):
+    """A dry run of a proposal."""
+
+    @extend_schema(
+        summary="Plan a run",
+        tags=["runs"],
+        request=PlanRequestSerializer,
+        responses=PlanSerializer,
+        examples=[PROPOSAL, EVERYBODY, REHEARSAL],
+    )
+    def post(self, request: Request) -> Response:
+        """What the run would do, what it may charge, what to expect, and warnings, without saving anything."""
+        proposal = _proposal(request, PlanRequestSerializer)
+        share = proposal.pop("share")
+        run = Run(created_by=request_user(request), rehearsal=proposal["study"].rehearsal, **proposal)
+        run_check(run)
+        share_check(share)
+        planned = method_of(run).plan(run, share).to_json()
+        return Response(PlanSerializer({"method": run.method, **_in_words(planned)}).data)
+
+
+# --- One run --------------------------------------------------------------------------------------------------------
+
+
+class RunDetail(ApiView):
+    @extend_schema(summary="A run", tags=["runs"], responses=RunDetailSerializer)
+    def get(self, request: Request, pk: UUID) -> Response:
+        """Status, progress, parameters, and what may be published about its privacy."""
+        return Response(run_document(visible_run(request.user, pk), request.user))
+
+
+class RunApprove(ApiView):
+    @extend_schema(
+        summary="Approve a draft (operators)",
+        tags=["runs"],
+        request=ShareSerializer,
+        responses=RunDetailSerializer,
+        examples=[OpenApiExample("A quarter of every cap", request_only=True, value={"share": 0.25})],
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        """Let a draft of another person start, with a share of every holder's cap; your own gives 403.
+
+        Approving what has started changes nothing.
+        """
+        run = visible_run(request.user, pk)
+        permission_check(request.user, "training.approve_run", run.study)
+        asked = ShareSerializer(data=request.data or {})
+        asked.is_valid(raise_exception=True)
+        run_approve(run=run, acting_user=request_user(request), share=asked.validated_data["share"])
+        return Response(run_document(visible_run(request.user, pk), request.user))
+
+
+class RunCancel(ApiView):
+    @extend_schema(summary="Cancel a run (operators)", tags=["runs"], request=None, responses=RunDetailSerializer)
+    def post(self, request: Request, pk: UUID) -> Response:
+        """End a run that has not ended. What it released stays released and charged."""
+        run = visible_run(request.user, pk)
+        permission_check(request.user, "training.cancel_run", run.study)
+        run_cancel(run=run, acting_user=request_user(request))
+        return Response(run_document(visible_run(request.user, pk), request.user))
+
+
+class GroupSpendingSerializer(serializers.Serializer):
+    name = serializers.CharField()
+    levels = serializers.ListField(child=serializers.ChoiceField(Level.choices))
+    epsilon = serializers.FloatField(help_text="The smallest promise in the group.")
+    cap = serializers.FloatField(help_text="Its μ².")
+    allowed = serializers.FloatField(help_text="The run's share of the cap.")
+    spent = serializers.FloatField(
+        help_text="In μ²: what every member was charged by this run so far; where every holder votes, at most that."
+    )
+    retired = serializers.BooleanField()
+
+
+class CostHistorySerializer(serializers.Serializer):
+    """After each batch: queries and labels so far, and by group the share of its members' caps used by the run."""
+
+    queries = serializers.ListField(child=serializers.IntegerField())
+    labels = serializers.ListField(child=serializers.IntegerField())
+    shares = serializers.DictField(child=serializers.ListField(child=serializers.FloatField()))
+
+
+class CostsSerializer(serializers.Serializer):
+    groups = GroupSpendingSerializer(many=True)
+    history = CostHistorySerializer()
+
+
+class RunCosts(ApiView):
+    @extend_schema(summary="What a run has cost", tags=["runs"], responses=CostsSerializer)
+    def get(self, request: Request, pk: UUID) -> Response:
+        """Charges group by group: what all members were charged alike, or at most. Functions of what was released.
+
+        Empty in a rehearsal. Where every holder votes a group is the holders of one promise.
+        """
+        run = visible_run(request.user, pk)
+        return Response(CostsSerializer({"groups": run_groups(run), "history": run_cost_history(run)}).data)
+
+
+# --- Labels ---------------------------------------------------------------------------------------------------------
+
+
+class LabelSerializer(serializers.Serializer):
+    row = serializers.IntegerField(help_text="The point's row in the public dataset, from 0.")
+    label = serializers.CharField(help_text="The name of its class.")  # type: ignore[assignment]
+    counts = serializers.ListField(
+        child=serializers.IntegerField(),
+        allow_null=True,
+        help_text="Noisy counts in the order of the classes, where they were released; they may be below 0.",
+    )
+
+
+class LabelsCsv(BaseRenderer):
+    """The labels as a table, given as rows of cells."""
+
+    media_type = "text/csv"
+    format = "csv"
+
+    def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> str:
+        text = io.StringIO()
+        csv.writer(text).writerows(data)
+        return text.getvalue()
+
+
+class RunLabels(ApiView, generics.ListAPIView):
+    """What a run has released."""
+
+    serializer_class = LabelSerializer
+    pagination_class = LabelPages
+    renderer_classes = [JSONRenderer, LabelsCsv]
+
+    def get_queryset(self) -> QuerySet[Query]:
+        return self.run.queries.filter(label__isnull=False).order_by("row")
+
+    def get_serializer(self, queries: Any, **kwargs: Any) -> LabelSerializer:
+        classes = self.run.public_dataset.classes
+        labels = [{"row": query.row, "label": classes[query.label], "counts": query.counts} for query in queries]
+        return LabelSerializer(labels, **kwargs)
+
+    def _table(self, queries: Any) -> list[list[Any]]:
+        """Heading and a line for each label; a column for each class where the run's method releases counts."""
+        classes = self.run.public_dataset.classes
+        counted = method_of(self.run).release_kind == Release.Kind.COUNTS
+        heading = ["row", "label", *(f"count_{name}" for name in classes if counted)]
+        lines = [[query.row, classes[query.label], *(query.counts or ())] for query in queries]
+        return [heading, *lines]
+
+    @extend_schema(
+        summary="Released labels",
+        tags=["labels and models"],
+        parameters=[OpenApiParameter("format", enum=["json", "csv"], description="csv: all labels at once.")],
+        responses={(200, "application/json"): LabelSerializer(many=True), (200, "text/csv"): OpenApiTypes.STR},
+        examples=[
+            OpenApiExample("As a table", value="row,label\n0,7\n3,1\n", media_type="text/csv"),
+            OpenApiExample(
+                "With noisy counts",
+                value="row,label,count_no,count_yes\n0,yes,-31,214\n3,no,190,27\n",
+                media_type="text/csv",
+            ),
+        ],
+    )
+    def get(self, request: Request, pk: UUID) -> Response:
+        """The public points that were labelled; as JSON, 1,000 a page and at most 10,000, or all of them as CSV.
+
+        Where every holder votes, each with the noisy number of holders who voted for each class. However many pages you
+        fetch of the same labels, the release register gets one entry.
+        """
+        self.run = visible_run(request.user, pk)
+        permission_check(request.user, "training.use_student", self.run.study)
+        if request.method == "GET":  # HEAD takes nothing away
+            download_record(run=self.run, what="labels", acting_user=request_user(request))
+        if request.accepted_renderer.format == LabelsCsv.format:
+            return Response(self._table(self.get_queryset()))
+        return self.list(request)

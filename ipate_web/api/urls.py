@@ -1,0 +1,36 @@
+"""URLs of the API under ``/api/``: version 1, its documentation, and the page for tokens."""
+
+from django.urls import include, path, re_path
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+
+from ipate_web.api import base, models, parts, runs, studies
+from ipate_web.tokens import views as tokens
+
+version_1 = [
+    path("studies", studies.StudyList.as_view(), name="studies"),
+    path("studies/<slug:slug>", studies.StudyDetail.as_view(), name="study"),
+    path("learners", parts.LearnerList.as_view(), name="learners"),
+    path("aggregators", parts.AggregatorList.as_view(), name="aggregators"),
+    path("methods", parts.MethodList.as_view(), name="methods"),
+    path("representations", parts.RepresentationList.as_view(), name="representations"),
+    path("runs", runs.RunList.as_view(), name="runs"),
+    path("runs/plan", runs.RunPlan.as_view(), name="run-plan"),
+    path("runs/<uuid:pk>", runs.RunDetail.as_view(), name="run"),
+    path("runs/<uuid:pk>/approve", runs.RunApprove.as_view(), name="run-approve"),
+    path("runs/<uuid:pk>/cancel", runs.RunCancel.as_view(), name="run-cancel"),
+    path("runs/<uuid:pk>/labels", runs.RunLabels.as_view(), name="run-labels"),
+    path("runs/<uuid:pk>/costs", runs.RunCosts.as_view(), name="run-costs"),
+    path("models", models.ModelList.as_view(), name="models"),
+    path("models/<uuid:pk>", models.ModelDetail.as_view(), name="model"),
+    path("models/<uuid:pk>/file", models.ModelFile.as_view(), name="model-file"),
+    path("models/<uuid:pk>/predict", models.ModelPredict.as_view(), name="model-predict"),
+    re_path("", base.NotFoundView.as_view()),
+]
+
+urlpatterns = [
+    path("v1/", include((version_1, "api"))),
+    path("schema", SpectacularAPIView.as_view(), name="schema"),
+    path("docs", SpectacularSwaggerSplitView.as_view(template_name="api/docs.html"), name="api-docs"),
+    path("tokens", tokens.tokens, name="api-tokens"),
+    path("tokens/<str:key>/revoke", tokens.revoke, name="api-token-revoke"),
+]

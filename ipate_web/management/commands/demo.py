@@ -1,0 +1,164 @@
+"""Command ``demo``: a study on real data from consent to student, with a real worker."""
+
+import json
+import time
+from argparse import ArgumentParser
+from collections.abc import Iterable
+from contextlib import ExitStack
+from typing import Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+from tqdm import tqdm
+
+from ipate_web.processes import free_port, running, site_command, unwind_on_signals, worker_command
+from training.demonstration import DEMONSTRATIONS, EPSILONS, Login, people, rehearsal_build, runs_start, study_build
+from training.formats import DataError, catalogue_load
+from training.models import Run
+from training.selectors import run_progress
+from training.services.spending import share_used
+
+LOGS = settings.VAR_DIR / "log"
+
+
+class Command(BaseCommand):
+    help = "Build a demo study on real data, let everyone consent, ask all of them, teach a student, and show it."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--data", choices=sorted(DEMONSTRATIONS), default="digits", help="which data (default digits)"
+        )
+        parser.add_argument("--no-serve", action="store_true", help="end after the table; leave no site running")
+        parser.add_argument("--json", action="store_true", help="print the result as one JSON object, last line")
+        parser.add_argument("--port", type=int, default=8000, help="where the site listens (default 8000)")
+
+    def handle(self, **options: Any) -> None:
+        unwind_on_signals()
+        try:
+            self.run(options["data"], serve=not options["no_serve"], as_json=options["json"], port=options["port"])
+        except KeyboardInterrupt:
+            self.stdout.write("\nStopped.")
+
+    def run(self, data: str, *, serve: bool, as_json: bool, port: int) -> None:
+        call_command("migrate", verbosity=0)
+        with tqdm(desc=f"{data}: reading", leave=False) as bar:
+            try:
+                splits = catalogue_load(data, settings.DATA_DIR or None, _bar_progress(bar))
+            except DataError as error:
+                raise CommandError(str(error)) from error
+        users, logins = people()
+        real = study_build(data, splits, users, _track)
+        rehearsal = rehearsal_build(data, splits, users)
+        with ExitStack() as stack:
+            worker = stack.enter_context(running(worker_command(), LOGS / "worker.log"))
+            runs = runs_start(data, real, rehearsal, proposer=users["operator"], approver=users["operator2"])
+            _wait_for(runs, worker)
+            runs = list(Run.objects.filter(pk__in=[run.pk for run in runs]).order_by("created_at"))
+            self._print_table(data, runs)
+            if as_json:
+                self.stdout.write(json.dumps({"runs": [_report(run) for run in runs]}))
+            if failed := [run for run in runs if run.status != Run.Status.FINISHED]:
+                raise CommandError(
+                    "; ".join(f"{run.title}: {run.get_status_display()}. {run.message}" for run in failed)
+                )
+            if serve:
+                self._serve(port, logins, worker)
+
+    def _print_table(self, data: str, runs: list[Run]) -> None:
+        demonstration = DEMONSTRATIONS[data]
+        epsilons = " / ".join(f"{value:g}" for value in EPSILONS.values())
+        self.stdout.write(f"\n{demonstration.title}: δ = {demonstration.delta:g}, ε = {epsilons}\n\n")
+        titles = [run.title + (" (rehearsal)" if run.rehearsal else "") for run in runs]
+        width = max(map(len, titles))
+        reports = [_report(run) for run in runs]
+        baseline = reports[-1]["student_accuracy"]
+        self.stdout.write(
+            f"{'run':{width}} {'method':10} {'labels':>6} {'label acc.':>10} {'student acc.':>12} {'gain':>10}  "
+            " holders are promised\n"
+        )
+        for run, title, report in zip(runs, titles, reports, strict=True):
+            promised = ", ".join(f"{group['level'].lower()} ε {group['epsilon']:g}" for group in report["groups"])
+            self.stdout.write(
+                f"{title:{width}} {run.method:10} {run.labels:6d} {_percent(report['label_accuracy']):>10} "
+                f"{_percent(report['student_accuracy']):>12} {_gain(report['student_accuracy'], baseline):>10}   "
+                f"{promised if not run.rehearsal else 'nothing'}\n"
+            )
+        self.stdout.write("\nThe gain is in points of the student's accuracy, against the last line.\n\n")
+
+    def _serve(self, port: int, logins: list[Login], worker: Any) -> None:
+        call_command("collectstatic", interactive=False, verbosity=0)
+        port = free_port(port)
+        with running(site_command(port), LOGS / "site.log") as site:
+            self.stdout.write(f"The site runs at http://127.0.0.1:{port} until Ctrl-C (logs in {LOGS}). Sign in as\n")
+            for login in logins:
+                self.stdout.write(f"  {login.role:32} {login.username:16} {login.password}\n")
+            while site.poll() is None and worker.poll() is None:
+                time.sleep(0.3)
+            raise CommandError(f"A process has stopped; see {LOGS}.")
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f} %"
+
+
+def _gain(accuracy: float | None, baseline: float | None) -> str:
+    """In percentage points."""
+    return "–" if accuracy is None or baseline is None else f"{100 * (accuracy - baseline):+.1f}"
+
+
+def _report(run: Run) -> dict[str, Any]:
+    """What a run came to; ``share`` is the part of every holder's cap that it used, None in a rehearsal."""
+    student = getattr(run, "student", None)
+    return {
+        "method": run.method,
+        "variant": run.variant,
+        "rehearsal": run.rehearsal,
+        "labels": run.labels,
+        "label_accuracy": student.label_accuracy if student else None,
+        "student_accuracy": student.accuracy if student else None,
+        "groups": [
+            {
+                "level": promise["level"],
+                "holders": promise["holders"],
+                "epsilon": promise["epsilon"],
+                "share": None if run.rehearsal else share_used(run),
+            }
+            for promise in run.plan["promises"]
+        ],
+    }
+
+
+def _track(items: Iterable, description: str, total: int) -> Iterable:
+    return tqdm(items, desc=description, total=total, leave=False, disable=total == 0)
+
+
+def _bar_progress(bar: tqdm):
+    def progress(done: int, total: int) -> None:
+        bar.total = total
+        bar.update(done - bar.n)
+
+    return progress
+
+
+def _wait_for(runs: list[Run], worker: Any) -> None:
+    """Wait until all runs have ended, with one progress bar for each."""
+    with ExitStack() as stack:
+        shape = "{desc} {percentage:3.0f}% |{bar}|"
+        bars = {
+            run.pk: stack.enter_context(tqdm(desc=run.title, position=place, bar_format=shape, total=1))
+            for place, run in enumerate(runs)
+        }
+        while True:
+            current = Run.objects.filter(pk__in=bars).select_related("public_dataset")
+            for run in current:
+                progress, bar = run_progress(run), bars[run.pk]
+                bar.total = len(progress.stages)
+                bar.set_description_str(f"{run.title[:32]:32} {run.get_status_display()}", refresh=False)
+                done = sum(share for _stage, share in progress.stages)
+                bar.update((bar.total if run.has_ended else done) - bar.n)
+            if all(run.has_ended for run in current):
+                return
+            if worker.poll() is not None:
+                raise CommandError(f"The worker has stopped; see {LOGS / 'worker.log'}.")
+            time.sleep(0.2)

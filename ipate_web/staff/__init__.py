@@ -1,0 +1,1 @@
+"""Staff pages: views, forms, template tags, URLs. No business logic."""

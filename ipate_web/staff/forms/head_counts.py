@@ -1,0 +1,19 @@
+"""Form for head counts that are public anyway."""
+
+from django import forms
+from django.utils.text import capfirst
+
+from consent.models import Level
+
+
+class HeadCountForm(forms.Form):
+    """How many holders stand at each level, from a public source."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        for level in Level:
+            self.fields[level.value] = forms.IntegerField(label=capfirst(str(level.label)), min_value=0)
+
+    def counts(self) -> dict[str, int]:
+        """Level → number."""
+        return {level: self.cleaned_data[level] for level in Level.values}

@@ -1,0 +1,44 @@
+"""Form to issue invitations."""
+
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext_lazy as _
+
+#: More letters than this make a page that browsers print badly; the command has no such limit.
+MOST = 500
+
+
+class InvitationsForm(forms.Form):
+    """Form to issue invitations: pseudonyms, one a line, and open places."""
+
+    pseudonyms = forms.CharField(
+        label=_("Pseudonyms"),
+        required=False,
+        help_text=_("One a line, as in the data. Unknown ones become data holders."),
+        widget=forms.Textarea(attrs={"rows": 6, "spellcheck": "false"}),
+    )
+    open_places = forms.IntegerField(
+        label=_("Open places"),
+        required=False,
+        initial=0,
+        min_value=0,
+        max_value=MOST,
+        help_text=_("Invitations for people not known yet: whoever opens one becomes a new data holder."),
+    )
+    replace = forms.BooleanField(
+        label=_("Replace earlier invitations"),
+        required=False,
+        help_text=_("Where a letter got lost: the old link opens nothing any more."),
+    )
+
+    def clean(self) -> dict[str, Any]:
+        pseudonyms = [line.strip() for line in self.cleaned_data.get("pseudonyms", "").splitlines() if line.strip()]
+        places = self.cleaned_data.get("open_places") or 0
+        if not self.errors and not 0 < len(pseudonyms) + places <= MOST:
+            raise ValidationError(
+                _("Give a pseudonym or an open place, and at most %(most)d together. The command “invite” makes more.")
+                % {"most": MOST}
+            )
+        return {**self.cleaned_data, "pseudonyms": pseudonyms, "open_places": places}

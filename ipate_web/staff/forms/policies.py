@@ -1,0 +1,66 @@
+"""Forms to propose and approve an ε policy."""
+
+from datetime import datetime
+from typing import Any
+
+from django import forms
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from consent.models import EpsilonPolicy, Study
+from consent.services import epsilon_policy_check
+
+LEVEL_FIELDS = ("high", "average", "low")
+
+
+def _epsilon(label: Any) -> forms.FloatField:
+    widget = forms.NumberInput(attrs={"step": "any", "inputmode": "decimal"})
+    return forms.FloatField(label=label, min_value=0, widget=widget)
+
+
+class PolicyForm(forms.Form):
+    """Form for an ε policy: ε by level, and the reason."""
+
+    high = _epsilon(_("ε at high protection"))
+    average = _epsilon(_("ε at average protection"))
+    low = _epsilon(_("ε at low protection"))
+    reason = forms.CharField(
+        label=_("Reason"),
+        widget=forms.Textarea(attrs={"rows": 4}),
+        help_text=_("Why these values fit this study. It is kept with the policy for good."),
+    )
+
+    def clean(self) -> dict[str, Any]:
+        values = {name: self.cleaned_data[name] for name in LEVEL_FIELDS if name in self.cleaned_data}
+        if len(values) == len(LEVEL_FIELDS):
+            epsilon_policy_check(**values)
+        return self.cleaned_data
+
+    def policy(self, study: Study) -> EpsilonPolicy | None:
+        """Unsaved policy of the given values; None while they are incomplete or invalid."""
+        if self.is_bound:
+            usable = not {NON_FIELD_ERRORS, *LEVEL_FIELDS} & set(self.errors)
+            values = {name: self.cleaned_data.get(name) for name in LEVEL_FIELDS} if usable else {}
+        else:
+            values = {name: self.initial.get(name) for name in LEVEL_FIELDS}
+        if any(values.get(name) is None for name in LEVEL_FIELDS):
+            return None
+        return EpsilonPolicy(study=study, **values)
+
+
+class ApprovalForm(forms.Form):
+    """Form for the approval of a policy: its effective date."""
+
+    effective_from = forms.DateTimeField(
+        label=_("In force from"),
+        required=False,
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
+        help_text=_("Leave it empty for at once."),
+    )
+
+    def clean_effective_from(self) -> datetime | None:
+        moment = self.cleaned_data["effective_from"]
+        if moment and moment < timezone.now():
+            raise ValidationError(_("This moment has passed. Give a later one, or none for at once."))
+        return moment

@@ -1,0 +1,161 @@
+"""The form in which a run is proposed, built from what methods, learners and aggregators say of themselves."""
+
+from typing import Any
+
+from django import forms
+from django.contrib.auth.models import User
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
+from django.forms.boundfield import BoundField
+from django.forms.models import fields_for_model
+from django.utils.text import capfirst
+from django.utils.translation import gettext_lazy as _
+
+from consent.models import Level, Study
+from ipate_web.staff.forms.methods import METHOD_FIELDS, MethodFields
+from ipate_web.staff.forms.methods.base import (
+    ParameterGroup,
+    choice_add,
+    number,
+    parameter,
+    parameter_groups,
+    parameters_chosen,
+    parameters_not_chosen,
+)
+from training.learners import learner_parameters, learner_suggested
+from training.models import Dataset, Run
+from training.services.rehearsals import DEFAULTS
+from training.services.runs import run_check
+
+_DATASETS = {
+    "private_dataset": _("Private dataset"),
+    "public_dataset": _("Public dataset"),
+    "test_dataset": _("Test dataset"),
+}
+_OF_THE_MODEL = ("title", "purpose", *_DATASETS, "wanted_labels", "seed")
+_LEVELS = [(level, name) for name in ("share", "epsilon") for level in Level]
+
+
+class RunForm(forms.Form):
+    """Proposal of a run by ``acting_user``; in a rehearsal also who is at which level, and how costs are counted."""
+
+    def __init__(self, *args: Any, study: Study, acting_user: User, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.study = study
+        self.acting_user = acting_user
+        self.fields["method"] = forms.ChoiceField(
+            label=_("Method"), choices=[(name, capfirst(str(Run.Method(name).label))) for name in METHOD_FIELDS]
+        )
+        self.fields |= fields_for_model(Run, fields=_OF_THE_MODEL)
+        for kind in Dataset.Kind.values:
+            self.fields[f"{kind}_dataset"].queryset = study.datasets.filter(kind=kind)  # type: ignore[attr-defined]
+        for name, label in _DATASETS.items():
+            self.fields[name].label = label
+        self.fields["purpose"].widget.attrs["rows"] = 3
+        if study.rehearsal:
+            self._add_levels()
+        else:
+            del self.fields["seed"]
+        self.methods: list[MethodFields] = [fields(self) for fields in METHOD_FIELDS.values()]
+        self.fields["wanted_labels"].help_text = _("No more are asked for. Empty: as many as can be had.")
+        choice_add(self, "student_learner", _("Student learner"))
+
+    def _add_levels(self) -> None:
+        texts = {"share": _("share of the owners"), "epsilon": "ε"}
+        for level, name in _LEVELS:
+            self.fields[_level_field(level, name)] = number(
+                label=f"{capfirst(str(level.label))}: {texts[name]}",
+                initial=DEFAULTS["levels"][level.value][name],
+                min_value=0,
+            )
+
+    # --- For the template ---------------------------------------------------------------------------------------------
+
+    @property
+    def student_groups(self) -> list[ParameterGroup]:
+        return parameter_groups(self, "student_learner")
+
+    @property
+    def rehearsed_levels(self) -> list[BoundField]:
+        """Share and ε of each level; none outside rehearsal studies."""
+        return [self[_level_field(level, name)] for level, name in _LEVELS] if self.study.rehearsal else []
+
+    # --- What was asked for -------------------------------------------------------------------------------------------
+
+    def clean(self) -> dict[str, Any]:
+        chosen = self._chosen()
+        uncounted = parameters_not_chosen(self, "student_learner")
+        for method in self.methods:
+            uncounted += method.uncounted() if method is chosen else method.names
+        for name in uncounted:
+            self.errors.pop(name, None)
+        if chosen is not None:
+            chosen.check()
+        if not self.errors:
+            try:
+                run_check(self.proposal())
+            except ValidationError as error:
+                self._show(error)
+        return self.cleaned_data
+
+    def _chosen(self) -> MethodFields | None:
+        return next((method for method in self.methods if method.name == self.cleaned_data.get("method")), None)
+
+    def run_fields(self) -> dict[str, Any]:
+        """The fields of the run, as ``run_propose`` takes them."""
+        method = self._chosen()
+        assert method is not None, "the form is valid"
+        values = {name: self.cleaned_data[name] for name in _OF_THE_MODEL if name in self.fields}
+        values |= {
+            "method": method.name,
+            "student_learner": self.cleaned_data["student_learner"],
+            "student_parameters": parameters_chosen(self, "student_learner"),
+        }
+        if self.study.rehearsal:
+            levels: dict[str, dict[str, float]] = {level.value: {} for level in Level}
+            for level, name in _LEVELS:
+                levels[level.value][name] = self.cleaned_data[_level_field(level, name)]
+            values["rehearsed"] = {"levels": levels, **method.rehearsed()}
+        return values | method.run_fields()
+
+    def proposal(self) -> Run:
+        """The run as it would be, not saved."""
+        return Run(study=self.study, rehearsal=self.study.rehearsal, created_by=self.acting_user, **self.run_fields())
+
+    def _show(self, error: ValidationError) -> None:
+        """Put what is wrong with the run beside the field that it can be corrected in."""
+        method = self._chosen()
+        places = {"student_parameters": "student_learner", **(method.places if method is not None else {})}
+        for name, messages in error.message_dict.items():
+            field = places.get(name, name)
+            self.add_error(None if field == NON_FIELD_ERRORS or field not in self.fields else field, messages)
+
+
+def _level_field(level: Level, name: str) -> str:
+    return f"{level.value}-{name}"
+
+
+def initial_for(study: Study) -> dict[str, Any]:
+    """Sensible values for a first run, by every method."""
+    datasets = {
+        f"{kind}_dataset": study.datasets.filter(kind=kind).order_by("-imported_at").first()
+        for kind in Dataset.Kind.values
+    }
+    private = datasets["private_dataset"]
+    learner = learner_suggested(private.schema["kind"] if private is not None else "table")
+    values: dict[str, Any] = {**datasets, "method": next(iter(METHOD_FIELDS)), "student_learner": learner.name}
+    for name, value in learner_parameters(learner).items():
+        values[parameter("student_learner", learner.name, name)] = value
+    for method in METHOD_FIELDS.values():
+        values |= method.initial(study)
+    return values
+
+
+def initial_like(run: Run) -> dict[str, Any]:
+    """The values of an earlier run."""
+    values: dict[str, Any] = {name: getattr(run, name) for name in _OF_THE_MODEL if name != "seed"}
+    values |= {"method": run.method, "student_learner": run.student_learner}
+    for name, value in run.student_parameters.items():
+        values[parameter("student_learner", run.student_learner, name)] = value
+    for level, given in run.rehearsed.get("levels", {}).items():
+        values |= {f"{level}-{name}": value for name, value in given.items()}
+    return {**initial_for(run.study), **values, **METHOD_FIELDS[run.method].initial_like(run)}

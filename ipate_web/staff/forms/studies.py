@@ -1,0 +1,183 @@
+"""Forms for a study's settings, members and consent form."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
+from django.utils.text import capfirst
+from django.utils.translation import gettext_lazy as _
+
+from consent.forms import INVALID_EMAIL
+from consent.languages import translated_name
+from consent.models import ConsentForm, ConsentFormDraft, Renewal, Role, Study
+from consent.selectors import consent_form_languages
+from consent.services import texts_digest
+
+#: Short names that would hide a page of the site.
+RESERVED = {"new"}
+
+
+class StudyForm(forms.ModelForm):
+    """Form for a study's settings, without the fields named in ``fixed``."""
+
+    languages = forms.CharField(
+        label=_("Languages"),
+        initial=settings.LANGUAGE_CODE,
+        required=False,
+        help_text=Study._meta.get_field("languages").help_text,
+    )
+
+    class Meta:
+        model = Study
+        fields = [
+            "title",
+            "slug",
+            "purpose",
+            "controller",
+            "contact",
+            "data_categories",
+            "recipients",
+            "retention",
+            "lawful_basis",
+            "jurisdiction",
+            "languages",
+            "delta",
+            "rehearsal",
+            "retain_votes",
+        ]
+        widgets = {
+            "purpose": forms.Textarea(attrs={"rows": 4}),
+            **dict.fromkeys(("data_categories", "recipients", "retention"), forms.Textarea(attrs={"rows": 2})),
+        }
+        error_messages = {"contact": {"invalid": INVALID_EMAIL}}
+
+    def __init__(self, *args: Any, fixed: Iterable[str] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.initial["languages"] = " ".join(self.instance.languages)
+        # Whoever says nothing leaves it as it is.
+        self.fields["lawful_basis"].required = False
+        for name in fixed:
+            del self.fields[name]
+        if "delta" in self.fields:
+            self.fields["delta"].label = "δ"  # not Δ, its capital
+            self.fields["delta"].widget.attrs |= {"step": "any", "inputmode": "decimal"}
+
+    def clean_languages(self) -> list[str]:
+        codes = self.cleaned_data["languages"].lower().replace(",", " ").split()
+        return list(dict.fromkeys(codes)) or self.instance.languages
+
+    def clean_lawful_basis(self) -> str:
+        return self.cleaned_data["lawful_basis"] or self.instance.lawful_basis
+
+    def clean_slug(self) -> str:
+        slug = self.cleaned_data["slug"]
+        if slug in RESERVED:
+            raise ValidationError(_("This name is taken by the site itself. Choose another."))
+        return slug
+
+
+class MemberForm(forms.Form):
+    """Give one of ``roles`` to somebody who has an account."""
+
+    username = forms.CharField(
+        label=_("User name"), max_length=150, help_text=_("Of somebody who has an account here.")
+    )
+
+    def __init__(self, data: Any = None, *, roles: Iterable[str]) -> None:
+        super().__init__(data)
+        choices = [(role, Role(role).label) for role in roles]
+        self.fields["role"] = forms.ChoiceField(label=_("Role"), choices=choices)
+
+    def clean_username(self) -> AbstractBaseUser:
+        users = get_user_model().objects.filter(username=self.cleaned_data["username"], is_active=True)
+        user = users.first()
+        if user is None:
+            raise ValidationError(
+                _("Nobody with this user name has an active account. Check the spelling, or ask for an account first.")
+            )
+        return user
+
+
+class ConsentFormForm(forms.Form):
+    """Form for the texts of a consent form, one field for each language. A draft may be unfinished.
+
+    ``draft`` is the one that would be replaced.
+    """
+
+    seen = forms.CharField(widget=forms.HiddenInput, required=False)
+
+    def __init__(
+        self,
+        data: Any = None,
+        *,
+        study: Study,
+        draft: ConsentFormDraft | None,
+        acting_user: AbstractBaseUser,
+        **kwargs: Any,
+    ) -> None:
+        self.digest = texts_digest(draft.texts) if draft else ""
+        self.draft, self.acting_user = draft, acting_user
+        super().__init__(data, **kwargs)
+        self.fields["seen"].initial = self.digest
+        self.languages = list(consent_form_languages(study))
+        for code in self.languages:
+            self.fields[code] = forms.CharField(
+                label=translated_name(code),
+                widget=forms.Textarea(attrs={"rows": 16, "lang": code}),
+                required=code == settings.LANGUAGE_CODE or code in study.languages,
+                error_messages={"required": _("Write this text before you publish the form.")},
+            )
+
+    def clean(self) -> dict[str, Any]:
+        if "publish" not in self.data:
+            for code in self.languages:
+                self.errors.pop(code, None)
+        others = self.draft is not None and self.draft.saved_by != self.acting_user
+        if others and self.cleaned_data.get("seen") != self.digest:
+            # Whoever has read this and saves again means it.
+            self.data = {**self.data.dict(), "seen": self.digest}  # type: ignore[attr-defined]
+            message = _(
+                "%(who)s has saved another draft since you opened this page; yours is not saved yet. Save again to "
+                "replace it, or open the page anew in a second window to compare."
+            )
+            raise ValidationError(message, params={"who": self.draft.saved_by})  # type: ignore[union-attr]
+        return self.cleaned_data
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Non-empty texts by language code."""
+        return {code: str(text) for code in self.languages if (text := self[code].value())}
+
+
+class PublicationForm(forms.Form):
+    """Form to publish ``draft`` after ``latest``, with the consequence for earlier consents where there may be some."""
+
+    seen = forms.CharField(widget=forms.HiddenInput)
+    renewal = forms.ChoiceField(
+        label=_("What about those who consented to an earlier version?"),
+        choices=[(choice.value, capfirst(choice.label)) for choice in Renewal],
+        widget=forms.RadioSelect,
+        help_text=_("The decision is published with the version and cannot be changed."),
+    )
+
+    def __init__(self, data: Any, *, draft: ConsentFormDraft, latest: ConsentForm | None) -> None:
+        self.digest = texts_digest(draft.texts)
+        super().__init__(data, initial={"seen": self.digest})
+        if latest is None:
+            del self.fields["renewal"]
+
+    def clean(self) -> dict[str, Any]:
+        if self.cleaned_data.get("seen") != self.digest:
+            # The page shows the new text, and the hidden field has to go with it.
+            self.data = {**self.data.dict(), "seen": self.digest}  # type: ignore[attr-defined]
+            raise ValidationError(_("Somebody has changed the draft since you opened this page. Read it again below."))
+        return self.cleaned_data
+
+    @property
+    def decision(self) -> dict[str, str]:
+        """Consequence for earlier consents, for :func:`consent.services.consent_form_publish`; the form is valid."""
+        return {name: self.cleaned_data[name] for name in ("renewal",) if name in self.fields}

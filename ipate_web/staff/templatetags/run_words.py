@@ -1,0 +1,144 @@
+"""Template filters: names of shares, methods, learners, aggregators and their parameters."""
+
+import re
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from typing import Any
+
+from django import template
+from django.utils.formats import get_format, number_format
+from django.utils.html import format_html
+from django.utils.text import capfirst
+from django.utils.translation import get_language
+from django.utils.translation import gettext as _
+
+from common.sentences import Sentence
+from consent.models import Level
+from training.learners import LEARNERS, learner_fields
+from training.methods.neighbours.parameters import KERNEL_CHOICES, REPRESENTATION_CHOICES
+from training.methods.pate import AGGREGATORS
+from training.models import Run
+
+register = template.Library()
+#: Where a sentence has a value, as in "δ = %(delta)g".
+_VALUE = re.compile(r"%\((?P<name>\w+)\)[.\d]*[a-z]")
+
+
+@register.filter
+def percent(share: float | None) -> str:
+    """0.9338 as "93.4 %"; a dash for what is unknown."""
+    if share is None:
+        return "–"
+    return _("%(number)s %%") % {"number": number_format(round(100 * share, 1), decimal_pos=1)}
+
+
+@register.filter
+def small_percent(share: float) -> str:
+    """0.0025 as "0.25 %": three digits, however small."""
+    return _("%(number)s %%") % {"number": localised(f"{100 * share:.3g}")}
+
+
+@register.filter
+def trimmed(number: float) -> str:
+    """A number with up to three decimals, none that say nothing: 0.5, not 0.500."""
+    return str(number_format(Decimal(f"{number:.3f}".rstrip("0").rstrip("."))))
+
+
+@register.filter
+def localised(number: str) -> str:
+    """A number as Python writes it, with the reader's decimal separator."""
+    return number.replace(".", get_format("DECIMAL_SEPARATOR"))
+
+
+@register.filter
+def part(run: Run, name: str) -> str:
+    """The template with which the run's method renders the part ``name`` of a page."""
+    return f"staff/runs/{run.method}/{name}.html"
+
+
+@register.filter
+def status_label(status: str) -> str:
+    """A status of a run: "Training teachers"."""
+    return capfirst(str(Run.Status(status).label))
+
+
+@register.filter
+def representation_label(name: str) -> str:
+    return _(REPRESENTATION_CHOICES.get(name, name))
+
+
+@register.filter
+def kernel_label(name: str) -> str:
+    return _(KERNEL_CHOICES.get(name, name))
+
+
+@register.filter
+def by_level(plan: Any) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
+    """Each promise of a plan in which every holder votes, with its forecast; None where nobody stands at it."""
+    document = plan if isinstance(plan, Mapping) else plan.to_json()
+    forecasts = {level["name"]: level for level in document["forecast"]["levels"]}
+    return [(promise, forecasts.get(promise["name"])) for promise in document["promises"]]
+
+
+@register.filter
+def learner_label(name: str) -> str:
+    return _(LEARNERS[name].label) if name in LEARNERS else name
+
+
+@register.filter
+def in_words(parameters: Mapping[str, Any], learner: str) -> str:
+    """The parameters of a learner, each by what it is rather than by its name."""
+    if learner not in LEARNERS:
+        return ", ".join(f"{name}: {value}" for name, value in parameters.items())
+    said = {spec.name: _(spec.help) for spec in learner_fields(learner)}
+    return ", ".join(f"{said.get(name, name)}: {_value(value)}" for name, value in parameters.items())
+
+
+def _value(value: bool | float) -> str:
+    if isinstance(value, bool):
+        return _("yes") if value else _("no")
+    return trimmed(value) if isinstance(value, float) else str(value)
+
+
+@register.filter
+def aggregator_words(parameters: Mapping[str, Any]) -> str:
+    """An aggregator with its parameters as the papers write them: "GNMax, σ = 40"."""
+    name = parameters["name"]
+    aggregator = AGGREGATORS.get(name)
+    symbols = {field.name: field.symbol for field in aggregator.fields()} if aggregator else {}
+    values = (f"{symbols.get(key, key)} = {trimmed(value)}" for key, value in parameters.items() if key != "name")
+    return ", ".join([aggregator.label if aggregator else name, *values])
+
+
+@register.filter
+def group_label(name: str) -> str:
+    """A privacy group by its level: "High protection 2" of "HIGH 2"."""
+    level, _space, number = name.partition(" ")
+    return capfirst(f"{Level(level).label} {number}".strip()) if level in Level.values else name
+
+
+@register.filter
+def group_labels(names: Iterable[str]) -> str:
+    return ", ".join(map(group_label, names))
+
+
+def _filled_in(place: re.Match[str], values: dict[str, Any]) -> str:
+    """What a sentence says at ``place``; the only words among its values are the names of groups."""
+    value = values[place["name"]]
+    if isinstance(value, str):
+        return group_label(value)
+    told = place[0] % values
+    return localised(told) if isinstance(value, float) else told
+
+
+@register.filter
+def said(sentence: str | dict[str, Any]) -> str:
+    """A sentence, or what a plan kept of one, in the reader's language; marked as English where it has no other."""
+    if isinstance(sentence, dict):
+        sentence = Sentence(sentence["template"], **sentence["values"])
+    told = sentence.template if isinstance(sentence, Sentence) else sentence
+    text = _(told)
+    is_foreign = text == told and get_language() != "en"
+    if isinstance(sentence, Sentence):
+        text = _VALUE.sub(lambda place: _filled_in(place, sentence.values), text)
+    return format_html('<span lang="en">{}</span>', text) if is_foreign else text

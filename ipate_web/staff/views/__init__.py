@@ -1,0 +1,1 @@
+"""Views of the staff pages under ``/studies/``, one module for each kind of page."""

@@ -1,0 +1,35 @@
+"""Pages to look at one holder's choice, and to list such accesses."""
+
+from django.core.exceptions import ValidationError
+from django.http import HttpResponse
+from django.views.decorators.http import require_http_methods, require_safe
+
+from common.requests import SignedInRequest
+from consent.access import holder_level_access
+from consent.models import LevelAccess, Study
+from ipate_web.staff.forms.access import LevelAccessForm
+from ipate_web.staff.views.pages import paginate, render_page, study_page
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("consent.view_holder_level")
+def holder_look(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Ask for a holder and a reason, and show the choice on this page only."""
+    form = LevelAccessForm(request.POST or None)
+    context: dict[str, object] = {"form": form}
+    if form.is_valid():
+        try:
+            context["current"] = holder_level_access(study=study, acting_user=request.user, **form.cleaned_data)
+            context["looked_at"] = form.cleaned_data["pseudonym"]
+        except ValidationError as error:
+            form.add_error(None, error)
+    return render_page(request, study, "staff/people/holder_look.html", context, status=422 if form.errors else 200)
+
+
+@require_safe
+@study_page("consent.view_levelaccess")
+def holder_looks(request: SignedInRequest, study: Study) -> HttpResponse:
+    """List the accesses to single choices, newest first, without the choices."""
+    looks = LevelAccess.objects.filter(study=study).select_related("holder").order_by("-sequence")
+    looks = looks.prefetch_related("seen_by")  # not joined: that would leave out looks by accounts since deleted
+    return render_page(request, study, "staff/people/holder_looks.html", {"page": paginate(request, looks)})

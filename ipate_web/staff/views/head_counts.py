@@ -1,0 +1,50 @@
+"""Head counts: what plans rest on; drawn with noise, or entered as public numbers."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods
+
+from accounting.head_counts import SHARE, drawing_plan, head_counts_draw, head_counts_enter
+from accounting.head_counts import head_counts as head_counts_of
+from accounting.shares import share_free
+from common.requests import SignedInRequest
+from consent.models import Study
+from ipate_web.staff.forms.head_counts import HeadCountForm
+from ipate_web.staff.views.pages import render_page, study_page
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("training.approve_run")
+def head_counts(request: SignedInRequest, study: Study) -> HttpResponse:
+    """The counts that plans use now, how to draw others, and a form for public numbers; none for a rehearsal."""
+    if study.rehearsal:
+        raise Http404
+    form = HeadCountForm(request.POST if "enter" in request.POST else None)
+    if request.method == "POST":
+        try:
+            if "draw" in request.POST:
+                head_counts_draw(study=study, acting_user=request.user)
+                messages.success(request, _("The head counts are drawn. Plans use them from now on."))
+                return redirect("staff:head_counts", study.slug)
+            if form.is_valid():
+                head_counts_enter(study=study, acting_user=request.user, counts=form.counts())
+                messages.success(request, _("The numbers are entered. Plans use them from now on."))
+                return redirect("staff:head_counts", study.slug)
+        except ValidationError as error:
+            messages.error(request, " ".join(error.messages))
+    context: dict[str, Any] = {
+        "form": form,
+        "counts": head_counts_of(study),
+        "share": SHARE,
+        "share_free": share_free(study),
+    }
+    try:
+        context["drawing"] = drawing_plan(study)
+    except ValidationError as error:
+        context["no_drawing"] = " ".join(error.messages)
+    return render_page(request, study, "staff/study/head_counts.html", context, status=422 if form.errors else 200)

@@ -1,0 +1,164 @@
+"""The release register of a study, as an auditor reads it: also after somebody has tampered with it."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+from uuid import UUID
+
+from django.db.models import QuerySet
+from django.http import Http404, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_safe
+
+from accounting.exports import FORMATS, export_name
+from accounting.models import Release
+from accounting.shares import Share, shares
+from accounting.verification import Check
+from common.append_only import chained_models
+from common.requests import SignedInRequest
+from consent.models import ConsentEvent, LevelAccess, Study
+from ipate_web.staff.run_charts import cost_chart
+from ipate_web.staff.views.pages import paginate, render_page, study_page
+from training.models import Run
+from training.selectors import labels_released, run_cost_history, run_groups
+
+#: How many rows at the end of each chain its page computes anew; ``manage.py verify_ledger`` looks at all.
+ROWS_CHECKED = 1000
+#: What may be raised by values that the site never wrote.
+UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class RegisterRow:
+    """One release as the page shows it; None where it has no such number."""
+
+    release: Release
+    title: str
+    what: str
+    queries: int | None
+    labels: int | None
+
+
+@require_safe
+@study_page("accounting.view_ledger")
+def ledger(request: SignedInRequest, study: Study) -> HttpResponse:
+    """All releases, or those of one run or one kind, and the shares of every cap."""
+    titles = {run.pk: run.title for run in Run.objects.filter(study=study, rehearsal=False)}
+    chosen_run = _run_id(request.GET.get("run", ""), titles)
+    kind = request.GET.get("kind", "")
+    releases: QuerySet[Release] = Release.objects.filter(study=study).select_related("recorded_by")
+    if chosen_run:
+        releases = releases.filter(run=chosen_run)
+    if kind in Release.Kind.values:
+        releases = releases.filter(kind=kind)
+    page = paginate(request, releases.order_by("-sequence"))
+    granted = _readable(partial(_shares, study, titles))
+    context: dict[str, Any] = {
+        "page": page,
+        "rows": _readable(lambda: [_row(release, titles) for release in page]),
+        "titles": titles,
+        "chosen_run": chosen_run,
+        "kinds": Release.Kind.choices,
+        "kind": kind,
+        "released": labels_released(study),
+        "entries": Release.objects.filter(study=study).count(),
+        "shares": granted,
+        "share_committed": sum(share.committed for share, _title in granted or []),
+    }
+    return render_page(request, study, "staff/ledger/ledger.html", context)
+
+
+def _row(release: Release, titles: dict[UUID, str]) -> RegisterRow:
+    content = release.content
+    what = content.get("what") or content.get("source")
+    return RegisterRow(
+        release,
+        title=titles.get(release.run, "") if release.run else "",
+        what=_(what) if what else "",
+        queries=content.get("queries"),
+        labels=content.get("labels"),
+    )
+
+
+def _shares(study: Study, titles: dict[UUID, str]) -> list[tuple[Share, str]]:
+    """The shares of a study with the titles of their runs; raises one of ``UNREADABLE`` where one is no number."""
+    found = list(shares(study).values())
+    if not all(math.isfinite(number or 0) for share in found for number in (share.granted, share.limit, share.used)):
+        raise ValueError
+    return [(share, titles.get(share.subject, "")) for share in found]
+
+
+def _readable(find: Callable[[], Found]) -> Found | None:
+    """Result of ``find()``; None if a stored value cannot be read."""
+    try:
+        return find()
+    except UNREADABLE:
+        return None
+
+
+def _run_id(text: str, known: dict[UUID, str]) -> UUID | None:
+    """Id of the run in the filter, if the study has it."""
+    return next((pk for pk in known if str(pk) == text), None)
+
+
+def _capitalized(name: str) -> str:
+    """``name`` with a capital first letter, except for ε, whose capital looks like an E."""
+    return name if name.startswith("ε") else capfirst(name)
+
+
+@require_safe
+@study_page("accounting.view_ledger")
+def ledger_check(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Are the chains of the study whole, as far as can be said at once? A part of the register's page, or a page.
+
+    How long the chains are that grow with people's decisions is for those who may see exact numbers of people.
+    """
+    sees_all = request.user.has_perm("consent.view_group_sizes", study)
+    chains = []
+    for model in chained_models():
+        name, rows = str(model._meta.verbose_name), model.head(study.pk).sequence
+        check = Check(name, partial(model.chain_faults, study.pk, after=max(0, rows - ROWS_CHECKED)))
+        is_shown = sees_all or model not in (ConsentEvent, LevelAccess)
+        chains.append((_capitalized(name), rows if is_shown else None, check.faults()))
+    context = {"study": study, "chains": chains, "checked": ROWS_CHECKED}
+    if request.headers.get("HX-Request"):
+        return render(request, "staff/ledger/chains.html", context)
+    return render_page(request, study, "staff/ledger/check.html", context)
+
+
+@require_safe
+@study_page("accounting.view_ledger")
+def ledger_export(request: SignedInRequest, study: Study, kind: str) -> StreamingHttpResponse:
+    """The whole register as a file."""
+    if kind not in FORMATS:
+        raise Http404
+    media_type, pieces = FORMATS[kind]
+    response = StreamingHttpResponse(pieces(study), content_type=media_type)
+    response["Content-Disposition"] = f'attachment; filename="{export_name(study, kind)}"'
+    return response
+
+
+@require_safe
+@study_page("accounting.view_ledger")
+def ledger_report(request: SignedInRequest, study: Study, pk: UUID) -> HttpResponseBase:
+    """What one run has released and cost, to be printed; a rehearsal leaves nothing to report."""
+    run = get_object_or_404(Run, study=study, pk=pk, rehearsal=False)
+    releases = Release.objects.filter(study=study, run=run.pk).order_by("sequence")
+    context: dict[str, Any] = {
+        "run": run,
+        "rows": _readable(lambda: [(release, release.content.get("digest", "")) for release in releases]),
+        **(_readable(partial(_charges, run)) or {}),
+    }
+    return render_page(request, study, "staff/ledger/report.html", context)
+
+
+def _charges(run: Run) -> dict[str, Any]:
+    """What templates/staff/runs/charges.html shows; nothing of a run that was never approved."""
+    groups, history = run_groups(run), run_cost_history(run)
+    return {"groups": groups, "costs": cost_chart(history, groups), "history": history.rows}

@@ -1,0 +1,90 @@
+"""Shared parts of a study's pages: permission check, navigation, pagination."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Page, Paginator
+from django.db.models import QuerySet
+from django.http import Http404, HttpResponse, HttpResponseBase
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.cache import never_cache
+
+from common.requests import SignedInRequest
+from consent.models import Membership, Study
+from consent.permissions import study_permissions
+
+PAGE_SIZE = 50
+
+#: The pages of a study: address, name, who sees the link.
+_SECTIONS = (
+    ("staff:study", _("Overview"), "consent.view_dashboard"),
+    ("staff:recruitment", _("Recruitment"), "consent.view_group_sizes"),
+    ("staff:runs", _("Runs"), "training.view_run"),
+    ("staff:datasets", _("Datasets"), "consent.view_dashboard"),
+    ("staff:policies", _("ε policy"), "consent.view_dashboard"),
+    ("staff:consent_forms", _("Consent form"), "consent.view_dashboard"),
+    ("staff:invitations", _("Invitations"), "consent.invite_holders"),
+    ("staff:ledger", _("Release register"), "accounting.view_ledger"),
+    ("staff:members", _("People"), "consent.view_dashboard"),
+)
+#: Those about people who are asked, and what they are promised: a rehearsal has neither.
+_ABOUT_PEOPLE = {"staff:recruitment", "staff:policies", "staff:consent_forms", "staff:invitations", "staff:ledger"}
+
+
+@dataclass(frozen=True)
+class Section:
+    """Link between the pages of a study."""
+
+    url: str
+    text: str | Promise
+    current: bool
+
+
+def study_page(permission: str) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
+    """Decorator of views of one study that require ``permission`` in it.
+
+    Others get 404 if they have no role in the study, and 403 if they have.
+    """
+
+    def decorate(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+        @never_cache
+        @login_required
+        @wraps(view)
+        def wrapped(request: SignedInRequest, slug: str, **kwargs: Any) -> HttpResponseBase:
+            study = get_object_or_404(Study, slug=slug)
+            if not request.user.has_perm(permission, study):
+                if not Membership.objects.filter(study=study, user_id=request.user.pk).exists():
+                    raise Http404
+                raise PermissionDenied
+            return view(request, study, **kwargs)
+
+        return wrapped
+
+    return decorate
+
+
+def render_page(
+    request: SignedInRequest, study: Study, template: str, context: dict[str, Any], *, status: int = 200
+) -> HttpResponse:
+    """Render a page of ``study``; the template finds the user's permissions in ``can``."""
+    can = study_permissions(request.user, study)
+    sections = []
+    for name, text, permission in _SECTIONS:
+        if permission in can and not (study.rehearsal and name in _ABOUT_PEOPLE):
+            url = reverse(name, args=[study.slug])
+            # The overview's address is where all the others begin.
+            is_current = request.path == url if name == "staff:study" else request.path.startswith(url)
+            sections.append(Section(url, text, is_current))
+    return render(request, template, {"study": study, "can": can, "sections": sections, **context}, status=status)
+
+
+def paginate(request: SignedInRequest, rows: QuerySet, size: int = PAGE_SIZE) -> Page:
+    """Requested page of ``rows``, or the nearest existing one."""
+    return Paginator(rows, size).get_page(request.GET.get("page"))

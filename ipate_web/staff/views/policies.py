@@ -1,0 +1,118 @@
+"""Pages of ε policies: versions, proposal, approval."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from common.requests import SignedInRequest
+from consent import selectors, services
+from consent.forms import options
+from consent.models import EpsilonPolicy, Level, Study
+from ipate_web.staff.forms.policies import ApprovalForm, PolicyForm
+from ipate_web.staff.views.pages import render_page, study_page
+
+
+def _comparison(study: Study, proposed: EpsilonPolicy) -> list[dict[str, Any]]:
+    """Current and proposed ε of each level."""
+    current = selectors.policy_in_force(study)
+    before = options(current, study.delta)[:3] if current else [None] * 3
+    return [
+        {"level": new.label, "value": level, "before": old, "after": new}
+        for level, old, new in zip(Level.values, before, options(proposed, study.delta)[:3], strict=True)
+    ]
+
+
+def _comparison_with_consequences(study: Study, proposed: EpsilonPolicy) -> list[dict[str, Any]]:
+    """The comparison, with how many holders each level's change would reach, and end learning from."""
+    consequences = selectors.policy_consequences(study, proposed)
+    return [{**row, "consequence": consequences[row["value"]]} for row in _comparison(study, proposed)]
+
+
+@require_safe
+@study_page("consent.view_dashboard")
+def policies(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Show the policy in force with its odds, open proposals, and all versions."""
+    in_force = selectors.policy_in_force(study)
+    versions = list(EpsilonPolicy.objects.filter(study=study).select_related("approval"))
+    newest_approved = max((policy.version for policy in versions if hasattr(policy, "approval")), default=0)
+    waiting = [p for p in versions if not hasattr(p, "approval") and p.version > newest_approved]
+    context = {
+        "in_force": in_force,
+        "options": options(in_force, study.delta)[:3] if in_force else [],
+        "versions": versions,
+        "waiting": waiting,
+        "now": timezone.now(),
+    }
+    return render_page(request, study, "staff/policies/policies.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("consent.propose_epsilonpolicy")
+def policy_new(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Fill in, check the odds, and propose a policy."""
+    current = selectors.policy_in_force(study)
+    initial = {"high": current.high, "average": current.average, "low": current.low} if current else None
+    form = PolicyForm(request.POST or None, initial=initial)
+    proposed = form.policy(study)
+    if form.is_valid() and proposed and "change" not in request.POST:
+        if "confirmed" in request.POST:
+            try:
+                services.epsilon_policy_propose(study=study, acting_user=request.user, **form.cleaned_data)
+            except ValidationError as error:
+                form.add_error(None, error)
+            else:
+                messages.success(request, _("The policy is proposed. It counts once a second person approves it."))
+                return redirect("staff:policies", study.slug)
+        else:
+            context = {"form": form, "comparison": _comparison_with_consequences(study, proposed)}
+            return render_page(request, study, "staff/policies/check.html", context)
+    context = {"form": form, "comparison": _comparison(study, proposed) if proposed else []}
+    return render_page(request, study, "staff/policies/new.html", context, status=422 if form.errors else 200)
+
+
+@require_POST
+@study_page("consent.propose_epsilonpolicy")
+def policy_odds(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Odds of the values in the form, which htmx replaces while somebody types."""
+    form = PolicyForm(request.POST)
+    proposed = form.policy(study)
+    context = {
+        "study": study,
+        "comparison": _comparison(study, proposed) if proposed else [],
+        "problems": form.non_field_errors(),
+    }
+    return render(request, "staff/policies/odds.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("consent.approve_epsilonpolicy")
+def policy_approve(request: SignedInRequest, study: Study, version: int) -> HttpResponse:
+    """Show the consequences of a policy, and approve it as a second person."""
+    policy = get_object_or_404(EpsilonPolicy, study=study, version=version)
+    form = ApprovalForm(request.POST if request.method == "POST" else None)
+    if request.method == "POST" and form.is_valid():
+        try:
+            approval = services.epsilon_policy_approve(policy=policy, acting_user=request.user, **form.cleaned_data)
+        except ValidationError as error:
+            messages.error(request, " ".join(error.messages))
+        else:
+            if approval.effective_from > timezone.now():
+                message = _("Version %(version)d is approved and counts from the date that you gave.")
+            else:
+                message = _("Version %(version)d is in force.")
+            messages.success(request, message % {"version": policy.version})
+        return redirect("staff:policies", study.slug)
+    context = {
+        "form": form,
+        "policy": policy,
+        "comparison": _comparison_with_consequences(study, policy),
+        "is_own": policy.proposed_by_id == request.user.pk,
+        "is_approved": hasattr(policy, "approval"),
+    }
+    return render_page(request, study, "staff/policies/approve.html", context, status=422 if form.errors else 200)

@@ -1,0 +1,193 @@
+"""Pages of a study: creation, overview, settings."""
+
+from copy import copy
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.functional import Promise
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_safe
+
+from accounting.head_counts import head_counts
+from accounting.shares import share_free, shares
+from common.requests import SignedInRequest
+from consent import selectors, services
+from consent.forms import options
+from consent.models import ConsentEvent, EpsilonPolicy, Level, Study
+from consent.permissions import study_permissions
+from ipate_web.staff.forms.studies import StudyForm
+from ipate_web.staff.views.pages import render_page, study_page
+from training.models import Dataset, Run
+from training.selectors import labels_released, runs_of, runs_visible_to
+
+LATEST_RUNS = 5
+
+
+@never_cache
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def study_new(request: SignedInRequest) -> HttpResponse:
+    """Create a study; its creator becomes its operator."""
+    if not request.user.has_perm("consent.add_study"):
+        raise PermissionDenied
+    form = StudyForm(request.POST or None)
+    if form.is_valid():
+        study = services.study_create(acting_user=request.user, **form.cleaned_data)
+        messages.success(request, _("The study is set up. The list below says what comes next."))
+        return redirect("staff:study", study.slug)
+    return render(request, "staff/study/new.html", {"form": form}, status=422 if form.errors else 200)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("consent.change_study")
+def study_edit(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Change a study's settings: all before the first decision of a holder, few afterwards."""
+    decided = ConsentEvent.objects.filter(study=study).exists()
+    fixed = ("slug", "rehearsal", *(services.FIXED_BY_CONSENT if decided else ()))
+    form = StudyForm(request.POST or None, instance=copy(study), fixed=fixed)
+    if form.is_valid():
+        try:
+            services.study_update(study=study, **form.cleaned_data)
+        except ValidationError as error:  # a holder decided while the form was open
+            messages.error(request, " ".join(error.messages))
+            return redirect("staff:study_edit", study.slug)
+        messages.success(request, _("The changes are saved."))
+        return redirect("staff:study", study.slug)
+    context = {"form": form, "decided": decided}
+    return render_page(request, study, "staff/study/edit.html", context, status=422 if form.errors else 200)
+
+
+@require_safe
+@study_page("consent.view_dashboard")
+def study(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Who takes part, what may still be used, which runs there are, and what to do next."""
+    can = study_permissions(request.user, study)
+    policy = selectors.policy_in_force(study)
+    context: dict[str, Any] = {
+        "policy": policy,
+        "options": options(policy, study.delta)[:3] if policy else [],
+        "consent_form": selectors.consent_form_in_force(study),
+        "datasets": study.datasets.all(),
+        "latest_runs": runs_visible_to(request.user).filter(study=study)[:LATEST_RUNS],
+        "run_count": runs_of(study).count(),
+        "released": labels_released(study),
+        "steps": next_steps(study),
+        "head_counts": head_counts(study),
+        "shares": _shares(study),
+        "share_free": share_free(study),
+    }
+    if "consent.view_group_sizes" in can and not study.rehearsal:
+        context |= _taking_part(study)
+    return render_page(request, study, "staff/study/study.html", context)
+
+
+def _shares(study: Study) -> list[dict[str, Any]]:
+    """What was given a share, by name, and how much of every cap it has used or holds."""
+    titles = dict(Run.objects.filter(study=study).values_list("pk", "title"))
+    return [
+        {"title": titles.get(share.subject, _(share.purpose)), "committed": share.committed}
+        for share in shares(study).values()
+        if share.committed
+    ]
+
+
+def _taking_part(study: Study) -> dict[str, Any]:
+    """Exact numbers, for those who handle consents; they must not steer runs."""
+    counts = selectors.holders_per_level(study)
+    taking_part = sum(counts[level] for level in Level.values)
+    return {
+        "taking_part": taking_part,
+        "counts": counts,
+        "levels": [(level.label, counts[level]) for level in Level],
+        "delta_limit": 1 / taking_part if taking_part else None,
+        "delta_is_large": taking_part and study.delta * taking_part > 0.1,
+    }
+
+
+@dataclass(frozen=True)
+class Step:
+    """Task that a study must complete before its first student."""
+
+    text: str | Promise
+    done: bool
+    who: str | Promise
+    url: str
+    action: str | Promise
+    permission: str
+
+
+def next_steps(study: Study) -> list[Step]:
+    """What has to happen, in order, until a first run has finished; empty once one has."""
+    if study.runs.filter(status=Run.Status.FINISHED).exists():
+        return []
+    proposed = EpsilonPolicy.objects.filter(study=study)
+    kinds = set(study.datasets.values_list("kind", flat=True))
+    operator, committee = gettext_lazy("an operator"), gettext_lazy("the ethics committee")
+
+    def step(
+        text: str | Promise, done: bool, who: str | Promise, page: str, action: str | Promise, permission: str
+    ) -> Step:
+        return Step(text, done, who, reverse(f"staff:{page}", args=[study.slug]), action, permission)
+
+    counts = step(
+        gettext_lazy("When holders have decided, draw head counts or enter public ones"),
+        bool(head_counts(study)),
+        operator,
+        "head_counts",
+        gettext_lazy("Head counts"),
+        "training.approve_run",
+    )
+    of_people = [
+        step(
+            gettext_lazy("Publish the form that holders read"),
+            selectors.consent_form_in_force(study) is not None,
+            operator,
+            "consent_form_new",
+            gettext_lazy("Write it"),
+            "consent.publish_consentform",
+        ),
+        step(
+            gettext_lazy("Propose what the three levels mean"),
+            proposed.exists(),
+            committee,
+            "policy_new",
+            gettext_lazy("Propose"),
+            "consent.propose_epsilonpolicy",
+        ),
+        step(
+            gettext_lazy("Approve it, as a second person"),
+            proposed.filter(approval__isnull=False).exists(),
+            committee,
+            "policies",
+            gettext_lazy("Look at the proposal"),
+            "consent.approve_epsilonpolicy",
+        ),
+    ]
+    return [
+        *([] if study.rehearsal else of_people),
+        step(
+            gettext_lazy("Import private and public data"),
+            {Dataset.Kind.PRIVATE, Dataset.Kind.PUBLIC} <= kinds,
+            operator,
+            "datasets",
+            gettext_lazy("See how"),
+            "training.import_dataset",
+        ),
+        *([] if study.rehearsal else [counts]),
+        step(
+            gettext_lazy("Propose and approve a run"),
+            study.runs.exclude(status__in=[Run.Status.DRAFT, Run.Status.CANCELLED]).exists(),
+            operator,
+            "run_new",
+            gettext_lazy("Propose a run"),
+            "training.propose_run",
+        ),
+    ]

@@ -1,0 +1,79 @@
+// Draws every <canvas data-chart="ID"> with Chart.js from the JSON in the element ID-data (ipate_web/staff/charts.py).
+"use strict";
+
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+// Where there are more series than colours, the second round is told apart by its points.
+const colour = (index) => css(`--series-${(index % 3) + 1}`);
+const point = (index) => ["circle", "rect", "triangle"][Math.floor(index / 3) % 3];
+
+const axis = (text, options) => ({
+  title: { display: Boolean(text), text, color: css("--ink-soft") },
+  ticks: { color: css("--ink-soft") },
+  grid: { color: css("--line") },
+  ...options,
+});
+
+function datasets({ kind, scale, x, series }) {
+  const place = scale === "category" ? (values) => values : (values) => values.map((y, i) => ({ x: x[i], y: shown(scale, y) }));
+  return series.flatMap(({ name, values, limit }, index) => {
+    const line = { borderColor: colour(index), backgroundColor: colour(index) };
+    const sets = [
+      {
+        ...line,
+        label: name,
+        data: place(values),
+        borderWidth: kind === "line" ? 2.5 : 0,
+        pointStyle: point(index),
+        pointRadius: index < 3 && x.length > 1 ? 0 : 3,
+      },
+    ];
+    if (limit !== null) {
+      sets.push({ ...line, data: place(values.map(() => limit)), borderWidth: 1.5, borderDash: [6, 5], pointRadius: 0, pointHitRadius: 0 });
+    }
+    return sets;
+  });
+}
+
+const shown = (scale, y) => (scale === "logarithmic" && !(y > 0) ? null : y);
+
+function configuration(chart) {
+  const logarithmic = chart.scale === "logarithmic";
+  return {
+    type: chart.kind,
+    data: { labels: chart.scale === "category" ? chart.x : undefined, datasets: datasets(chart) },
+    options: {
+      maintainAspectRatio: false,
+      animation: false,
+      scales: {
+        x: { type: chart.scale, ...(chart.scale === "category" ? {} : { bounds: "data" }), ...axis(chart.xLabel) },
+        y: axis(chart.yLabel, { type: logarithmic ? "logarithmic" : "linear", beginAtZero: !logarithmic, ...(chart.yMax === null ? {} : { max: chart.yMax }) }),
+      },
+      interaction: { mode: "nearest", axis: "x", intersect: false },
+      plugins: {
+        legend: { position: "bottom", labels: { color: css("--ink"), usePointStyle: true, filter: (item) => item.text } },
+      },
+    },
+  };
+}
+
+function drawCharts() {
+  for (const canvas of document.querySelectorAll("canvas[data-chart]")) {
+    const wanted = configuration(JSON.parse(document.getElementById(`${canvas.dataset.chart}-data`).textContent));
+    const chart = Chart.getChart(canvas);
+    if (chart) {
+      chart.data = wanted.data;
+      chart.options = wanted.options;
+      chart.update();
+    } else {
+      new Chart(canvas, wanted);
+    }
+  }
+}
+
+Object.assign(Chart.defaults.font, { family: getComputedStyle(document.body).fontFamily, size: 14 });
+Chart.defaults.locale = document.documentElement.lang;
+// Twice the pixels of a plain screen, so that plots are sharp on paper.
+Chart.defaults.devicePixelRatio = Math.max(2, devicePixelRatio);
+for (const medium of ["(prefers-color-scheme: dark)", "print"]) matchMedia(medium).addEventListener("change", drawCharts);
+document.addEventListener("htmx:afterSettle", drawCharts);
+drawCharts();

@@ -1,0 +1,511 @@
+"""One history in two worlds, with one holder and without, in which everything released is the same.
+
+The noise is replaced by one that makes noisy numbers equal to numbers fixed before. Then whatever is public must be the
+same bit for bit, and the exact numbers below it may differ by no more than the one holder was charged for (section 7 of
+the guarantee). Nothing here looks at how the application charges: what a difference is worth is computed anew.
+"""
+
+import contextlib
+import hashlib
+import math
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from scipy.stats import norm
+
+from accounting import head_counts as counting
+from accounting.book import balances
+from accounting.caps import caps_of
+from accounting.head_counts import head_counts_draw, head_counts_enter
+from accounting.models import Release, ShareRecord
+from accounting.verification import study_faults
+from common.artifacts import arrays_load, model_fetch
+from consent import services
+from consent.models import ConsentForm, DataHolder, Study
+from consent.selectors import consent_snapshot
+from tests import factories
+from tests.training.asking import ASKING_RUN
+from tests.training.runs import TABLE, run_draft, table_rows
+from training.formats import Rows
+from training.learners import model_load
+from training.methods.pate import PlanError
+from training.models import Query, Round, Run, StudentModel, VoteBatch
+from training.services import runs as run_commands
+from training.services import students, teaching, voting
+from training.services.advance import chunk_train, shard_ask
+from training.services.ballot import predictions_load
+from training.services.datasets import dataset_import
+from training.services.neighbours import asking
+from training.services.neighbours.rounds import question_digest, question_load
+from training.verification import release_faults
+
+#: Who takes part beside the one, by first decision.
+OTHERS = "HALHALHALHAL"
+POINTS = 10
+FIRST_ID = 5_000_000
+#: The one's place among the pseudonyms: in the middle, so that they stand between others wherever rows are in order.
+ME = 5
+LEVELS = {"H": "HIGH", "A": "AVERAGE", "L": "LOW"}
+
+Step = tuple[Any, ...]
+
+
+class Crash(Exception):
+    """The process dies."""
+
+
+class Forced:
+    """Noise that makes the noisy numbers ``target``, and keeps the exact ones."""
+
+    __array_ufunc__ = None
+
+    def __init__(self, draws: list["Draw"], kind: str, scale: float, target: np.ndarray) -> None:
+        self._draws, self._kind, self._scale, self._target = draws, kind, scale, target
+
+    def __radd__(self, exact: np.ndarray) -> np.ndarray:
+        self._draws.append(Draw(self._kind, self._scale, np.array(exact, dtype=np.float64), self._target))
+        return self._target
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """Exact numbers, the scale of the noise that was to hide them, and the noisy numbers that were released."""
+
+    kind: str
+    scale: float
+    exact: np.ndarray
+    noisy: np.ndarray
+
+    def of(self, rows: Any) -> "Draw":
+        return Draw(self.kind, self.scale, self.exact[rows], self.noisy[rows])
+
+    @property
+    def public(self) -> tuple[str, float, list[float]]:
+        return self.kind, self.scale, self.noisy.tolist()
+
+
+@dataclass(eq=False)
+class ForcedNoise:
+    """What is released depends on how many draws there were before, and on nothing else."""
+
+    draws: list[Draw]
+    is_simulation = False
+
+    def normal(self, scale: float, shape: Any) -> Any:
+        rng = np.random.default_rng([7, len(self.draws)])
+        if len(shape) == 1:  # a check: passed, or failed, by far
+            return Forced(self.draws, "check", scale, np.where(rng.random(shape) < 0.7, 1e9, -1e9))
+        return Forced(self.draws, "gaussian", scale, rng.normal(size=shape))
+
+    def laplace(self, scale: float, shape: Any) -> Any:
+        rng = np.random.default_rng([8, len(self.draws)])
+        return Forced(self.draws, "laplace", scale, rng.normal(size=shape))
+
+    def rounded_normal(self, scale: float, shape: Any) -> Any:
+        rng = np.random.default_rng([9, len(self.draws)])
+        return Forced(self.draws, "counts", scale, rng.integers(3, 9, size=shape))
+
+
+@dataclass(eq=False)
+class World:
+    """A study that lives through a history; ``with_me`` says whether the one holder is there."""
+
+    with_me: bool
+    levels: str = OTHERS
+    my_level: str = "AVERAGE"
+    counts: tuple[int, int, int] = (4, 5, 4)
+    draws: list[Draw] = field(default_factory=list)
+    seen: list[list[Draw]] = field(default_factory=list)
+    absent: list[bool] = field(default_factory=list)
+    views: list[dict[str, Any]] = field(default_factory=list)
+    accounts: list[dict[int, float]] = field(default_factory=list)
+    releases_seen: list[int] = field(default_factory=list)
+    taught: list[dict[str, Any]] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    leaked: int = 0
+    promised: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.study = factories.study_open("forced", delta=1e-4, retain_votes=True)
+        self.olga = factories.user_create("olga")
+        places = [place for place in range(len(self.levels) + 1) if self.with_me or place != ME]
+        DataHolder.objects.bulk_create(
+            DataHolder(pk=FIRST_ID + place, study=self.study, pseudonym=f"p-{place:02}") for place in places
+        )
+        dataset_import(study=self.study, name="private", kind="private", rows=self._records(places), schema=TABLE)
+        for kind, number in (("public", POINTS), ("test", 6)):
+            dataset_import(study=self.study, name=kind, kind=kind, rows=table_rows(number), schema=TABLE)
+        letters = iter(self.levels)
+        for place in range(len(self.levels) + 1):
+            if place == ME:
+                self.i_give(self.my_level)
+            elif (letter := next(letters)) != "-":
+                self._give(place, LEVELS[letter])
+        head_counts_enter(
+            study=self.study,
+            acting_user=self.olga,
+            counts=dict(zip(("HIGH", "AVERAGE", "LOW"), self.counts, strict=True)),
+        )
+
+    def _records(self, places: list[int]) -> Rows:
+        """Two records each; the one's are the public points with another class: their teacher says what they say."""
+        public = table_rows(POINTS)
+        assert public.y is not None
+        x, y, owners = [], [], []
+        others = table_rows(2 * (len(self.levels) + 1))
+        assert others.y is not None
+        for place in places:
+            own = slice(2 * place, 2 * place + 2)
+            x.append(public.x if place == ME else others.x[own])
+            y.append((public.y + 1) % 3 if place == ME else others.y[own])
+            owners += [f"p-{place:02}"] * len(x[-1])
+        return Rows(np.concatenate(x), np.concatenate(y), owners)
+
+    # --- What is done ---
+
+    def play(self, history: list[Step]) -> "World":
+        for name, *arguments in history:
+            getattr(self, name)(*arguments)
+            self._look()
+        return self
+
+    def _give(self, place: int, level: str) -> None:
+        form = ConsentForm.objects.filter(study=self.study).latest("version")
+        holder = DataHolder.objects.get(pk=FIRST_ID + place)
+        services.consent_give(holder=holder, level=level, form=form, acting_user=None)
+        if place == ME:
+            epsilons = consent_snapshot(self.study, among=np.array([holder.pk])).epsilons
+            self.promised = max(self.promised, *epsilons.tolist())
+
+    def _withdraw(self, place: int) -> None:
+        try:
+            services.consent_withdraw(holder=DataHolder.objects.get(pk=FIRST_ID + place), acting_user=None)
+        except ValidationError:
+            return
+
+    def i_give(self, level: str) -> None:
+        if self.with_me:
+            self._give(ME, level)
+
+    def i_withdraw(self) -> None:
+        if self.with_me:
+            self._withdraw(ME)
+
+    def other_gives(self, place: int, level: str) -> None:
+        self._give(place + (place >= ME), level)
+
+    def other_withdraws(self, place: int) -> None:
+        self._withdraw(place + (place >= ME))
+
+    def policy(self, *epsilons: float) -> None:
+        factories.policy_approve(self.study, *epsilons)
+
+    def draw_counts(self) -> None:
+        before = len(self.draws)
+        try:
+            with transaction.atomic():
+                head_counts_draw(study=self.study, acting_user=self.olga, noise=ForcedNoise(self.draws))
+        except ValidationError as error:
+            self.events.append(str(error))
+            return
+        self.seen.append(self.draws[before:])
+        self.absent.append(False)
+
+    def approve(self, share: float, fields: dict[str, Any]) -> None:
+        """Propose and approve; σ follows from every label that was ever released, as an adversary would have it."""
+        labels = sum(label or 0 for label in Query.objects.order_by("pk").values_list("label", flat=True))
+        chosen: dict[str, Any] = {"teachers": 4, "learner_parameters": {}, "batch_size": 3}
+        if "asking" in fields:
+            asked = {"sigma": 5.0 + labels % 3, "radius_share": 0.3, **fields["asking"]}
+            chosen = ASKING_RUN | {"batch_size": 3, **fields, "asking": asked}
+        else:
+            chosen |= {"aggregator": {"name": "gnmax", "sigma": 9.0 + labels % 5}, **fields}
+        try:
+            with transaction.atomic():
+                run = run_draft(self.study, **chosen)
+                run_commands.run_approve(run=run, acting_user=self.olga, share=share)
+        except (PlanError, ValidationError) as error:
+            self.events.append(f"refused: {error}")
+
+    def _run(self) -> Run | None:
+        runs = Run.objects.filter(study=self.study).order_by("created_at")
+        return runs.filter(status__in=Run.SPENDING).first() or runs.filter(status__in=Run.ACTIVE).first()
+
+    def train(self) -> None:
+        """Up to the last teacher; the vote is not opened."""
+        if (run := self._run()) and run.method == Run.Method.PATE:
+            teaching.run_prepare(run)
+            for chunk in run.chunks.all():
+                chunk_train(chunk.pk)
+
+    def open(self) -> None:
+        run = self._run()
+        if run and run.method == Run.Method.NEIGHBOURS:
+            asking.asking_open(run)
+            return
+        while run and run.status in ("approved", "training"):
+            self.train()
+            voting.vote_open(run)
+            run.refresh_from_db()
+        if run and run.status == "voting":
+            assignment = arrays_load(run.assignment)
+            kept = assignment["holder"] != FIRST_ID + ME
+            self.taught.append(
+                {
+                    "mine": assignment["teacher"][~kept],
+                    "others": [assignment[name][kept] for name in ("holder", "teacher", "group")],
+                    "seeds": assignment["seeds"],
+                    "predictions": predictions_load(run),
+                }
+            )
+
+    def crash_while_opening(self) -> None:
+        self.train()
+        run = self._run()
+        if run and run.status == "training":
+            with contextlib.suppress(Crash), transaction.atomic():
+                voting.vote_open(run)
+                raise Crash
+
+    def vote(self, run: Run | None = None) -> None:
+        """One batch; ``run`` may be as a worker knew it long ago."""
+        run = run or self._run()
+        if run is None or run.status not in Run.SPENDING:
+            return
+        drawn, committed = len(self.draws), VoteBatch.objects.count()
+        self.leaked = 0
+        with contextlib.suppress(Crash):
+            if run.status == "voting":
+                voting.vote_batch(run)
+            while self._run() == run and self._asks() and VoteBatch.objects.count() == committed:
+                self.attempt()
+                asking.asking_step(run)
+        latest = VoteBatch.objects.order_by("pk").last()
+        released = latest.queries if latest and VoteBatch.objects.count() > committed else 0
+        if rows := max(released, self.leaked):
+            self.seen.append([draw.of(slice(rows)) for draw in self.draws[drawn:]])
+            me = consent_snapshot(self.study, among=np.array([FIRST_ID + ME]))
+            self.absent.append(run.method == Run.Method.NEIGHBOURS and not len(me))
+
+    def attempt(self) -> None:
+        """Every shard of a batch is asked; nothing is released."""
+        while self._asks() and (run := self._run()) and not run.shards.exists():
+            asking.asking_step(run)
+        if self._asks() and (run := self._run()):
+            for shard in run.shards.all():
+                shard_ask(shard.pk)
+
+    def _asks(self) -> bool:
+        run = self._run()
+        return run is not None and run.status == Run.Status.ASKING
+
+    def crash(self, after: bool) -> None:
+        """A batch whose worker dies before or after it has written the charges."""
+        real = voting.release_record
+
+        def dies(**fields: Any) -> Any:
+            if after:
+                real(**fields)
+            raise Crash
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(voting, "release_record", dies)
+            patch.setattr(asking, "release_record", dies)
+            self.vote()
+
+    def redeliver(self) -> None:
+        """The same message twice: two workers begin with the same row."""
+        self.attempt()
+        run = self._run()
+        if run:
+            shards = list(run.shards.all())
+            self.vote(Run.objects.get(pk=run.pk))
+            self._look()
+            for shard in shards:
+                shard_ask(shard.pk)
+            self.vote(run)
+
+    def finish(self) -> None:
+        run = self._run()
+        while run and run.status in Run.SPENDING:
+            self.vote()
+            self._look()
+            run.refresh_from_db()
+        if run and run.status == "student" and run.labels:
+            students.student_train(run)
+
+    def cancel(self) -> None:
+        if run := self._run():
+            run_commands.run_cancel(run=run, acting_user=self.olga)
+
+    # --- What is seen ---
+
+    def _look(self) -> None:
+        now = balances(self.study)
+        self.views.append(public_view(self.study) | {"events": list(self.events)})
+        self.accounts.append(dict(zip(now.holders.tolist(), now.spent.tolist(), strict=True)))
+        self.releases_seen.append(len(self.seen))
+
+    def verify(self) -> None:
+        self.faults += study_faults(self.study)
+        for run in Run.objects.filter(study=self.study):
+            self.faults += release_faults(run)
+
+
+def public_view(study: Study) -> dict[str, Any]:
+    """Everything that anybody sees who can decide anything; ids that were drawn are replaced by their order."""
+    runs = list(Run.objects.filter(study=study).order_by("created_at"))
+    names: dict[Any, str] = {run.pk: f"run {place}" for place, run in enumerate(runs)}
+    for subject in ShareRecord.chain(study.pk).values_list("subject", flat=True):
+        names.setdefault(subject, f"subject {len(names)}")
+    points = arrays_load(study.datasets.get(kind="public").artifact, "x")["x"]
+    columns = ("status", "variant", "aggregator", "teachers", "share", "plan", "position", "labels", "stop_reason")
+    columns += ("spent", "retired", "outcome", "message", "method", "asking")
+    rounds = Round.objects.filter(run__study=study).order_by("run__created_at", "index")
+    return {
+        "runs": [{name: getattr(run, name) for name in columns} for run in runs],
+        "shares": [
+            (names[row.subject], row.purpose, row.kind, row.share, row.limit) for row in ShareRecord.chain(study.pk)
+        ],
+        "releases": [
+            (row.sequence, row.kind, names.get(row.run), row.batch, _but_digest(row.content), row.charge)
+            for row in Release.chain(study.pk)
+        ],
+        "batches": list(
+            VoteBatch.objects.filter(run__study=study)
+            .order_by("run__created_at", "index")
+            .values_list("index", "start", "queries", "labels", "round__index")
+        ),
+        "queries": list(
+            Query.objects.filter(run__study=study)
+            .order_by("run__created_at", "row")
+            .values_list("batch__index", "row", "label", "counts")
+        ),
+        "rounds": [
+            (each.index, each.representation, each.queries, each.position, question_digest(question_load(each)))
+            for each in rounds
+        ],
+        "head counts": list(study.head_counts.order_by("pk").values_list("level", "epsilon", "count", "sigma")),
+        "students": [
+            {**student.card, "run": "", "says": _says(student, points)}
+            for student in StudentModel.objects.filter(run__study=study).order_by("run__created_at")
+        ],
+    }
+
+
+def _but_digest(content: dict[str, Any]) -> dict[str, Any]:
+    """A model's file holds the time at which it was written; what the model says is compared instead."""
+    return {name: value for name, value in content.items() if name != "digest" or "learner" not in content}
+
+
+def _says(student: StudentModel, points: np.ndarray) -> list[Any]:
+    return model_load(student.run.student_learner, model_fetch(student.artifact)).predict_proba(points).tolist()
+
+
+Plant = Callable[[pytest.MonkeyPatch, World], None]
+
+
+def world_play(history: list[Step], *, with_me: bool, chunks: int, plant: Plant | None = None, **fields: Any) -> World:
+    """A world in which ``history`` has happened; the database does not keep it.
+
+    Teachers learn in ``chunks`` tasks, and holders are asked in as many, by the head counts that are entered.
+    """
+    with pytest.MonkeyPatch.context() as patch, transaction.atomic():
+        keys: Iterator[int] = iter(range(1_000))
+        key = types.SimpleNamespace(token_bytes=lambda size: hashlib.blake2b(bytes([next(keys)])).digest()[:size])
+        patch.setattr(teaching, "secrets", key)
+        patch.setattr(teaching, "CHUNKS", chunks)
+        world = World(with_me, **fields)
+        patch.setattr(asking, "SHARD", math.ceil(sum(world.counts) / chunks))
+        patch.setattr(asking, "_noise", lambda run: ForcedNoise(world.draws))
+        patch.setattr(voting, "_noise", lambda: ForcedNoise(world.draws))
+        patch.setattr(counting, "SystemNoise", lambda: ForcedNoise(world.draws))
+        if plant:
+            plant(patch, world)
+        world.play(history)
+        if plant is None:
+            world.verify()
+        transaction.set_rollback(True)
+    return world
+
+
+# --- The comparison -------------------------------------------------------------------------------------------------
+
+
+def loss(ours: Draw, theirs: Draw) -> float:
+    """What the difference of two exact answers is worth, in μ²; noise of that scale hides no more."""
+    difference = ours.exact - theirs.exact
+    if ours.kind != "laplace":
+        return float((difference**2).sum() / ours.scale**2)
+    pure = np.abs(difference).sum(axis=1) / ours.scale
+    return float(((2 * norm.ppf(1 / (1 + np.exp(-pure)))) ** 2).sum())
+
+
+def losses(ours: list[Draw], theirs: list[Draw]) -> float:
+    """What one release tells of the one holder, in μ²: labels count where the query was answered."""
+    total, answered = 0.0, slice(None)
+    for draw, other in zip(ours, theirs, strict=True):
+        total += loss(draw.of(answered), other.of(answered))
+        if draw.kind == "check":
+            answered = draw.noisy > 0
+    return total
+
+
+def differences(ours: World, theirs: World) -> list[str]:
+    """What breaks the guarantee for the one holder, who is in the first world alone; nothing where it holds."""
+    found = [*(f"with: {fault}" for fault in ours.faults), *(f"without: {fault}" for fault in theirs.faults)]
+    if len(ours.views) != len(theirs.views):
+        found.append(f"one history took {len(ours.views)} steps, the other {len(theirs.views)}")
+    me = FIRST_ID + ME
+    counted, before = 0, 0.0
+    for step, (mine, other) in enumerate(zip(ours.views, theirs.views, strict=False)):
+        found += [f"step {step}: public {name} differ" for name in mine if mine[name] != other[name]]
+        accounts = {holder: spent for holder, spent in ours.accounts[step].items() if holder != me}
+        if accounts != theirs.accounts[step]:
+            found.append(f"step {step}: accounts of others differ")
+        if me in theirs.accounts[step]:
+            found.append(f"step {step}: who is not there was charged")
+        told, until = 0.0, ours.releases_seen[step]
+        if until != theirs.releases_seen[step]:
+            return [*found, f"step {step}: one world has released {until} times, the other not"]
+        pairs = zip(ours.seen[counted:until], theirs.seen[counted:until], ours.absent[counted:until], strict=True)
+        for seen, beside, absent in pairs:
+            if absent and losses(seen, beside):
+                found.append(f"step {step}: who had left was heard")
+            if [draw.public for draw in seen] != [draw.public for draw in beside]:
+                return [*found, f"step {step}: not the same numbers were released"]
+            told += losses(seen, beside)
+        counted = until
+        charged = ours.accounts[step].get(me, 0.0)
+        if told > charged - before + 1e-9 * charged:
+            found.append(f"step {step}: what was released tells {told:g}, but {charged - before:g} was charged")
+        before = charged
+    if ours.promised and before > caps_of(ours.promised, 1e-4):
+        found.append(f"{before:g} was charged, more than an ε of {ours.promised:g} allows")
+    found += _teaching_differences(ours, theirs)
+    return found
+
+
+def _teaching_differences(ours: World, theirs: World) -> list[str]:
+    found = []
+    for mine, other in zip(ours.taught, theirs.taught, strict=True):
+        same = all(np.array_equal(a, b) for a, b in zip(mine["others"], other["others"], strict=True))
+        if not same or not np.array_equal(mine["seeds"], other["seeds"]):
+            found.append("others are in other teachers")
+        elsewhere = np.setdiff1d(np.arange(len(mine["predictions"])), mine["mine"])
+        if not np.array_equal(mine["predictions"][elsewhere], other["predictions"][elsewhere]):
+            found.append("teachers of others say something else")
+    return found
+
+
+def told_and_charged(ours: World, theirs: World) -> tuple[float, float]:
+    """What all releases tell of the one, and what they were charged, in μ²."""
+    told = sum(losses(seen, beside) for seen, beside in zip(ours.seen, theirs.seen, strict=True))
+    return told, ours.accounts[-1].get(FIRST_ID + ME, 0.0)

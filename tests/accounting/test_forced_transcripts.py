@@ -1,0 +1,614 @@
+"""With one holder and without: what is released being the same, all that is public is, and they paid for the rest.
+
+Section 7 of the guarantee. The histories run through the real database, services and teachers; see
+:mod:`tests.accounting.forced`.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from accounting.book import Balances, balances
+from accounting.caps import caps_of
+from accounting.shares import shares
+from common.artifacts import arrays_load
+from consent.models import Level
+from consent.selectors import LEVELS, consent_snapshot
+from tests.accounting.forced import OTHERS, Step, World, differences, told_and_charged, world_play
+from training.methods.pate import LEFT_OUT
+from training.models import Run
+from training.services import planning, teaching, voting
+from training.services.neighbours import asking, shards
+
+pytestmark = pytest.mark.django_db
+
+CONFIDENT = {"name": "confident_gnmax", "sigma": 10.0, "sigma_threshold": 14.0, "threshold": 2.0}
+QUIET = {"name": "gnmax", "sigma": 14.0}
+LNMAX = {"name": "lnmax", "gamma": 0.02}
+FINISH: list[Step] = [("open",), ("finish",)]
+
+
+def both(history: list[Step], *, chunks: int = 20, **fields: Any) -> tuple[World, World]:
+    ours, theirs = (world_play(history, with_me=with_me, chunks=chunks, **fields) for with_me in (True, False))
+    return ours, theirs
+
+
+def run_of(share: float = 0.5, **fields: Any) -> list[Step]:
+    return [("approve", share, fields), *FINISH]
+
+
+def asking_of(share: float = 0.5, /, **asked: Any) -> list[Step]:
+    """A run in which every holder votes."""
+    return [("approve", share, {"asking": asked}), *FINISH]
+
+
+HISTORIES: dict[str, list[Step]] = {
+    "two runs, the second by what the first released": [*run_of(0.4), *run_of(0.6, batch_size=7)],
+    "upsampling": run_of(1.0, variant="upsampling", aggregator={"name": "gnmax", "sigma": 16.0}),
+    "everyone under one ε, Laplace noise": run_of(1.0, variant="standard", aggregator=LNMAX, batch_size=1),
+    "a check before each label": [
+        *run_of(0.5, aggregator=CONFIDENT, batch_size=4),
+        *run_of(0.5, aggregator=CONFIDENT, on_exhausted="retire", weight_scheme="proportional"),
+    ],
+    "upsampling with a check": run_of(1.0, variant="upsampling", aggregator=CONFIDENT | {"sigma": 20.0}),
+    "who withdraws in mid-vote is charged to the end": [
+        ("approve", 0.5, {}),
+        ("open",),
+        ("vote",),
+        ("i_withdraw",),
+        ("finish",),
+        ("i_give", "LOW"),
+        *run_of(0.5),
+    ],
+    "who withdraws while teachers learn, or returns": [
+        ("approve", 0.5, {}),
+        ("train",),
+        ("i_withdraw",),
+        ("i_give", "AVERAGE"),
+        *FINISH,
+        ("approve", 0.2, {"variant": "upsampling"}),
+        ("i_withdraw",),
+        *FINISH,
+        ("i_give", "LOW"),
+        *run_of(0.3),
+    ],
+    "a stricter level in mid-vote, and a weaker one later": [
+        ("approve", 0.4, {}),
+        ("open",),
+        ("vote",),
+        ("i_give", "HIGH"),
+        ("vote",),
+        ("i_give", "LOW"),
+        ("finish",),
+        *run_of(0.6, variant="standard"),
+    ],
+    "workers that die and messages that come twice": [
+        ("approve", 1.0, {"batch_size": 2}),
+        ("crash_while_opening",),
+        ("open",),
+        ("crash", False),
+        ("crash", True),
+        ("crash", True),
+        ("redeliver",),
+        ("crash", False),
+        ("redeliver",),
+        ("finish",),
+    ],
+    "head counts that are drawn between and beside runs": [
+        ("draw_counts",),
+        ("approve", 0.5, {}),
+        ("open",),
+        ("vote",),
+        ("draw_counts",),
+        ("finish",),
+        ("i_give", "HIGH"),
+        ("draw_counts",),
+        *run_of(0.4),
+    ],
+    "others come, go and change beside them": [
+        ("approve", 0.5, {"batch_size": 2}),
+        ("train",),
+        ("other_withdraws", 1),
+        ("open",),
+        ("vote",),
+        ("other_withdraws", 2),
+        ("other_gives", 4, "HIGH"),
+        ("vote",),
+        ("i_withdraw",),
+        ("finish",),
+        ("other_gives", 1, "LOW"),
+        *run_of(0.5),
+    ],
+    "policies that lower and raise what is promised": [
+        ("approve", 0.5, {}),
+        ("open",),
+        ("vote",),
+        ("policy", 0.8, 1.5, 2.5),
+        ("finish",),
+        ("draw_counts",),
+        *run_of(0.2),
+        ("policy", 1.2, 2.2, 3.2),
+        ("i_give", "AVERAGE"),
+        ("draw_counts",),
+        *run_of(0.2),
+    ],
+    "two runs beside each other, one of which is cancelled": [
+        ("approve", 0.5, {}),
+        ("approve", 0.5, {"batch_size": 2}),
+        ("train",),
+        ("i_withdraw",),
+        ("open",),
+        ("vote",),
+        ("cancel",),
+        ("i_give", "AVERAGE"),
+        ("open",),
+        ("finish",),
+        *run_of(0.2),
+    ],
+    "every holder votes, in one round and in two, between runs of teachers": [
+        *run_of(0.2),
+        *asking_of(0.3),
+        *asking_of(0.3, rounds=2, first_queries=4, kernel="epanechnikov"),
+        *run_of(0.2),
+    ],
+    "who leaves while holders are asked is not heard, and returns": [
+        ("approve", 0.5, {"asking": {"rounds": 2}}),
+        ("open",),
+        ("attempt",),
+        ("i_withdraw",),
+        ("vote",),
+        ("vote",),
+        ("i_give", "AVERAGE"),
+        ("attempt",),
+        ("i_withdraw",),
+        ("i_give", "AVERAGE"),
+        ("finish",),
+        ("i_withdraw",),
+        *asking_of(0.2),
+        ("i_give", "LOW"),
+        *asking_of(0.2),
+    ],
+    "levels that change between what holders say and its release": [
+        ("approve", 0.5, {"asking": {}}),
+        ("open",),
+        ("attempt",),
+        ("i_give", "HIGH"),
+        ("other_gives", 2, "HIGH"),
+        ("vote",),
+        ("attempt",),
+        ("i_give", "LOW"),
+        ("vote",),
+        ("finish",),
+        *asking_of(0.5),
+    ],
+    "holders are asked by workers that die, and twice": [
+        ("approve", 1.0, {"asking": {"rounds": 2, "sigma": 5.0, "radius_share": 0.5}, "batch_size": 2}),
+        ("open",),
+        ("attempt",),
+        ("crash", False),
+        ("crash", True),
+        ("redeliver",),
+        ("crash", True),
+        ("attempt",),
+        ("redeliver",),
+        ("finish",),
+    ],
+    "head counts and policies between what holders say and its release": [
+        ("approve", 0.5, {"asking": {"rounds": 2}}),
+        ("open",),
+        ("attempt",),
+        ("other_withdraws", 3),
+        ("draw_counts",),
+        ("vote",),
+        ("attempt",),
+        ("policy", 0.8, 1.5, 2.5),
+        ("vote",),
+        ("attempt",),
+        ("policy", 1.2, 2.2, 3.2),
+        ("i_give", "AVERAGE"),
+        ("finish",),
+        ("draw_counts",),
+        *asking_of(0.2),
+    ],
+    "runs of both methods beside each other, one of which is cancelled": [
+        ("approve", 0.3, {}),
+        ("approve", 0.3, {"asking": {}}),
+        ("approve", 0.3, {"asking": {}, "batch_size": 7}),
+        ("open",),
+        ("vote",),
+        ("finish",),
+        ("open",),
+        ("attempt",),
+        ("cancel",),
+        ("open",),
+        ("finish",),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_whoever_takes_part_nothing_public_changes_and_what_tells_is_charged(name: str) -> None:
+    chunks = (1, 3, 7)[list(HISTORIES).index(name) % 3]
+    ours, theirs = both(HISTORIES[name], chunks=chunks)
+    assert differences(ours, theirs) == []
+    told, charged = told_and_charged(ours, theirs)
+    assert 0 < told <= charged * (1 + 1e-9)
+    assert charged <= caps_of(3.0, 1e-4)
+
+
+def test_the_comparison_is_tight() -> None:
+    """The one's teacher says what they say: every label tells 2w², all that is charged for it."""
+    ours, theirs = both(run_of(1.0, variant="standard"))
+    told, charged = told_and_charged(ours, theirs)
+    assert told == pytest.approx(charged)
+
+
+@pytest.mark.parametrize(
+    "history",
+    [run_of(1.0), [("approve", 1.0, {}), ("open",), ("vote",), ("i_withdraw",), ("finish",)]],
+    ids=["to the end", "until they withdraw"],
+)
+def test_who_is_alone_in_their_teacher_is_not_told_by_a_vote_that_is_missing(history: list[Step]) -> None:
+    ours, theirs = both(history, levels="ALLALLALLALL", my_level="HIGH", counts=(4, 4, 8))
+    assert len(ours.taught[0]["mine"]) == 1
+    assert not (ours.taught[0]["others"][1] == ours.taught[0]["mine"]).any(), "alone"
+    assert differences(ours, theirs) == []
+    assert told_and_charged(ours, theirs)[0] > 0
+
+
+@pytest.mark.parametrize("level", Level.values)
+def test_who_alone_is_asked_is_not_told_by_what_becomes_of_others(level: str) -> None:
+    """A drawing of head counts charges the one alone; whoever joins beside it counts from the next batch on."""
+    history: list[Step] = [
+        ("approve", 0.5, {"asking": {}}),
+        ("open",),
+        ("attempt",),
+        ("other_gives", 0, "LOW"),
+        ("draw_counts",),
+        ("vote",),
+        ("finish",),
+    ]
+    ours, theirs = both(history, levels="-" * 12, my_level=level)
+    assert differences(ours, theirs) == []
+    assert told_and_charged(ours, theirs)[0] > 0
+
+
+def test_what_everybody_says_is_charged_to_the_last_bit() -> None:
+    """Of the one's ten records those near a query say one class: the squared norm is all that tells, and is charged."""
+    ours, theirs = both(asking_of(1.0, radius_share=0.05))
+    told, charged = told_and_charged(ours, theirs)
+    assert told == pytest.approx(charged)
+
+
+def test_who_is_the_only_holder_is_not_told_by_an_empty_study() -> None:
+    ours, theirs = both([("draw_counts",), *run_of(0.5), *asking_of(0.4)], levels="-" * 12)
+    assert theirs.views[-1]["runs"][-1]["status"] == "finished"
+    assert differences(ours, theirs) == []
+
+
+# --- Any history ----------------------------------------------------------------------------------------------------
+
+levels = st.sampled_from(Level.values)
+teachers = st.fixed_dictionaries(
+    {"batch_size": st.sampled_from([1, 3, 7]), "variant": st.sampled_from(["weighting", "standard", "upsampling"])},
+    optional={
+        "aggregator": st.sampled_from([CONFIDENT, LNMAX, QUIET]),
+        "on_exhausted": st.just("retire"),
+        "small_groups": st.just("leave_out"),
+        "wanted_labels": st.integers(1, 6),
+    },
+)
+asked = st.fixed_dictionaries(
+    {
+        "batch_size": st.sampled_from([2, 7]),
+        "asking": st.fixed_dictionaries(
+            {"rounds": st.integers(1, 3)}, optional={"kernel": st.just("epanechnikov"), "sigma": st.just(3.0)}
+        ),
+    },
+    optional={"wanted_labels": st.integers(1, 6)},
+)
+proposals = st.one_of(teachers, asked)
+mine = st.one_of(st.tuples(st.just("i_give"), levels), st.just(("i_withdraw",)))
+theirs = st.one_of(
+    st.tuples(st.just("other_gives"), st.integers(0, 11), levels),
+    st.tuples(st.just("other_withdraws"), st.integers(0, 11)),
+    st.sampled_from([("policy", 0.9, 1.8, 2.5), ("policy", 1.0, 2.0, 3.0), ("draw_counts",)]),
+)
+work = st.sampled_from(
+    [("train",), ("open",), ("vote",), ("attempt",), ("crash", True), ("crash", False), ("redeliver",), ("finish",)]
+)
+rounds = st.tuples(
+    st.tuples(st.just("approve"), st.sampled_from([0.2, 0.4, 0.5]), proposals),
+    st.one_of(mine, theirs, work),
+    st.just(("open",)),
+    st.one_of(mine, work),
+    st.sampled_from([("vote",), ("attempt",)]),
+    st.one_of(mine, theirs),
+    st.one_of(work, st.just(("cancel",))),
+    st.just(("finish",)),
+)
+
+
+@settings(max_examples=6, phases=(Phase.generate,))
+@given(st.lists(rounds, min_size=1, max_size=3), levels, st.sampled_from([1, 3, 7]))
+def test_in_no_history_does_anything_public_follow_from_one_holder(
+    rounds: list[Any], my_level: str, chunks: int
+) -> None:
+    history = [step for steps in rounds for step in steps]
+    ours, theirs = both(history, chunks=chunks, my_level=my_level)
+    assert differences(ours, theirs) == []
+
+
+# --- What the comparison would find ---------------------------------------------------------------------------------
+
+
+def charge_after_the_batch(patch: pytest.MonkeyPatch, world: World) -> None:
+    """Labels are committed at once, their charges with the next batch: the last ones never."""
+    late: list[dict[str, Any]] = []
+    real = voting.release_record
+
+    def record(**fields: Any) -> None:
+        late.append(fields)
+        if len(late) > 1:
+            real(**late.pop(0))
+
+    patch.setattr(voting, "release_record", record)
+
+
+def stop_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
+    """The vote ends where somebody has used up what the level that they stand at now allows."""
+    real = voting._reason_to_stop
+
+    def reason(run: Run, ballot: Any) -> str:
+        snapshot = consent_snapshot(run.study, among=ballot.members)
+        spent = balances(run.study).of(snapshot.holders)
+        if (spent > run.share * caps_of(snapshot.epsilons, run.study.delta)).any():
+            return str(Run.StopReason.SHARE)
+        return real(run, ballot)
+
+    patch.setattr(voting, "_reason_to_stop", reason)
+
+
+def plan_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
+    """Groups are as large as those who have something left."""
+
+    def counted(run: Run) -> list[tuple[str, str, float, int]]:
+        snapshot = consent_snapshot(run.study)
+        left = balances(run.study).of(snapshot.holders) < caps_of(snapshot.epsilons, run.study.delta)
+        sizes = [int((left & (snapshot.levels == place)).sum()) for place in range(3)]
+        return [(level, level, place + 1.0, sizes[place]) for place, level in enumerate(LEVELS)]
+
+    patch.setattr(planning, "_counted", counted)
+
+
+def partition_by_permutation(patch: pytest.MonkeyPatch, world: World) -> None:
+    """Holders are shared out in turn."""
+
+    def assign(plan: Any, holders: Any, group_of: Any, key: bytes) -> tuple[np.ndarray, np.ndarray]:
+        order = np.random.default_rng(int.from_bytes(key[:4])).permutation(np.flatnonzero(group_of != LEFT_OUT))
+        turn = np.arange(len(order))
+        own = [np.flatnonzero(plan.members(index)) for index in range(len(plan.groups))]
+        teachers = [own[group][place % len(own[group])] for place, group in zip(turn, group_of[order], strict=True)]
+        return order, np.array(teachers)
+
+    patch.setattr(teaching, "assign_keyed", assign)
+
+
+def silence_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
+    """Who has nothing left joins all the same, costs nothing, and their teacher falls silent."""
+
+    def full(run: Run, members: np.ndarray) -> np.ndarray:
+        snapshot = consent_snapshot(run.study, among=members)
+        limit = max(share.limit or 0.0 for share in shares(run.study).values())
+        allowed = min(budget["allowed"] for budget in run.plan["budgets"])
+        room = limit * caps_of(snapshot.epsilons, run.study.delta) - balances(run.study).of(snapshot.holders)
+        return snapshot.holders[room < allowed - np.max(run.spent)]
+
+    silent, record = voting._silent_teachers, voting.release_record
+
+    def silenced(run: Run, ballot: Any) -> np.ndarray:
+        found = silent(run, ballot)
+        found[ballot.teacher[np.isin(ballot.holder, full(run, ballot.members))]] = True
+        return found
+
+    def charged(**fields: Any) -> Any:
+        run = Run.objects.get(pk=fields["run"])
+        spared = np.isin(fields["holders"], full(run, fields["holders"]))
+        return record(**fields | {"charges": np.where(spared, 0.0, fields["charges"])})
+
+    patch.setattr(voting, "_without_room", lambda *_: np.empty(0, dtype=np.int64))
+    patch.setattr(voting, "_silent_teachers", silenced)
+    patch.setattr(voting, "release_record", charged)
+
+
+def reset_by_retraining(patch: pytest.MonkeyPatch, world: World) -> None:
+    """Where somebody leaves in mid-vote, teachers learn anew, and what was charged before is forgotten."""
+    real = voting._silent_teachers
+
+    def silent(run: Run, ballot: Any) -> np.ndarray:
+        found = real(run, ballot)
+        if found.any():
+            run.spent = [0.0] * len(run.spent)
+        return found
+
+    patch.setattr(voting, "_silent_teachers", silent)
+
+
+def release_before_the_commit(patch: pytest.MonkeyPatch, world: World) -> None:
+    """Labels are told to somebody while the transaction that charges for them can still fail."""
+    real = voting._release
+
+    def release(run: Run, ballot: Any, labels: np.ndarray, *rest: Any) -> None:
+        world.leaked = len(labels)
+        real(run, ballot, labels, *rest)
+
+    patch.setattr(voting, "_release", release)
+
+
+def count_without_charge(patch: pytest.MonkeyPatch, world: World) -> None:
+    from accounting import head_counts
+
+    real = head_counts.release_record
+    patch.setattr(head_counts, "release_record", lambda **fields: real(**fields | {"holders": None, "charges": None}))
+
+
+def heard_after_leaving(patch: pytest.MonkeyPatch, world: World) -> None:
+    """Who withdraws before the vote is taken out of the accounts, but not out of their teacher."""
+    patch.setattr(
+        voting,
+        "_teach_without",
+        lambda run, assignment, gone: (
+            teaching.assignment_without(run, assignment, gone),
+            run.save(update_fields=["consent_sequence", "assignment"]),
+        ),
+    )
+
+
+def fit_after_the_noise(patch: pytest.MonkeyPatch, world: World) -> None:
+    """Sums of what everybody would say; then each is charged what their account allows."""
+    real = shards.contributions
+
+    def contributions(run: Run, question: Any, part: slice, *who: np.ndarray, **rest: Any) -> Any:
+        holders, limits, spent = who
+        sums, _ = real(run, question, part, holders, np.full(len(limits), 1e9), spent, **rest)
+        return sums, real(run, question, part, holders, limits, spent, **rest)[1]
+
+    patch.setattr(shards, "contributions", contributions)
+
+
+def shards_by_record(patch: pytest.MonkeyPatch, world: World) -> None:
+    """Every other record is asked elsewhere, with an account of its own; the larger charge counts."""
+    real = shards._records
+
+    def contributions(*args: Any, **rest: Any) -> Any:
+        parts = []
+        for half in (0, 1):
+            patch.setattr(shards, "_records", lambda *a, half=half: tuple(each[half::2] for each in real(*a)))
+            parts.append(contributions_real(*args, **rest))
+        return parts[0][0] + parts[1][0], np.maximum(parts[0][1], parts[1][1])
+
+    contributions_real = shards.contributions
+    patch.setattr(shards, "contributions", contributions)
+
+
+def stop_asking_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
+    """Asking ends where somebody has used up most of what they may spend."""
+    real = asking._batch_begin
+
+    def begin(run: Run) -> bool:
+        _, limits, spent = asking._participants(run)
+        return asking._asking_close(run) if (spent > 0.2 * limits).any() else real(run)
+
+    patch.setattr(asking, "_batch_begin", begin)
+
+
+def counts_before_the_commit(patch: pytest.MonkeyPatch, world: World) -> None:
+    """Counts are told to somebody while the transaction that charges for them can still fail."""
+    real = asking._release
+
+    def release(run: Run, asked: Any, question: Any, counts: np.ndarray, *rest: Any) -> None:
+        world.leaked = len(counts)
+        real(run, asked, question, counts, *rest)
+
+    patch.setattr(asking, "_release", release)
+
+
+def attempt_kept(patch: pytest.MonkeyPatch, world: World) -> None:
+    """What holders said is released, whoever has left since."""
+    patch.setattr(asking, "_attempt_stands", lambda run: True)
+
+
+def attempt_made_anew(patch: pytest.MonkeyPatch, world: World) -> None:
+    """Where anybody asked was charged meanwhile, everybody who takes part by now is asked."""
+    real = asking._attempt_stands
+
+    def stands(run: Run) -> bool:
+        before = arrays_load(run.assignment)
+        if np.array_equal(balances(run.study).of(before["holder"]), before["spent"]):
+            return real(run)
+        asking._attempt_write(run, *asking._participants(run))
+        asking._shards_renew(run, set(run.shards.values_list("number", flat=True)))
+        return False
+
+    patch.setattr(asking, "_attempt_stands", stands)
+
+
+def earlier_rounds_forgotten(patch: pytest.MonkeyPatch, world: World) -> None:
+    """Each round begins with all of the cap."""
+    real, record = asking._participants, asking.release_record
+    patch.setattr(asking, "balances", lambda study: Balances.empty())
+
+    def participants(run: Run) -> Any:
+        holders, limits, spent = real(run)
+        return holders, np.full(len(limits), 0.3), 0.0 * spent
+
+    patch.setattr(asking, "_participants", participants)
+    patch.setattr(asking, "release_record", lambda **fields: record(**fields | {"limits": None}))
+
+
+def withdrawn_in_mid_batch(sigma: float = 5.0) -> list[Step]:
+    return [("approve", 1.0, {"asking": {"sigma": sigma}}), ("open",), ("attempt",), ("i_withdraw",), ("vote",)]
+
+
+PLANTS: list[tuple[Any, list[Step], str]] = [
+    (charge_after_the_batch, run_of(1.0), "but 0 was charged"),
+    (
+        stop_by_accounts,
+        [("approve", 0.5, {"aggregator": QUIET}), ("open",), ("vote",), ("vote",), ("i_give", "HIGH"), ("finish",)],
+        "public runs differ",
+    ),
+    (plan_by_accounts, run_of(1.0), "public runs differ"),
+    (partition_by_permutation, run_of(1.0), "others are in other teachers"),
+    (silence_by_accounts, [*run_of(0.5), ("i_give", "HIGH"), *run_of(0.5)], "was charged"),
+    (
+        reset_by_retraining,
+        [("approve", 0.5, {}), ("open",), ("vote",), ("i_withdraw",), ("vote",)],
+        "public runs differ",
+    ),
+    (
+        release_before_the_commit,
+        [("approve", 1.0, {}), ("open",), ("crash", True), ("vote",)],
+        "was charged",
+    ),
+    (count_without_charge, [("draw_counts",)], "but 0 was charged"),
+    (heard_after_leaving, [("approve", 1.0, {}), ("train",), ("i_withdraw",), *FINISH], "but 0 was charged"),
+    (fit_after_the_noise, asking_of(1.0, sigma=3.0), "was charged"),
+    (shards_by_record, asking_of(1.0, sigma=20.0), "was charged"),
+    (stop_asking_by_accounts, asking_of(1.0, sigma=6.0, radius_share=0.05), "public runs differ"),
+    (
+        counts_before_the_commit,
+        [("approve", 1.0, {"asking": {"sigma": 20.0}}), ("open",), ("crash", True), ("vote",)],
+        "was charged",
+    ),
+    (attempt_kept, withdrawn_in_mid_batch(), "who had left was heard"),
+    (
+        attempt_made_anew,
+        [
+            ("approve", 0.5, {"asking": {}}),
+            ("open",),
+            ("attempt",),
+            ("other_gives", 0, "LOW"),
+            ("draw_counts",),
+            ("vote",),
+        ],
+        "was charged",
+    ),
+    (
+        earlier_rounds_forgotten,
+        asking_of(1.0, sigma=3.0, radius_share=0.5, rounds=2, first_queries=4),
+        "more than an ε of",
+    ),
+]
+
+
+@pytest.mark.parametrize(("plant", "history", "fault"), PLANTS, ids=[plant.__name__ for plant, _, _ in PLANTS])
+def test_a_planted_fault_is_found(plant: Any, history: list[Step], fault: str) -> None:
+    levels = "-" * 12 if plant is attempt_made_anew else OTHERS
+    ours, theirs = (
+        world_play(history, with_me=with_me, chunks=3, plant=plant, levels=levels) for with_me in (True, False)
+    )
+    found = differences(ours, theirs)
+    assert any(fault in each for each in found), found

@@ -1,0 +1,163 @@
+"""Shares of every cap: given, opened, settled, and never more than 1 together."""
+
+from collections import Counter
+from uuid import UUID, uuid4
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from accounting.models import ShareRecord
+from accounting.shares import Share, share_free, share_grant, share_limit, share_open, share_settle, shares
+from accounting.verification import study_faults
+from consent.models import Study
+from tests.factories import study_create, user_create
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def study() -> Study:
+    return study_create("shares")
+
+
+def granted(study: Study, share: float) -> UUID:
+    subject = uuid4()
+    share_grant(study=study, subject=subject, purpose="run", share=share, acting_user=user_create("olga"))
+    return subject
+
+
+def test_what_is_granted_is_held_until_it_is_settled(study: Study) -> None:
+    subject = granted(study, 0.4)
+    assert share_free(study) == pytest.approx(0.6)
+    assert shares(study) == {subject: Share(subject, "run", 0.4)}
+    share_open(study=study, subject=subject)
+    share_settle(study=study, subject=subject, used=0.1)
+    assert share_free(study) == pytest.approx(0.9)
+    assert shares(study)[subject] == Share(subject, "run", 0.4, limit=0.4, used=0.1)
+    assert list(ShareRecord.chain(study.pk).values_list("kind", flat=True)) == ["granted", "opened", "settled"]
+
+
+def test_who_gave_a_share_is_on_record(study: Study) -> None:
+    granted(study, 0.4)
+    assert ShareRecord.objects.get().recorded_by == user_create("olga")
+
+
+@pytest.mark.parametrize("share", [0.0, -0.5, 1.5, float("nan"), float("inf")])
+def test_a_share_lies_above_0_and_is_at_most_1(study: Study, share: float) -> None:
+    with pytest.raises(ValidationError, match="above 0"):
+        granted(study, share)
+
+
+def test_more_than_is_free_is_refused_and_the_free_share_is_told(study: Study) -> None:
+    granted(study, 0.75)
+    with pytest.raises(ValidationError, match=r"Only 0\.25 of every holder"):
+        granted(study, 0.26)
+    granted(study, 0.25)
+    assert share_free(study) == 0.0
+    with pytest.raises(ValidationError, match="Only 0 of every"):
+        granted(study, 0.01)
+
+
+def test_tenths_add_up_to_one_whatever_their_sum_in_floating_point(study: Study) -> None:
+    for share in (0.1, 0.2, 0.4, 0.3):
+        granted(study, share)
+    assert share_free(study) == 0.0
+    assert sum(share.committed for share in shares(study).values()) <= 1.0
+
+
+def test_a_limit_is_what_was_opened_before_and_the_own_share(study: Study) -> None:
+    first, second, third = (granted(study, share) for share in (0.2, 0.3, 0.5))
+    assert share_limit(study, second) == pytest.approx(0.3), "what waits does not count"
+    assert share_open(study=study, subject=first) == 0.2
+    assert share_open(study=study, subject=third) == pytest.approx(0.7)
+    share_settle(study=study, subject=first, used=0.05)
+    assert share_limit(study, second) == share_open(study=study, subject=second) == pytest.approx(0.85)
+    assert share_open(study=study, subject=third) == pytest.approx(0.7), "opened once"
+    assert list(study_faults(study)) == []
+
+
+def test_a_limit_is_computed_anew_for_what_waited_while_others_were_opened(study: Study) -> None:
+    first, second = granted(study, 0.5), granted(study, 0.5)
+    assert share_limit(study, first) == 0.5
+    share_open(study=study, subject=second)
+    assert share_limit(study, first) == 1.0
+
+
+def test_what_was_never_opened_is_settled_with_nothing_and_settling_again_changes_nothing(study: Study) -> None:
+    subject = granted(study, 0.5)
+    share_settle(study=study, subject=subject, used=0.4)
+    assert shares(study)[subject].used == 0.0
+    share_settle(study=study, subject=subject, used=0.4)
+    share_settle(study=study, subject=uuid4(), used=0.4)
+    assert share_free(study) == 1.0
+    assert ShareRecord.objects.count() == 2
+
+
+def test_nobody_uses_more_than_they_were_granted(study: Study) -> None:
+    subject = granted(study, 0.5)
+    share_open(study=study, subject=subject)
+    share_settle(study=study, subject=subject, used=0.9)
+    assert shares(study)[subject].used == 0.5
+
+
+def test_one_subject_is_granted_one_share(study: Study) -> None:
+    subject = granted(study, 0.5)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        share_grant(study=study, subject=subject, purpose="run", share=0.1, acting_user=None)
+
+
+def test_studies_do_not_share(study: Study) -> None:
+    other = study_create("other")
+    granted(study, 1.0)
+    granted(other, 1.0)
+    assert share_free(study) == share_free(other) == 0.0
+
+
+steps = st.one_of(
+    st.tuples(st.just("grant"), st.floats(0.01, 1.0)),
+    st.tuples(st.sampled_from(["open", "settle"]), st.integers(0, 5), st.floats(0.0, 1.0)),
+)
+
+
+def test_in_no_order_do_shares_exceed_one_or_a_limit_what_was_opened(study: Study) -> None:
+    reached: Counter[str] = Counter()
+
+    @settings(max_examples=40, phases=(Phase.generate,))
+    @given(st.lists(steps, max_size=14))
+    def check(history: list[tuple]) -> None:
+        with transaction.atomic():
+            held: list[UUID] = []
+            opened: dict[UUID, float] = {}
+            settled: dict[UUID, float] = {}
+            given: dict[UUID, float] = {}
+            for name, *rest in history:
+                if name == "grant":
+                    free = 1 - sum(settled.get(each, given[each]) for each in held)
+                    try:
+                        held.append(granted(study, rest[0]))
+                    except ValidationError:
+                        assert rest[0] > free
+                        reached["refused"] += 1
+                        continue
+                    assert rest[0] <= free + 1e-8
+                    given[held[-1]] = rest[0]
+                elif held:
+                    subject = held[rest[0] % len(held)]
+                    if subject in settled:
+                        continue
+                    if name == "open" and subject not in opened:
+                        before = sum(settled.get(each, given[each]) for each in opened)
+                        opened[subject] = share_open(study=study, subject=subject)
+                        assert opened[subject] == pytest.approx(min(1.0, before + given[subject]))
+                    elif name == "settle":
+                        share_settle(study=study, subject=subject, used=rest[1])
+                        settled[subject] = min(rest[1], given[subject]) if subject in opened else 0.0
+                assert sum(share.committed for share in shares(study).values()) <= 1 + 1e-9
+            reached["granted"] += len(held)
+            transaction.set_rollback(True)
+
+    check()
+    assert reached["refused"] and reached["granted"] > 40, reached

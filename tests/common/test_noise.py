@@ -1,0 +1,144 @@
+"""Noise: the right distributions, from the right source."""
+
+import math
+import os
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import ndtri
+
+from training.methods.pate import SimulationNoise, SystemNoise
+
+
+@pytest.fixture
+def repeatable_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operating system's generator, replaced by one that repeats itself, so that the tests do."""
+    generator = np.random.Generator(np.random.PCG64(20))
+    monkeypatch.setattr(os, "urandom", generator.bytes)
+
+
+@pytest.mark.usefixtures("repeatable_system")
+@pytest.mark.parametrize("noise", [SystemNoise(), SimulationNoise(3)], ids=["system", "simulation"])
+@pytest.mark.parametrize(
+    ("draw", "distribution"), [("normal", stats.norm(scale=40.0)), ("laplace", stats.laplace(scale=40.0))]
+)
+def test_noise_has_the_distribution_it_is_named_after(noise, draw, distribution) -> None:
+    sample = getattr(noise, draw)(40.0, (500, 400))
+    assert sample.shape == (500, 400)
+    assert stats.kstest(sample.ravel(), distribution.cdf).pvalue > 0.001
+    # the draws of one row tell nothing about those of the next
+    assert abs(np.corrcoef(sample[:-1].ravel(), sample[1:].ravel())[0, 1]) < 0.01
+
+
+@pytest.mark.parametrize("byte", [b"\x00", b"\xff"])
+def test_even_the_most_extreme_random_bits_give_finite_noise(monkeypatch, byte: bytes) -> None:
+    monkeypatch.setattr(os, "urandom", lambda count: byte * count)
+    for sample in (SystemNoise().normal(1.0, 1), SystemNoise().laplace(1.0, 1)):
+        assert np.isfinite(sample).all()
+
+
+def test_far_tails_are_reached_on_both_sides(monkeypatch) -> None:
+    """Bits of zero throughout lead beyond 8 standard deviations, where the first 53 of them end."""
+    for sign_bit in (0, 1):
+        monkeypatch.setattr(os, "urandom", lambda count, bit=sign_bit: np.uint64(bit).tobytes() * (count // 8))
+        assert abs(SystemNoise().normal(1.0, 1)[0]) > -stats.norm.ppf(2.0**-55)
+        assert abs(SystemNoise().laplace(1.0, 1)[0]) > 55 * math.log(2)
+
+
+def test_system_noise_never_repeats_itself_and_says_that_it_is_real() -> None:
+    noise = SystemNoise()
+    assert not (noise.normal(1.0, 100) == noise.normal(1.0, 100)).all()
+    assert not noise.is_simulation
+
+
+def test_simulation_noise_repeats_itself_and_says_so() -> None:
+    np.testing.assert_array_equal(SimulationNoise(1).laplace(2.0, (3, 4)), SimulationNoise(1).laplace(2.0, (3, 4)))
+    assert SimulationNoise(1).is_simulation
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, np.inf, np.nan])
+@pytest.mark.parametrize("noise", [SystemNoise(), SimulationNoise(0)])
+def test_a_scale_that_is_no_scale_is_refused(noise, scale: float) -> None:
+    with pytest.raises(ValueError, match="scale"):
+        noise.normal(scale, 1)
+    with pytest.raises(ValueError, match="scale"):
+        noise.laplace(scale, 1)
+
+
+def rounded_probabilities(scale: float, values: np.ndarray) -> np.ndarray:
+    return stats.norm.cdf((values + 0.5) / scale) - stats.norm.cdf((values - 0.5) / scale)
+
+
+@pytest.mark.usefixtures("repeatable_system")
+@pytest.mark.parametrize("noise", [SystemNoise(), SimulationNoise(3)], ids=["system", "simulation"])
+@pytest.mark.parametrize("scale", [0.4, 1.0, 7.3, 40.0])
+def test_rounded_noise_has_the_probabilities_of_the_rounded_gaussian(noise, scale: float) -> None:
+    sample = noise.rounded_normal(scale, (300, 500))
+    assert (sample.shape, sample.dtype) == ((300, 500), np.int64)
+    edge = int(3 * scale)
+    values = np.arange(-edge, edge + 1)
+    inner = np.array([(sample == value).sum() for value in values])
+    observed = np.append(inner, sample.size - inner.sum())
+    expected = rounded_probabilities(scale, values)
+    expected = sample.size * np.append(expected, 1 - expected.sum())
+    assert stats.chisquare(observed, expected).pvalue > 0.001
+
+
+@pytest.mark.usefixtures("repeatable_system")
+@pytest.mark.parametrize("scale", [1e4, 1e9])
+def test_rounded_noise_of_a_large_scale_is_gaussian(scale: float) -> None:
+    sample = SystemNoise().rounded_normal(scale, 20_000)
+    assert stats.kstest(sample, stats.norm(scale=scale).cdf).pvalue > 0.001
+
+
+def draw_from(monkeypatch: pytest.MonkeyPatch, scale: float, first: int, more: int | None) -> int:
+    """One rounded draw from given bits; `more` None if no further bits may be asked for."""
+    supply = [first.to_bytes(8, "little")] + ([] if more is None else [more.to_bytes(32, "little")])
+    monkeypatch.setattr(os, "urandom", lambda count: supply.pop(0))
+    value = int(SystemNoise().rounded_normal(scale, 1)[0])
+    assert not supply
+    return value
+
+
+@pytest.mark.parametrize("scale", [0.7, 1.0, 40.0, 1e4])
+@pytest.mark.parametrize("boundary", [0.5, 1.5, 2.5])
+def test_bits_that_do_not_decide_are_followed_by_bits_that_do(monkeypatch, scale: float, boundary: float) -> None:
+    """The 53 bits that contain Φ(−boundary/scale): the following 256 bits are compared with the rest of it."""
+    with mpmath.workprec(600):
+        position = mpmath.ncdf(-mpmath.mpf(boundary) / mpmath.mpf(scale)) * 2**54
+        cell = int(mpmath.floor(position))
+        rest = int(mpmath.floor((position - cell) * 2**256))
+    outside, inside = int(boundary + 0.5), int(boundary - 0.5)
+    for sign_bit, sign in ((0, 1), (1, -1)):
+        first = (cell << 11) | sign_bit
+        assert draw_from(monkeypatch, scale, first, rest - 1) == sign * outside
+        assert draw_from(monkeypatch, scale, first, rest + 1) == sign * inside
+    far = 10**6 if scale < 1000 else 10**10
+    assert draw_from(monkeypatch, scale, (cell - far) << 11, None) == outside
+    assert draw_from(monkeypatch, scale, (cell + far) << 11, None) == inside
+
+
+def test_the_tail_beyond_the_first_bits_is_reached(monkeypatch) -> None:
+    """2^-310, the smallest tail probability, lies beyond 37 standard deviations."""
+    with mpmath.workprec(600):
+        smallest = draw_from(monkeypatch, 1000.0, 0, 0)
+        assert mpmath.ncdf((-0.5 - smallest) / mpmath.mpf(1000)) < mpmath.mpf(2) ** -311
+        assert mpmath.ncdf((0.5 - smallest) / mpmath.mpf(1000)) >= mpmath.mpf(2) ** -311
+        assert smallest > 20_000
+
+
+def test_the_error_allowed_for_is_far_above_that_of_the_inverse_distribution_function() -> None:
+    points = np.concatenate([2.0 ** -np.arange(1.0, 55.0), np.random.default_rng(5).random(300) / 2])
+    with mpmath.workdps(40):
+        for point in points[points < 0.5]:
+            found = mpmath.mpf(float(ndtri(point)))
+            error = (mpmath.ncdf(found) - mpmath.mpf(float(point))) / mpmath.npdf(found)
+            assert abs(error / found) < 1e-15
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, np.nan, 2.0**31])
+def test_a_scale_that_rounded_noise_cannot_have_is_refused(scale: float) -> None:
+    with pytest.raises(ValueError, match="scale"):
+        SystemNoise().rounded_normal(scale, 1)

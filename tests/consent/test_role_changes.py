@@ -1,0 +1,260 @@
+"""Roles: who gives them, that nobody is on both sides of a study, and that every change is on record."""
+
+from importlib import import_module
+
+import pytest
+from django.apps import apps
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import IntegrityError, connection, transaction
+from django.db.models import ProtectedError
+from django.test import Client
+from django.urls import reverse
+
+from consent import services
+from consent.models import Membership, Role, RoleChange, Study
+from consent.selectors import role_faults
+from tests import factories
+from tests.training.test_concurrency import at_once
+
+EXCLUSIVE = ("operator", "committee", "chair")
+
+
+def give(study: Study, user: User, role: str, acting_user: User | None = None) -> Membership:
+    return services.membership_add(study=study, user=user, role=role, acting_user=acting_user)
+
+
+def as_(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def record(study: Study) -> list[tuple[str, str, str]]:
+    """Who, role and change, in the order in which they were recorded."""
+    names = dict(User.objects.values_list("pk", "username"))
+    rows = RoleChange.chain(study.pk).values_list("user_id", "role", "kind")
+    return [(names.get(user, "gone"), role, kind) for user, role, kind in rows]
+
+
+def role_of(study: Study, user: User) -> set[str]:
+    return set(Membership.objects.filter(study=study, user=user).values_list("role", flat=True))
+
+
+@pytest.fixture
+def chair(study: Study) -> User:
+    chair = factories.user_create("clara")
+    give(study, chair, "chair")
+    return chair
+
+
+@pytest.fixture
+def root(db: None) -> User:
+    return factories.user_create("root", is_superuser=True, is_staff=True)
+
+
+@pytest.fixture
+def olga(study: Study) -> User:
+    return User.objects.get(username="olga")
+
+
+# --- Who gives which role -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("giver", "roles"),
+    [
+        ("olga", {"operator", "steward", "auditor", "researcher"}),
+        ("clara", {"committee", "chair"}),
+        ("root", set(Role.values)),
+        *((role, set()) for role in ("steward", "committee", "auditor", "researcher", "nobody")),
+    ],
+)
+def test_a_role_is_given_and_taken_by_those_alone_who_may(
+    study: Study, chair: User, root: User, giver: str, roles: set[str]
+) -> None:
+    acting = factories.user_create(giver)
+    if giver in Role.values:
+        give(study, acting, giver)
+    for role in Role.values:
+        user = factories.user_create(f"new {role}")
+        if role in roles:
+            services.membership_remove(membership=give(study, user, role, acting), acting_user=acting)
+            assert record(study)[-2:] == [(user.username, role, "given"), (user.username, role, "taken")]
+            assert RoleChange.chain(study.pk).last().changed_by == acting
+        else:
+            with pytest.raises(PermissionDenied):
+                give(study, user, role, acting)
+            with pytest.raises(PermissionDenied):
+                services.membership_remove(membership=give(study, user, role), acting_user=acting)
+            assert role_of(study, user) == {role}
+
+
+def test_a_chair_appoints_the_committee_on_the_page_and_nobody_else(study: Study, chair: User, hanna: User) -> None:
+    page = reverse("staff:members", args=[study.slug])
+    client = as_(chair)
+    assert [role for role, _label in client.get(page).context["form"].fields["role"].choices] == ["committee", "chair"]
+    client.post(page, {"username": "hanna", "role": "committee"})
+    assert role_of(study, hanna) == {"committee"}
+    assert client.post(page, {"username": "hanna", "role": "auditor"}).status_code == 422
+    operator = Membership.objects.get(study=study, role="operator")
+    assert client.post(reverse("staff:member_remove", args=[study.slug, operator.pk])).status_code == 403
+    membership = Membership.objects.get(user=hanna)
+    client.post(reverse("staff:member_remove", args=[study.slug, membership.pk]))
+    assert role_of(study, hanna) == set()
+    assert record(study)[-2:] == [("hanna", "committee", "given"), ("hanna", "committee", "taken")]
+
+
+def test_a_chair_of_one_study_appoints_nobody_in_another(study: Study, chair: User, hanna: User) -> None:
+    with pytest.raises(PermissionDenied):
+        give(factories.study_create("elsewhere"), hanna, "committee", chair)
+
+
+# --- Nobody is on both sides ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", EXCLUSIVE)
+@pytest.mark.parametrize("second", EXCLUSIVE)
+def test_nobody_operates_and_oversees_a_study(study: Study, hanna: User, root: User, first: str, second: str) -> None:
+    give(study, hanna, first, root)
+    if first != second:
+        with pytest.raises(ValidationError, match="Nobody has two of the roles"):
+            give(study, hanna, second, root)
+        with pytest.raises(IntegrityError), transaction.atomic():
+            Membership.objects.bulk_create([Membership(study=study, user=hanna, role=second)])
+        with pytest.raises(IntegrityError), transaction.atomic():
+            Membership.objects.filter(user=hanna).update(role=first) and Membership.objects.create(
+                study=study, user=hanna, role=second
+            )
+        page = as_(root).post(reverse("staff:members", args=[study.slug]), {"username": "hanna", "role": second})
+        assert page.status_code == 422
+        assert "Nobody has two of the roles" in page.text
+        fields = {"study": study.pk, "user": hanna.pk, "role": second}
+        page = as_(root).post(reverse("admin:consent_membership_add"), fields)
+        assert "Nobody has two of the roles" in page.text
+    assert role_of(study, hanna) == {first}
+    assert role_of(factories.study_create("elsewhere"), hanna) == set()
+    give(Study.objects.get(slug="elsewhere"), hanna, second)  # in another study they may
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_both_roles_given_at_once_one_is_refused() -> None:
+    study, hanna = factories.study_create(), factories.user_create("hanna")
+    outcomes = at_once([lambda role=role: give(study, hanna, role) for role in EXCLUSIVE * 3])
+    given = {outcome.role for outcome in outcomes if isinstance(outcome, Membership)}
+    assert len(given) == 1
+    assert role_of(study, hanna) == given
+    assert all(isinstance(outcome, Membership | ValidationError) for outcome in outcomes)
+    assert record(study)[2:] == [("hanna", given.pop(), "given")]
+    assert list(RoleChange.chain_faults(study.pk)) == []
+
+
+def test_an_operator_who_is_a_superuser_decides_on_no_epsilon(study: Study, root: User) -> None:
+    policy = services.epsilon_policy_propose(
+        study=study, acting_user=factories.user_create("carla"), high=0.5, average=1, low=2, reason="Less."
+    )
+    give(study, root, "operator")
+    with pytest.raises(ValidationError, match="for the ethics committee to decide"):
+        services.epsilon_policy_approve(policy=policy, acting_user=root)
+    with pytest.raises(ValidationError, match="for the ethics committee to decide"):
+        services.epsilon_policy_propose(study=study, acting_user=root, high=1, average=2, low=3, reason="Mine.")
+
+
+def test_a_policy_whose_proposer_is_gone_is_proposed_anew(study: Study) -> None:
+    carla = factories.user_create("carla")
+    policy = services.epsilon_policy_propose(study=study, acting_user=carla, high=1, average=2, low=4, reason="More.")
+    carla.delete()
+    with pytest.raises(ValidationError, match="Propose anew"):
+        services.epsilon_policy_approve(policy=policy, acting_user=factories.user_create("conrad"))
+
+
+# --- The record -----------------------------------------------------------------------------------------------------
+
+
+def test_a_new_study_begins_its_record_with_who_created_it(olga: User, study: Study) -> None:
+    changes = [(change.user, change.role, change.kind, change.changed_by) for change in RoleChange.chain(study.pk)]
+    assert changes == [(olga, role, "given", olga) for role in ("operator", "steward")]
+    assert list(RoleChange.chain_faults(study.pk)) == list(role_faults(study)) == []
+
+
+def test_giving_again_and_taking_what_is_gone_is_not_recorded(study: Study, hanna: User) -> None:
+    memberships = [give(study, hanna, "auditor") for _ in range(2)]
+    for membership in memberships:
+        services.membership_remove(membership=membership, acting_user=None)
+    assert record(study)[2:] == [("hanna", "auditor", "given"), ("hanna", "auditor", "taken")]
+
+
+def test_the_admin_gives_and_takes_roles_on_record(study: Study, hanna: User, root: User, olga: User) -> None:
+    client = as_(root)
+    fields = {"study": study.pk, "user": hanna.pk, "role": "committee"}
+    assert client.post(reverse("admin:consent_membership_add"), fields).status_code == 302
+    membership = Membership.objects.get(user=hanna)
+    change = reverse("admin:consent_membership_change", args=[membership.pk])
+    assert client.post(change, {**fields, "role": "auditor"}).status_code == 403, "no role becomes another"
+    client.post(reverse("admin:consent_membership_delete", args=[membership.pk]), {"post": "yes"})
+    assert role_of(study, hanna) == set()
+    give(study, hanna, "auditor")
+    chosen = {"action": "delete_selected", "_selected_action": [Membership.objects.get(user=hanna).pk], "post": "yes"}
+    client.post(reverse("admin:consent_membership_changelist"), chosen)
+    assert record(study)[2:] == [
+        ("hanna", "committee", "given"),
+        ("hanna", "committee", "taken"),
+        ("hanna", "auditor", "given"),
+        ("hanna", "auditor", "taken"),
+    ]
+    assert list(role_faults(study)) == []
+    last = Membership.objects.get(study=study, role="operator")
+    page = client.post(reverse("admin:consent_membership_delete", args=[last.pk]), {"post": "yes"})
+    assert "the last operator of" in page.text
+    assert role_of(study, olga) == {"operator", "steward"}
+
+
+def test_an_account_with_a_role_is_not_deleted(study: Study, hanna: User) -> None:
+    give(study, hanna, "committee")
+    with pytest.raises(ProtectedError):
+        hanna.delete()
+
+
+@pytest.mark.parametrize(
+    ("role", "sees"), [("auditor", True), ("committee", True), ("chair", True), ("operator", False)]
+)
+def test_the_record_is_for_those_who_oversee(study: Study, hanna: User, root: User, role: str, sees: bool) -> None:
+    gone = factories.user_create("gone")
+    give(study, gone, "auditor", root)
+    services.membership_remove(membership=gone.memberships.get(), acting_user=None)
+    number = gone.pk
+    gone.delete()
+    give(study, hanna, role)
+    page = as_(hanna).get(reverse("staff:members", args=[study.slug])).text
+    assert ("Roles given and taken away" in page) is sees
+    assert (f"deleted account {number}" in page) is sees
+    assert ("the installation's administration" in page) is sees
+
+
+def test_a_role_given_behind_the_record_is_found(study: Study, hanna: User, olga: User) -> None:
+    Membership.objects.bulk_create([Membership(study=study, user=hanna, role="chair")])
+    assert list(role_faults(study)) == [f"user {hanna.pk} is chair, but nobody is on record as having given the role."]
+    Membership.objects.filter(study=study).delete()
+    assert list(role_faults(study)) == [
+        f"user {olga.pk} is on record as {role}, but does not have the role, and nobody as having taken it away."
+        for role in ("operator", "steward")
+    ]
+
+
+def test_the_migration_records_the_roles_held_and_parts_the_two_sides(db: None) -> None:
+    study = Study.objects.create(slug="old", title="T", purpose="P", controller="C", contact="c@example.org")
+    people = {name: factories.user_create(name) for name in ("olga", "carla", "both")}
+    with connection.cursor() as cursor:
+        cursor.execute("DROP INDEX a_user_operates_a_study_or_oversees_it")
+    for name, role in (("olga", "operator"), ("carla", "committee"), ("both", "committee"), ("both", "operator")):
+        Membership.objects.bulk_create([Membership(study=study, user=people[name], role=role)])
+    import_module("consent.migrations.0015_one_side_of_a_study").begin(apps, None)
+    assert record(study) == [
+        ("olga", "operator", "held"),
+        ("carla", "committee", "held"),
+        ("both", "committee", "held"),
+        ("both", "operator", "held"),
+        ("both", "committee", "taken"),
+    ]
+    assert role_of(study, people["both"]) == {"operator"}
+    assert list(RoleChange.chain_faults(study.pk)) == list(role_faults(study)) == []

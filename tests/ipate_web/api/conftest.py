@@ -1,0 +1,128 @@
+"""A small study of a table with a finished run, a rehearsal study beside it, and a client for each role."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from django.core.cache import cache
+from rest_framework.test import APIClient
+
+from accounting.head_counts import head_counts_enter
+from consent.models import ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, Level, Role, Study
+from consent.services import membership_add
+from ipate_web.tokens.models import ApiToken
+from tests.factories import study_create, study_open, user_create
+from tests.training.asking import EVERYBODY, run_ask
+from tests.training.runs import run_draft, run_finish
+from training.formats import Rows, TabularSchema, schema_from_json
+from training.models import Run
+from training.services.datasets import dataset_import
+from training.services.runs import run_approve
+
+HOLDERS = {Level.HIGH: 187, Level.AVERAGE: 259, Level.LOW: 113}
+"""How many holders are at each level: secrets, and numbers that nothing else in these studies has."""
+UNDECIDED = 2
+HEAD_COUNTS = {"HIGH": 200, "AVERAGE": 250, "LOW": 100}
+"""What is public of them."""
+POINTS = 30
+SCHEMA = schema_from_json(
+    {
+        "kind": "table",
+        "columns": [
+            {"name": "age", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 100},
+            {"name": "smoker", "role": "feature", "type": "categorical", "values": ["no", "yes"]},
+        ],
+        "classes": ["healthy", "ill"],
+    }
+)
+
+Client = Callable[[str], APIClient]
+
+
+@pytest.fixture(autouse=True)
+def _nobody_has_asked_yet() -> Iterator[None]:
+    """Throttles count in the cache."""
+    cache.clear()
+    yield
+    cache.clear()
+
+
+def _rows(count: int) -> Rows:
+    """Old people are ill."""
+    rng = np.random.default_rng(1)
+    assert isinstance(SCHEMA, TabularSchema)
+    ages = rng.uniform(0, 100, count)
+    x = SCHEMA.encode([{"age": age, "smoker": rng.choice(["no", "yes"])} for age in ages])
+    return Rows(x, (ages > 50).astype(np.int64))
+
+
+def _data_and_people(study: Study, roles: Iterable[str]) -> None:
+    people = sum(HOLDERS.values()) + UNDECIDED
+    for kind, rows in (
+        ("private", _rows(people).one_holder_per_row("patient")),
+        ("public", _rows(POINTS)),
+        ("test", _rows(20)),
+    ):
+        dataset_import(study=study, name=f"{kind} rows", kind=kind, rows=rows, schema=SCHEMA)
+    for role in roles:
+        membership_add(study=study, user=user_create(role), role=role, acting_user=None)
+
+
+@pytest.fixture
+def study(db: Any) -> Study:
+    """Two holders of the private records have not decided; everyone else has."""
+    study = study_open("ward", delta=1e-4)
+    _data_and_people(study, Role.values)
+    form, policy = ConsentForm.objects.get(study=study), EpsilonPolicy.objects.get(study=study)
+    levels = [level for level, count in HOLDERS.items() for _ in range(count)]
+    ConsentEvent.append(
+        [
+            ConsentEvent(study=study, holder=holder, kind="given", level=level, form=form, policy=policy)
+            for holder, level in zip(DataHolder.objects.filter(study=study).order_by("pk"), levels, strict=False)
+        ]
+    )
+    head_counts_enter(study=study, acting_user=user_create("olga"), counts=HEAD_COUNTS)
+    return study
+
+
+def run_whole(study: Study, *, share: float = 1.0, **fields: Any) -> Run:
+    """Noise so large that labels are cheap: every point gets one."""
+    run = run_draft(study, learner_parameters={}, aggregator={"name": "gnmax", "sigma": 30.0}, **fields)
+    return run_finish(run_approve(run=run, acting_user=user_create("olga"), share=share))
+
+
+@pytest.fixture
+def run(study: Study) -> Run:
+    """A run that released labels and made a student."""
+    return run_whole(study, title="Weighted")
+
+
+@pytest.fixture
+def asked(study: Study) -> Run:
+    """A run in which every holder voted, in two batches, with half of every cap."""
+    run = run_draft(study, **EVERYBODY, title="Everybody", batch_size=20, asking={"sigma": 11.7})
+    return run_ask(run_approve(run=run, acting_user=user_create("olga"), share=0.5))
+
+
+@pytest.fixture
+def tryout(db: Any) -> Study:
+    """A rehearsal study on records that are nobody's secret."""
+    study = study_create("tryout", delta=1e-4, rehearsal=True)
+    _data_and_people(study, [Role.OPERATOR, Role.RESEARCHER])
+    return study
+
+
+@pytest.fixture
+def client() -> Client:
+    """``client("researcher")`` asks with a token of that user; ``client("")`` with none."""
+
+    def create(username: str) -> APIClient:
+        client = APIClient()
+        if username:
+            user = user_create(username)
+            _, secret = ApiToken.objects.create(user, name=f"token {user.auth_token_set.count()}")
+            client.credentials(HTTP_AUTHORIZATION=f"Bearer {secret}")
+        return client
+
+    return create

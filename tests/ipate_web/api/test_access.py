@@ -1,0 +1,69 @@
+"""API access control: every endpoint, every role, and users without a role."""
+
+from typing import Any
+
+from django.urls import reverse
+
+from consent.models import Study
+from tests.factories import holder_create, user_create
+from tests.ipate_web.api.conftest import Client
+from tests.ipate_web.api.test_runs import proposal
+from tests.ipate_web.api.test_secrets import ALONE, api_names
+from tests.training.runs import run_draft
+from training.models import Run
+
+ROLES = ("operator", "committee", "auditor", "researcher", "holder", "stranger", "")
+TABLE = {
+    # endpoint            operator committee auditor researcher holder stranger nobody
+    ("GET", "studies"): (200, 200, 200, 200, 200, 200, 401),
+    ("GET", "study"): (200, 200, 200, 200, 404, 404, 401),
+    ("GET", "learners"): (200, 200, 200, 200, 200, 200, 401),
+    ("GET", "aggregators"): (200, 200, 200, 200, 200, 200, 401),
+    ("GET", "methods"): (200, 200, 200, 200, 200, 200, 401),
+    ("GET", "representations"): (200, 200, 200, 200, 200, 200, 401),
+    ("GET", "runs"): (200, 200, 200, 200, 200, 200, 401),
+    ("POST", "runs"): (201, 403, 403, 201, 400, 400, 401),
+    ("POST", "run-plan"): (200, 403, 403, 200, 400, 400, 401),
+    ("GET", "run"): (200, 200, 200, 200, 404, 404, 401),
+    ("GET", "run-labels"): (200, 403, 403, 200, 404, 404, 401),
+    ("GET", "run-costs"): (200, 200, 200, 200, 404, 404, 401),
+    ("POST", "run-approve"): (200, 403, 403, 403, 404, 404, 401),
+    ("POST", "run-cancel"): (200, 403, 403, 403, 404, 404, 401),
+    ("GET", "models"): (200, 200, 200, 200, 200, 200, 401),
+    ("GET", "model"): (200, 404, 404, 200, 404, 404, 401),
+    ("GET", "model-file"): (200, 404, 404, 200, 404, 404, 401),
+    ("POST", "model-predict"): (200, 404, 404, 200, 404, 404, 401),
+}
+"""What each role is answered. Where nobody is told of another's study, it does not exist: 404, or 400 by field."""
+
+
+def test_the_table_is_complete() -> None:
+    assert {name for _, name in TABLE} == api_names()
+
+
+def test_every_role_can_do_what_it_should_and_nothing_else(study: Study, run: Run, client: Client) -> None:
+    holder_create(study, "one who signs in", user=user_create("holder"))
+    clients = {role: client(role) for role in ROLES}
+    bodies: dict[str, dict[str, Any]] = {
+        "runs": proposal(study),
+        "run-plan": proposal(study),
+        "run-approve": {"share": 0.1},
+        "model-predict": {"rows": [{"age": 30, "smoker": "no"}]},
+    }
+    answers = {}
+    for (method, name), _ in TABLE.items():
+        draft = run_draft(study) if name in ("run-approve", "run-cancel") else None
+        arguments: dict[str, Any] = {"pk": draft.pk if draft else run.pk}
+        if name in ALONE | {"run-plan", "study"}:
+            arguments = {"slug": study.slug} if name == "study" else {}
+        address = reverse(f"api:{name}", kwargs=arguments)
+        answers[method, name] = tuple(
+            clients[role].generic(method, address).status_code
+            if method == "GET"
+            else clients[role].post(address, bodies.get(name, {}), format="json").status_code
+            for role in ROLES
+        )
+    assert answers == TABLE
+    assert all(
+        client("stranger").get(reverse(f"api:{name}")).json()["count"] == 0 for name in ("studies", "runs", "models")
+    )

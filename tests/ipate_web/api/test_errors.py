@@ -1,0 +1,106 @@
+"""Errors are problem documents, whatever goes wrong, and say what to do."""
+
+import os
+import subprocess
+import sys
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.conf import settings
+from django.test import Client as BrowserClient
+
+from consent.models import Study
+from ipate_web.api import parsing
+from tests.factories import user_create
+from tests.ipate_web.api.conftest import Client
+
+pytestmark = pytest.mark.django_db
+
+
+def problem(response: Any, status: int) -> dict[str, Any]:
+    assert response.status_code == status
+    assert response["Content-Type"] == "application/problem+json"
+    document = response.json()
+    assert document["status"] == status
+    assert response["Cache-Control"] == "no-store"
+    return document
+
+
+def test_strangers_are_told_how_to_sign_in(client: Client) -> None:
+    response = client("").get("/api/v1/runs")
+    assert "Authorization: Bearer" in problem(response, 401)["detail"]
+    assert response["WWW-Authenticate"] == "Bearer"
+
+
+def test_a_made_up_token_is_refused(client: Client) -> None:
+    stranger = client("")
+    stranger.credentials(HTTP_AUTHORIZATION="Bearer ipate_0123456789")
+    problem(stranger.get("/api/v1/runs"), 401)
+
+
+def test_unknown_addresses_and_methods(client: Client) -> None:
+    assert "GET /api/docs" in problem(client("ada").get("/api/v1/runs/nonsense"), 404)["detail"]
+    response = client("ada").delete("/api/v1/runs")
+    problem(response, 405)
+    assert response["Allow"] == "GET, POST, HEAD, OPTIONS"
+
+
+def test_what_cannot_be_read_or_answered(client: Client) -> None:
+    ada = client("ada")
+    problem(ada.post("/api/v1/runs", "{", content_type="application/json"), 400)
+    problem(ada.post("/api/v1/runs", '{"teachers": NaN}', content_type="application/json"), 400)
+    problem(ada.post("/api/v1/runs", "[" * 100_000, content_type="application/json"), 400)
+    problem(ada.post("/api/v1/runs", [1], format="json"), 400)
+    problem(ada.post("/api/v1/runs", "a=b", content_type="application/x-www-form-urlencoded"), 415)
+    problem(ada.get("/api/v1/runs", headers={"Accept": "text/html"}), 406)
+
+
+def test_a_request_without_end_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsing, "MAX_BYTES", 100)
+    response = client("ada").post("/api/v1/runs", {"title": "a" * 100}, format="json")
+    assert "several requests" in problem(response, 413)["detail"]
+
+
+def test_who_asks_too_often_waits(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rest_framework.throttling import UserRateThrottle
+
+    monkeypatch.setattr(UserRateThrottle, "THROTTLE_RATES", {"user": "2/min"})
+    ada = client("ada")
+    for _ in range(2):
+        assert ada.get("/api/v1/learners").status_code == 200
+    response = ada.get("/api/v1/learners")
+    assert "Expected available" in problem(response, 429)["detail"]
+    assert int(response["Retry-After"]) > 0
+
+
+@pytest.mark.skipif(not settings.BROKER_URL.startswith("redis"), reason="several processes share counts over Redis")
+def test_processes_that_share_a_cache_count_requests_together() -> None:
+    asked = f"""
+import django; django.setup()
+from rest_framework.request import Request
+from rest_framework.test import APIRequestFactory
+from rest_framework.throttling import AnonRateThrottle
+class Limit(AnonRateThrottle):
+    scope, rate = "{uuid4()}", "3/min"
+print([Limit().allow_request(Request(APIRequestFactory().get("/")), None) for _ in range(2)])
+"""
+    command = [sys.executable, "-c", asked]
+    environment = os.environ | {"IPATE_CACHE_URL": settings.BROKER_URL, "DJANGO_SETTINGS_MODULE": "ipate_web.settings"}
+    runs = [subprocess.run(command, env=environment, capture_output=True, text=True) for _process in range(2)]
+    assert [run.stdout for run in runs] == ["[True, True]\n", "[True, False]\n"], runs
+
+
+def test_a_browser_session_needs_a_csrf_token_to_write(study: Study) -> None:
+    browser = BrowserClient(enforce_csrf_checks=True)
+    browser.force_login(user_create("researcher"))
+    assert browser.get("/api/v1/runs").status_code == 200
+    assert "CSRF" in problem(browser.post("/api/v1/runs", {}, content_type="application/json"), 403)["detail"]
+
+
+def test_who_is_no_longer_active_is_shut_out(client: Client) -> None:
+    ada = client("ada")
+    user = user_create("ada")
+    user.is_active = False
+    user.save()
+    problem(ada.get("/api/v1/runs"), 401)

@@ -1,0 +1,161 @@
+"""Runs in which every holder votes, through the API: propose, plan, follow, counts, costs."""
+
+import csv
+import io
+from typing import Any
+
+import pytest
+
+from accounting.models import Release
+from consent.models import Study
+from tests.ipate_web.api.conftest import HEAD_COUNTS, POINTS, Client
+from tests.ipate_web.api.test_runs import RUNS, errors
+from tests.training.runs import run_draft
+from training.methods.neighbours.parameters import asking_from_json
+from training.models import Dataset, Query, Run
+from training.representations import representation_create
+
+
+def proposal(of: Study, **fields: Any) -> dict[str, Any]:
+    datasets = {f"{dataset.kind}_dataset": dataset.pk for dataset in Dataset.objects.filter(study=of)}
+    return {
+        **{"study": of.slug, "title": "Everybody", "method": "neighbours", "student_learner": "nearest_neighbour"},
+        **datasets,
+        **fields,
+    }
+
+
+def test_nothing_of_teachers_has_to_be_given(study: Study, client: Client) -> None:
+    answer = client("researcher").post(RUNS, proposal(study, asking={"rounds": 2}), format="json")
+    assert answer.status_code == 201, answer.content
+    run = answer.json()
+    assert (run["method"], run["status"], run["variant"], run["learner"]) == ("neighbours", "draft", "", "")
+    assert (run["aggregator"], run["teachers"]) == ({}, None)
+    assert (run["asking"]["rounds"], run["asking"]["sigma"]) == (2, None), "what it says nothing of is told"
+    assert run["progress"]["stages"] == [{"stage": "asking", "share": 0}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "words"),
+    [
+        ({"asking": {"rounds": 9}}, "asking", "from 1 to 2"),
+        ({"asking": {"teachers": 9}}, "asking", "There is no teachers"),
+        ({"asking": {"sigma": "much"}}, "asking", "sigma is 'much'"),
+        ({"asking": {"kernel": "cauchy"}}, "asking", "choose one of uniform"),
+        ({"asking": {"representation": "wavelets"}}, "asking", "for images"),
+        ({"asking": {"representation": "embedding"}}, "asking", "made without the private data"),
+        ({"asking": {"rounds": 2, "first_queries": POINTS}}, "asking", "leave public points"),
+        ({"asking": "gently"}, "asking", "dictionary"),
+        ({"learner": "random_forest"}, "learner", "no teachers where every holder votes"),
+        ({"aggregator": {"name": "gnmax", "sigma": 5.0}}, "aggregator", "no teachers where every holder votes"),
+        ({"teachers": 20}, "teachers", "no teachers where every holder votes"),
+    ],
+)
+def test_a_mistake_is_told_by_field(study: Study, client: Client, fields: Any, field: str, words: str) -> None:
+    answer = client("researcher").post(RUNS, proposal(study, **fields), format="json")
+    assert answer.status_code == 400
+    assert words in errors(answer)[field]
+    assert not Run.objects.exists()
+
+
+def test_a_plan_says_what_is_asked_and_what_to_expect(study: Study, client: Client) -> None:
+    asked = proposal(study, asking={"rounds": 2, "first_queries": 10, "sigma": 20}, share=0.5)
+    answers = [client(role).post(f"{RUNS}/plan", asked, format="json") for role in ("researcher", "operator")]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    plan = answers[0].json()
+    assert plan == answers[1].json()
+    assert plan["method"] == "neighbours"
+    assert {promise["level"]: promise["holders"] for promise in plan["promises"]} == HEAD_COUNTS
+    assert [(each["queries"], each["sigma"], each["until"]) for each in plan["rounds"]] == [(10, 20, 0.5), (20, 20, 1)]
+    assert [each["allowed"] for each in plan["budgets"]] == pytest.approx([each["cap"] / 2 for each in plan["budgets"]])
+    assert plan["representation"] == "The columns, standardised by the public points."
+    forecast = plan["forecast"]
+    assert (forecast["queries"], forecast["from_labels"]) == (10, True)
+    assert 0 < forecast["accuracy"][0] <= forecast["accuracy"][1] <= forecast["accuracy"][2] <= 1
+    assert [level["name"] for level in forecast["levels"]] == list(HEAD_COUNTS)
+    assert plan["answers"] is None, "all points are asked"
+    assert not {"teachers", "groups", "variant", "left_out"} & plan.keys(), "those are of other methods"
+    assert not Run.objects.exists()
+
+
+def test_a_plan_for_too_few_warns(study: Study, client: Client) -> None:
+    asked = proposal(study, asking={"sigma": 500.0}, share=0.01)
+    notes = client("researcher").post(f"{RUNS}/plan", asked, format="json").json()["notes"]
+    assert any("Too few people" in note for note in notes)
+
+
+def test_a_run_says_how_far_its_stages_are(asked: Run, client: Client) -> None:
+    document = client("researcher").get(f"{RUNS}/{asked.pk}").json()
+    assert (document["status"], document["labels"], document["rejected"]) == ("finished", POINTS, 0)
+    assert document["progress"] == {
+        "stages": [{"stage": "asking", "share": 1.0}],
+        **{"queries": POINTS, "points": POINTS, "labels": POINTS},
+    }
+    assert [promise["level"] for promise in document["promises"]] == ["HIGH", "AVERAGE", "LOW"]
+
+
+def test_noisy_counts_come_with_the_labels(asked: Run, client: Client) -> None:
+    researcher, address = client("researcher"), f"{RUNS}/{asked.pk}/labels"
+    released = {query.row: query for query in Query.objects.filter(run=asked)}
+    results = researcher.get(address, {"limit": 1000}).json()["results"]
+    assert [each["row"] for each in results] == sorted(released)
+    for each in results:
+        assert each["counts"] == released[each["row"]].counts
+        assert each["label"] == asked.public_dataset.classes[released[each["row"]].label]
+    table = list(csv.reader(io.StringIO(researcher.get(address, {"format": "csv"}).content.decode())))
+    assert table[0] == ["row", "label", "count_healthy", "count_ill"]
+    assert [[int(cell) for cell in line[2:]] for line in table[1:]] == [
+        released[row].counts for row in sorted(released)
+    ]
+    download = Release.objects.get(run=asked.pk, kind=Release.Kind.DOWNLOAD)
+    assert download.content == {"what": "labels", "queries": POINTS, "labels": POINTS}
+    assert download.recorded_by.username == "researcher"
+
+
+def test_the_columns_are_the_same_before_anything_was_released(study: Study, client: Client) -> None:
+    researcher = client("researcher")
+    draft = researcher.post(RUNS, proposal(study), format="json").json()
+    table = researcher.get(f"{RUNS}/{draft['id']}/labels", {"format": "csv"}).content.decode()
+    assert table.splitlines() == ["row,label,count_healthy,count_ill"]
+
+
+def test_costs_are_what_anybody_was_charged_at_most(asked: Run, client: Client) -> None:
+    costs = client("researcher").get(f"{RUNS}/{asked.pk}/costs").json()
+    assert [group["levels"] for group in costs["groups"]] == [["HIGH"], ["AVERAGE"], ["LOW"]]
+    (planned,) = asked.plan["rounds"]
+    for group in costs["groups"]:
+        assert group["spent"] == pytest.approx(min(POINTS / planned["sigma"] ** 2, group["allowed"]))
+        assert group["allowed"] == pytest.approx(group["cap"] / 2)
+    assert (costs["history"]["queries"], costs["history"]["labels"]) == ([20, 30], [20, 30])
+
+
+def test_runs_are_filtered_by_method(asked: Run, study: Study, client: Client) -> None:
+    run_draft(study, title="Teachers")
+    found = {
+        method: [run["title"] for run in client("researcher").get(RUNS, {"method": method}).json()["results"]]
+        for method in ("neighbours", "pate")
+    }
+    assert found == {"neighbours": ["Everybody"], "pate": ["Teachers"]}
+
+
+def test_what_asking_may_hold_is_listed_with_values_that_are_taken(study: Study, client: Client) -> None:
+    methods = {each["name"]: each["asking"] for each in client("researcher").get("/api/v1/methods").json()}
+    assert methods.keys() == {"neighbours", "pate"}
+    assert methods["pate"] == []
+    defaults = {field["name"]: field["default"] for field in methods["neighbours"]}
+    assert asking_from_json(defaults) == asking_from_json({})
+    limits = {field["name"]: (field["minimum"], field["maximum"]) for field in methods["neighbours"]}
+    assert limits["rounds"] == (1, 2)
+    (kernel,) = (field for field in methods["neighbours"] if field["name"] == "kernel")
+    for choice in kernel["choices"]:
+        assert asking_from_json({"kernel": choice}).kernel == choice
+
+
+def test_representations_are_listed_with_parameters_that_are_taken(study: Study, client: Client) -> None:
+    listed = {each["name"]: each for each in client("researcher").get("/api/v1/representations").json()}
+    assert listed.keys() == {"standardised", "whitened", "wavelets", "embedding"}, "those of a first round"
+    for name, each in listed.items():
+        defaults = {parameter["name"]: parameter["default"] for parameter in each["parameters"]}
+        assert representation_create(name, defaults).parameters() == defaults
+    assert listed["wavelets"]["images"] and not listed["whitened"]["images"]
+    assert "without the private data" in listed["embedding"]["statement"]

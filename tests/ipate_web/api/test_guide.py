@@ -1,0 +1,45 @@
+"""The guide's commands, run as they stand."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from pytest_django.live_server_helper import LiveServer
+
+from consent.models import Study
+from ipate_web.tokens.models import ApiToken
+from tests.factories import user_create
+from training.models import Run
+
+GUIDE = Path(__file__).resolve().parents[3] / "docs" / "api.md"
+
+
+@pytest.mark.skipif(not shutil.which("curl") or not shutil.which("openssl"), reason="needs curl and openssl")
+def test_every_command_of_the_guide_works(live_server: LiveServer, study: Study, run: Run, tmp_path: Path) -> None:
+    _, secret = ApiToken.objects.create(user_create("researcher"), name="guide")
+    commands = "\n".join(re.findall(r"^```sh\n(.*?)^```$", GUIDE.read_text("utf-8"), re.MULTILINE | re.DOTALL))
+    done = subprocess.run(
+        ["bash", "-eu", "-o", "pipefail", "-c", commands],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "SITE": live_server.url,
+            "TOKEN": secret,
+            "STUDY": study.slug,
+            "RUN": str(run.pk),
+            "no_proxy": "*",
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+    assert Run.objects.filter(title="Weighted, 20 teachers", status="draft").exists()
+    assert Run.objects.filter(title="Every holder votes", method="neighbours", status="draft").exists()
+    assert '"forecast":' in done.stdout, "of its plan"
+    assert '"answers":' in done.stdout, "of the plan"
+    assert (tmp_path / "labels.csv").read_text().startswith("row,label")
+    assert '"predictions"' in done.stdout

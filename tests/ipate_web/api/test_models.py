@@ -1,0 +1,83 @@
+"""Student models: cards, files, predictions."""
+
+import base64
+import hashlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.ipate_web.api.conftest import SCHEMA, Client
+from training.learners import model_load
+from training.models import Run
+
+MODELS = "/api/v1/models"
+YOUNG, OLD = {"age": 10, "smoker": "no"}, {"age": 95, "smoker": "yes"}
+
+
+def test_the_list_and_the_card(run: Run, client: Client, django_assert_num_queries: Any) -> None:
+    researcher = client("researcher")
+    with django_assert_num_queries(4):
+        page = researcher.get(MODELS).json()
+    assert [model["id"] for model in page["results"]] == [str(run.pk)]
+    assert researcher.get(MODELS, {"study": "elsewhere"}).json()["count"] == 0
+    document = researcher.get(f"{MODELS}/{run.pk}").json()
+    assert document["card"]["run"] == str(run.pk)
+    assert [column["name"] for column in document["schema"]["columns"]] == ["age", "smoker"]
+
+
+def test_models_are_for_those_who_may_use_students(run: Run, client: Client) -> None:
+    for path in ("", "/file"):
+        assert client("auditor").get(f"{MODELS}/{run.pk}{path}").status_code == 404
+        assert client("stranger").get(f"{MODELS}/{run.pk}{path}").status_code == 404
+        assert client("").get(f"{MODELS}/{run.pk}{path}").status_code == 401
+    assert client("auditor").get(MODELS).json()["count"] == 0
+
+
+def test_the_file_is_the_model_with_its_digest(run: Run, client: Client) -> None:
+    researcher = client("researcher")
+    response = researcher.get(f"{MODELS}/{run.pk}/file")
+    digest = hashlib.sha256(response.content).digest()
+    assert response["Repr-Digest"] == f"sha-256=:{base64.b64encode(digest).decode()}:"
+    assert f'filename="ward-{run.pk}.skops"' in response["Content-Disposition"]
+    model = model_load(run.student_learner, response.content)
+    assert model.predict(np.zeros((1, *SCHEMA.shape))).shape == (1,)
+    again = researcher.get(f"{MODELS}/{run.pk}/file", headers={"If-None-Match": response["ETag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_predictions_are_what_the_file_predicts(run: Run, client: Client) -> None:
+    researcher = client("researcher")
+    response = researcher.post(f"{MODELS}/{run.pk}/predict", {"rows": [YOUNG, OLD]}, format="json")
+    assert response.status_code == 200
+    document = response.json()
+    model = model_load(run.student_learner, researcher.get(f"{MODELS}/{run.pk}/file").content)
+    expected = model.predict_proba(SCHEMA.encode([YOUNG, OLD]))
+    assert document["classes"] == ["healthy", "ill"]
+    assert np.asarray(document["probabilities"]) == pytest.approx(expected)
+    assert document["predictions"] == [document["classes"][number] for number in expected.argmax(axis=1)]
+
+
+BAD_QUESTIONS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"rows": [YOUNG, {**OLD, "age": "old"}]}, {"row": 2, "column": "age"}, "“old” is no number"),
+    ({"rows": [YOUNG, {**OLD, "smoker": "maybe"}]}, {"row": 2, "column": "smoker"}, "maybe"),
+    ({"rows": [{"age": 3}]}, {"row": 1, "column": "smoker"}, "missing"),
+    ({"rows": [{**YOUNG, "name": "Ada"}]}, {"row": 1}, "Unknown columns: name"),
+    ({"rows": [{**YOUNG, "age": 10**400}]}, {"row": 1, "column": "age"}, "too large"),
+    ({"rows": [3]}, {"row": 1}, "no object"),
+    ({"rows": []}, {"field": "rows"}, "at least 1"),
+    ({"rows": [YOUNG] * 1001}, {"field": "rows"}, "no more than 1000"),
+    ({"row": [YOUNG]}, {"field": "row"}, "There is no such field"),
+    ({}, {"field": "rows"}, "required"),
+]
+"""What is asked, the place that the answer names, and what it says."""
+
+
+def test_a_bad_row_is_named(run: Run, client: Client) -> None:
+    researcher = client("researcher")
+    for question, place, words in BAD_QUESTIONS:
+        response = researcher.post(f"{MODELS}/{run.pk}/predict", question, format="json")
+        assert response.status_code == 400
+        error = response.json()["errors"][0]
+        assert words in error.pop("message")
+        assert error == place

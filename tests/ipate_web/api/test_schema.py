@@ -1,0 +1,84 @@
+"""The API's own description."""
+
+import io
+import re
+from typing import Any
+
+import pytest
+import yaml
+from django.core.management import call_command
+from django.test import Client as BrowserClient
+
+from consent.models import Study
+from tests.ipate_web.api.conftest import Client
+from tests.ipate_web.api.test_runs import proposal
+from tests.ipate_web.api.test_secrets import api_names
+from tests.training.runs import run_draft
+from training.models import Run
+
+SENT = {
+    "/api/v1/runs": ("researcher", 201),
+    "/api/v1/runs/plan": ("researcher", 200),
+    "/api/v1/runs/{id}/approve": ("operator", 200),
+    "/api/v1/models/{id}/predict": ("researcher", 200),
+}
+"""Who sends something where, and how it is answered."""
+
+
+def examples(schema: dict[str, Any], path: str) -> list[dict[str, Any]]:
+    body = schema["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+    return [example["value"] for example in body["examples"].values()]
+
+
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    """Fails where anything about the schema is unclear to drf-spectacular."""
+    out = io.StringIO()
+    call_command("spectacular", "--fail-on-warn", "--validate", stdout=out)
+    return yaml.safe_load(out.getvalue())
+
+
+def test_every_endpoint_is_described_with_its_errors(schema: dict[str, Any]) -> None:
+    assert len(schema["paths"]) == len(api_names())
+    for path, operations in schema["paths"].items():
+        for method, operation in operations.items():
+            where = f"{method} {path}"
+            assert operation.get("summary"), where
+            assert operation.get("description"), where
+            assert "application/problem+json" in operation["responses"]["default"]["content"], where
+
+
+def test_every_reference_leads_somewhere(schema: dict[str, Any]) -> None:
+    names = set(re.findall(r"#/components/schemas/(\w+)", yaml.safe_dump(schema)))
+    assert names <= set(schema["components"]["schemas"])
+
+
+def test_what_is_sent_comes_with_an_example(schema: dict[str, Any]) -> None:
+    for path in SENT:
+        assert examples(schema, path), path
+
+
+def test_every_example_works(schema: dict[str, Any], study: Study, tryout: Study, run: Run, client: Client) -> None:
+    """With the names and numbers of a study that there is."""
+    for path, (role, status) in SENT.items():
+        for example in examples(schema, path):
+            if "private_dataset" in example:
+                proposed = proposal(tryout if "rehearsed" in example else study)
+                own = {name: proposed[name] for name in proposed if name == "study" or name.endswith("_dataset")}
+                example = {**example, **own}
+            pk = str(run_draft(study).pk if path.endswith("approve") else run.pk)
+            answer = client(role).post(path.replace("{id}", pk), example, format="json")
+            assert answer.status_code == status, (path, answer.content)
+
+
+@pytest.mark.django_db
+def test_the_pages_need_no_inline_script() -> None:
+    client = BrowserClient()
+    page = client.get("/api/docs")
+    assert page.status_code == 200
+    html = page.content.decode()
+    assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\bstyle=|\bon\w+=", html)
+    script = client.get("/api/docs?script=")
+    assert script["Content-Type"].startswith("application/javascript")
+    assert "/api/schema" in script.content.decode()
+    assert client.get("/api/schema").status_code == 200

@@ -1,0 +1,279 @@
+"""No answer of the API tells what is secret, whoever asks: accounts, votes, head counts, accuracy of teachers."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+from django.urls import get_resolver, reverse
+
+from accounting.book import balances
+from accounting.models import Release
+from accounting.services import book_write
+from common.artifacts import arrays_load
+from consent.models import ConsentForm, DataHolder, Role, Study
+from consent.services import consent_give, consent_withdraw
+from tests.factories import user_create
+from tests.ipate_web.api.conftest import HEAD_COUNTS, HOLDERS, POINTS, UNDECIDED, Client, run_whole
+from tests.training.asking import EVERYBODY, run_ask
+from tests.training.runs import run_draft, run_start, run_teach
+from training.models import Dataset, Run, Shard, TeacherChunk
+from training.services.advance import run_advance, shard_ask
+from training.services.ballot import ballot_load
+
+SECRET_NAMES = {
+    *("account", "accounts", "balance", "teacher_accuracy", "votes", "seen_classes", "pseudonym", "consent_sequence"),
+    *("snapshot_at", "artifact", "assignment", "claimed_by", "heartbeat", "deaths", "forgotten_at"),
+}
+KEYS = {"id", "private_dataset", "public_dataset", "test_dataset", "row", "counts"}
+"""Names under which a number counts something else, or holds noise and may be any."""
+ALONE = {"studies", "learners", "aggregators", "methods", "representations", "runs", "models"}
+POSTED = {"run-plan", "run-approve", "run-cancel", "model-predict"}
+ROLES = [*Role.values, "stranger", "root"]
+
+
+def api_names() -> set[str]:
+    """The names of all endpoints of the API."""
+    (_, (_prefix, resolver)) = next(item for item in get_resolver().namespace_dict.items() if item[0] == "api")
+    return {pattern.name for pattern in resolver.url_patterns if pattern.name}
+
+
+def addresses(study: Study) -> list[str]:
+    """Everything that can be fetched about a study, its runs and their models."""
+    names = api_names() - POSTED
+    found = [reverse(f"api:{name}") for name in sorted(names & ALONE)]
+    found.append(reverse("api:study", kwargs={"slug": study.slug}))
+    runs = list(study.runs.values_list("pk", flat=True))
+    found += [reverse(f"api:{name}", kwargs={"pk": pk}) for name in sorted(names - ALONE - {"study"}) for pk in runs]
+    return [*found, *(f"{address}?format=csv" for address in found if address.endswith("/labels"))]
+
+
+def plan_request(study: Study, teachers: int) -> dict[str, Any]:
+    datasets = {f"{dataset.kind}_dataset": dataset.pk for dataset in Dataset.objects.filter(study=study)}
+    return {
+        **{"study": study.slug, "title": "Asked", "learner": "random_forest", "student_learner": "random_forest"},
+        **{"aggregator": {"name": "gnmax", "sigma": 30.0}, "teachers": teachers},
+        **datasets,
+    }
+
+
+Answers = dict[tuple[str, str], tuple[int, bytes]]
+"""Status and content by role and by what was asked."""
+
+
+def everything(client: Client, study: Study) -> Answers:
+    """What each role is answered: whatever can be fetched, plans that head counts do and do not allow, predictions."""
+    user_create("root", is_superuser=True)
+    answers: Answers = {}
+    for role in ROLES:
+        asking = client(role)
+
+        def keep(asked: str, answer: Any, role: str = role) -> None:
+            answers[role, asked] = (answer.status_code, answer.content)
+
+        for address in addresses(study):
+            keep(address, asking.get(address))
+        everybody = {"method": "neighbours", "learner": "", "aggregator": {}, "teachers": None, "asking": {"rounds": 2}}
+        request = {**plan_request(study, 1), **everybody}
+        keep("plan of everybody", asking.post(reverse("api:run-plan"), request, format="json"))
+        for teachers in (20, sum(HEAD_COUNTS.values()) + 1, 10_000):
+            request = plan_request(study, teachers)
+            keep(f"plan {teachers}", asking.post(reverse("api:run-plan"), request, format="json"))
+        for pk in study.runs.values_list("pk", flat=True):
+            address = reverse("api:model-predict", kwargs={"pk": pk})
+            keep(address, asking.post(address, {"rows": [{"age": 30, "smoker": "no"}]}, format="json"))
+    return answers
+
+
+def leaves(document: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value of a JSON document with the name that it stands under."""
+    if isinstance(document, dict):
+        for key, inner in document.items():
+            yield key, None
+            yield from leaves(inner, key)
+    elif isinstance(document, list):
+        for inner in document:
+            yield from leaves(inner, name)
+    else:
+        yield name, document
+
+
+def numbers_in(content: bytes) -> Iterator[float]:
+    """Every number that an answer holds, alone or within a sentence; no name in it may be a secret's."""
+    try:
+        document = json.loads(content)
+    except ValueError:
+        document = content.decode("utf-8", "replace")
+    for name, value in leaves(document):
+        assert name not in SECRET_NAMES, name
+        if isinstance(value, str):
+            yield from map(float, re.findall(r"(?<![\w.:-])\d+(?:\.\d+)?(?![\w.:-])", value))
+        elif isinstance(value, int | float) and name not in KEYS:
+            yield value
+
+
+def secret_numbers(study: Study) -> dict[str, set[float]]:
+    """What holders' choices, accounts and records make known, exactly; numbers that are public anyway left out.
+
+    Those are the weights, the count of votes of a single teacher, and shares of the public points.
+    """
+    private = arrays_load(Dataset.objects.get(study=study, kind="private").artifact)
+    together = sum(HOLDERS.values())
+    found = {
+        "head counts": {*map(float, HOLDERS.values()), together, together + UNDECIDED, len(private["y"])},
+        "accounts": set(balances(study).spent.tolist()),
+        "votes": set[float](),
+        "accuracy of teachers": set[float](),
+    }
+    public = {part / whole for whole in range(1, POINTS + 1) for part in range(whole + 1)} | set(range(POINTS + 1))
+    for run in study.runs.all():
+        public |= {group["weight"] for group in run.plan["groups"]}
+        ballot = ballot_load(run.pk)
+        truth = arrays_load(run.public_dataset.artifact)["y"]
+        right = ballot.predictions == truth
+        found["votes"] |= set(ballot.votes(slice(None), np.zeros(len(right), dtype=bool)).ravel().tolist())
+        found["accuracy of teachers"] |= {float(right.mean()), *right.mean(axis=1).tolist()}
+    return {kind: {each for each in numbers if each not in public} for kind, numbers in found.items()}
+
+
+def test_nobody_is_told_an_exact_number(study: Study, client: Client) -> None:
+    Study.objects.update(retain_votes=True)  # so that they can be looked for
+    runs = [run_whole(study, share=0.5), run_whole(study, share=0.5)]
+    secrets = secret_numbers(study)
+    assert all(secrets.values()), "else this test shows nothing"
+    assert not secrets["accounts"] & {spent for run in runs for spent in run.spent}, "accounts hold both runs"
+    answers = everything(client, study)
+    for asked, (_status, content) in answers.items():
+        told = np.fromiter(numbers_in(content), dtype=float)
+        for kind, numbers in secrets.items():
+            found = [number for number in numbers if np.isclose(told, number, rtol=1e-9, atol=0).any()]
+            assert not found, f"{kind} in {asked}: {found}"
+    allowed = [status for (role, asked), (status, _) in answers.items() if role in ("researcher", "operator")]
+    assert sorted(set(allowed)) == [200, 409]
+    assert allowed.count(409) == 4, "two plans too large for the head counts, each asked by both"
+
+
+def test_a_number_told_would_be_found() -> None:
+    """The test above can fail."""
+    assert list(numbers_in(b'{"holders": 187, "of": {"id": 259}, "said": "There are 113 holders: 2.5 each."}')) == [
+        *(187, 113, 2.5)
+    ]
+    with pytest.raises(AssertionError, match="teacher_accuracy"):
+        list(numbers_in(b'{"teacher_accuracy": 1}'))
+
+
+def consents_change(study: Study) -> None:
+    """Somebody withdraws, somebody joins, somebody else chooses another level."""
+    form = ConsentForm.objects.get(study=study)
+    holders = DataHolder.objects.filter(study=study)
+    high = holders.filter(consent_events__level="HIGH").order_by("pk")
+    consent_withdraw(holder=high[0], acting_user=None)
+    consent_give(holder=high[1], level="LOW", form=form, acting_user=None)
+    undecided = holders.filter(consent_events__isnull=True).earliest("pk")
+    consent_give(holder=undecided, level="AVERAGE", form=form, acting_user=None)
+
+
+def accounts_change(study: Study) -> None:
+    book = balances(study)
+    book_write(study, book.charged(book), Release.head(study.pk).sequence)
+
+
+def records_change(study: Study) -> None:
+    Dataset.objects.filter(study=study, kind="private").update(rows=3, holders=2, seen_classes=[1], digest="0" * 64)
+
+
+def work_changes(study: Study) -> None:
+    """Teachers learn anew, workers come and go, everything takes longer."""
+    chunks = TeacherChunk.objects.filter(run__study=study)
+    chunks.filter(start=0).update(state=TeacherChunk.State.PENDING, deaths=3, claimed_by="another")
+    Shard.objects.filter(run__study=study).update(state=Shard.State.DONE, deaths=3, claimed_by="another")
+    exact = datetime(2026, 3, 4, 5, 6, 7, 890_000, tzinfo=UTC)
+    study.runs.update(heartbeat=exact, claimed_by="another")
+    for name in ("approved_at", "started_at", "voting_at", "ended_at"):
+        for run in study.runs.exclude(**{name: None}):
+            moment = getattr(run, name)
+            study.runs.filter(pk=run.pk).update(**{name: moment.replace(second=59 - moment.second)})
+
+
+def test_nobody_is_told_what_a_holder_was_charged(asked: Run, study: Study, client: Client) -> None:
+    spent = set(balances(study).spent.tolist()) - {0.0, *asked.spent}
+    assert spent, "else this test shows nothing"
+    counted = {*map(float, HOLDERS.values()), float(sum(HOLDERS.values())), float(sum(HOLDERS.values()) + UNDECIDED)}
+    for (role, address), (_status, content) in everything(client, study).items():
+        if "format=csv" in address:
+            continue  # released counts, which noise may make any number
+        told = np.fromiter(numbers_in(content), dtype=float)
+        found = [number for number in spent | counted if np.isclose(told, number, rtol=1e-9, atol=0).any()]
+        assert not found, f"{role} {address}: {found}"
+
+
+@pytest.fixture
+def busy(study: Study, run: Run) -> Study:
+    """The study with a finished run, one whose teachers are trained, and a draft."""
+    run_teach(run_start(study, share=0.2, learner_parameters={}))
+    run_draft(study)
+    return study
+
+
+@pytest.fixture
+def asking(study: Study, asked: Run) -> Study:
+    """The study with a run in which every holder voted, and one that is in the middle of its second batch."""
+    run = run_ask(run_start(study, share=0.2, **EVERYBODY, batch_size=10), batches=1)
+    run_advance(run.pk)
+    assert run.shards.exists(), "else nobody is being asked"
+    return study
+
+
+@pytest.mark.parametrize("state", ["busy", "asking"])
+def test_no_answer_follows_from_private_state(state: str, client: Client, request: pytest.FixtureRequest) -> None:
+    """Byte by byte the same to everybody, while nothing is released."""
+    study = request.getfixturevalue(state)
+    before = everything(client, study)
+    changes: list[Callable[[Study], None]] = [consents_change, accounts_change, records_change, work_changes]
+    for change in changes:
+        change(study)
+        after = everything(client, study)
+        assert [asked for asked in before if before[asked] != after[asked]] == [], change.__name__
+
+
+def test_that_holders_are_asked_anew_without_somebody_is_not_told(asking: Study, client: Client) -> None:
+    run = asking.runs.get(status=Run.Status.ASKING)
+    for shard in run.shards.all():
+        shard_ask(shard.pk)
+    address, first = reverse("api:run", kwargs={"pk": run.pk}), run.shards.get()
+    before = client("researcher").get(address).json()
+    consents_change(asking)
+    run_advance(run.pk)
+    assert run.shards.get() != first, "else this test shows nothing"
+    assert client("researcher").get(address).json() == before
+
+
+def test_that_teachers_learn_anew_without_somebody_is_not_told(study: Study, client: Client) -> None:
+    run, address = run_teach(run_start(study, learner_parameters={})), "/api/v1/runs"
+    before = client("researcher").get(f"{address}/{run.pk}").json()
+    assert before["progress"]["stages"][0]["share"] == 1
+    consents_change(study)
+    run_advance(run.pk)
+    assert run.chunks.filter(state=TeacherChunk.State.PENDING).exists(), "else this test shows nothing"
+    assert client("researcher").get(f"{address}/{run.pk}").json() == before
+
+
+@pytest.mark.parametrize(("teachers", "steps"), [(4, 4), (12, 10), (25, 10)])
+def test_progress_of_teachers_is_told_in_tenths(study: Study, client: Client, teachers: int, steps: int) -> None:
+    researcher, in_all = client("researcher"), set()
+    for variant in ("weighting", "upsampling"):
+        run = run_start(study, share=0.25, variant=variant, teachers=teachers)
+        run_advance(run.pk)
+        shares = []
+        for chunk in run.chunks.all():
+            TeacherChunk.objects.filter(pk=chunk.pk).update(state=TeacherChunk.State.DONE, artifact="predictions")
+            document = researcher.get(reverse("api:run", kwargs={"pk": run.pk})).json()
+            shares.append(document["progress"]["stages"][0]["share"])
+        assert sorted({0.0, *shares}) == [step / steps for step in range(steps + 1)]
+        assert document["teachers"] == teachers
+        run.refresh_from_db()
+        in_all.add(run.plan["teachers"])
+    assert len(in_all) == 2, "then this test shows nothing"

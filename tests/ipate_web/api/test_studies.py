@@ -1,0 +1,99 @@
+"""Studies and what runs can be made of."""
+
+from typing import Any
+
+from django.core.exceptions import ValidationError
+
+from accounting.head_counts import head_counts_draw
+from consent.models import Role, Study
+from tests.factories import study_create, study_open, user_create
+from tests.ipate_web.api.conftest import HEAD_COUNTS, POINTS, Client
+from training.learners import LEARNERS, learner_create
+from training.methods.pate import AGGREGATORS, aggregator_from_parameters
+from training.models import Run
+from training.services.runs import run_check
+
+STUDIES = "/api/v1/studies"
+
+
+def test_only_studies_in_which_one_has_a_role_are_listed(
+    study: Study, client: Client, django_assert_num_queries: Any
+) -> None:
+    study_open("other")
+    researcher = client("researcher")
+    with django_assert_num_queries(4):
+        page = researcher.get(STUDIES).json()
+    assert [item["slug"] for item in page["results"]] == ["ward"]
+    assert client("stranger").get(STUDIES).json()["results"] == []
+    assert client("stranger").get(f"{STUDIES}/ward").status_code == 404
+    assert researcher.get(f"{STUDIES}/other").status_code == 404
+
+
+def test_a_study_tells_what_is_public(study: Study, client: Client) -> None:
+    """To everybody the same, staff included: who sees exact numbers sees them on the pages for consents and records."""
+    documents = [client(role).get(f"{STUDIES}/ward").json() for role in Role.values]
+    assert all(document == documents[0] for document in documents)
+    document = documents[0]
+    assert document["rehearsal"] is False
+    assert document["levels"] == [
+        {"level": "HIGH", "epsilon": 1.0},
+        {"level": "AVERAGE", "epsilon": 2.0},
+        {"level": "LOW", "epsilon": 3.0},
+    ]
+    assert document["head_counts"] == [
+        {"level": level, "epsilon": epsilon, "count": HEAD_COUNTS[level], "sigma": None}
+        for level, epsilon in (("HIGH", 1.0), ("AVERAGE", 2.0), ("LOW", 3.0))
+    ]
+    assert document["share_free"] == 1
+    datasets = {dataset["kind"]: dataset for dataset in document["datasets"]}
+    assert (datasets["private"]["rows"], datasets["private"]["holders"]) == (None, None)
+    assert datasets["public"]["rows"] == POINTS
+    assert datasets["private"]["shape"] == [3]
+    assert datasets["private"]["classes"] == ["healthy", "ill"]
+
+
+def test_a_drawing_of_head_counts_is_told_with_its_noise(study: Study, client: Client) -> None:
+    drawn = head_counts_draw(study=study, acting_user=user_create("olga"))
+    document = client("researcher").get(f"{STUDIES}/ward").json()
+    told = [(item["level"], item["count"], item["sigma"]) for item in document["head_counts"]]
+    assert told == [(count.level, count.count, count.sigma) for count in drawn]
+    assert document["share_free"] == 0.99
+
+
+def test_a_study_without_policy_or_data(client: Client, db: Any) -> None:
+    study_create("young")
+    document = client("olga").get(f"{STUDIES}/young").json()
+    assert document["policy"] is None
+    assert document["datasets"] == []
+    assert {item["epsilon"] for item in document["levels"]} == {None}
+
+
+def test_every_learner_can_be_made_from_what_is_told(client: Client, db: Any) -> None:
+    learners = client("anyone").get("/api/v1/learners").json()
+    assert {learner["name"] for learner in learners} == set(LEARNERS)
+    for learner in learners:
+        learner_create(learner["name"], {field["name"]: field["default"] for field in learner["parameters"]})
+
+
+def test_exactly_the_aggregators_that_a_run_may_use_are_told(client: Client, study: Study) -> None:
+    aggregators = client("anyone").get("/api/v1/aggregators").json()
+    refused = []
+    for aggregator in AGGREGATORS.values():
+        parameters = {"name": aggregator.name, **{field.name: field.suggested(100) for field in aggregator.fields()}}
+        try:
+            run_check(Run(study=study, aggregator=parameters))
+        except ValidationError as error:
+            if "aggregator" in error.message_dict:
+                refused.append(aggregator.name)
+    assert refused == []
+    assert [told["name"] for told in aggregators] == list(AGGREGATORS)
+
+
+def test_every_aggregator_can_be_made_from_what_is_told(client: Client, db: Any) -> None:
+    for told in client("anyone").get("/api/v1/aggregators").json():
+        suggested = {field.name: field.suggested(100) for field in AGGREGATORS[told["name"]].fields()}
+        parameters = {parameter["name"]: suggested[parameter["name"]] for parameter in told["parameters"]}
+        aggregator = aggregator_from_parameters({"name": told["name"], **parameters})
+        assert (told["label"], told["description"]) == (aggregator.label, aggregator.help)
+        described = [(field.symbol, field.label, field.help) for field in aggregator.fields()]
+        assert [(field["symbol"], field["label"], field["help"]) for field in told["parameters"]] == described

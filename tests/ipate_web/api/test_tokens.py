@@ -1,0 +1,105 @@
+"""The page on which people make and revoke API tokens."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from consent.models import Role, Study
+from consent.services import membership_add
+from ipate_web.tokens.models import ApiToken
+from tests.factories import holder_create, study_open, user_create
+
+TOKENS = "/api/tokens"
+
+
+@pytest.fixture
+def ward(db: None) -> Study:
+    study = study_open("ward")
+    membership_add(study=study, user=user_create("rita"), role=Role.RESEARCHER, acting_user=None)
+    return study
+
+
+def browser(username: str) -> Client:
+    client = Client()
+    client.force_login(user_create(username))
+    return client
+
+
+def token_make(client: Client, name: str = "notebook", lifetime: str = "90") -> str:
+    """The token, as the page shows it."""
+    page = client.post(TOKENS, {"name": name, "lifetime": lifetime}).content.decode()
+    found = re.search(r"<code>(ipate_\w+)</code>", page)
+    assert found, "the page shows no new token"
+    return found[1]
+
+
+def runs(token: str) -> int:
+    return Client().get("/api/v1/runs", headers={"Authorization": f"Bearer {token}"}).status_code
+
+
+def test_a_new_token_is_shown_once_works_and_is_kept_as_a_digest(ward: Study) -> None:
+    rita = browser("rita")
+    token = token_make(rita)
+    assert runs(token) == 200
+    kept = ApiToken.objects.get()
+    assert token not in (kept.digest, kept.token_key)
+    assert kept.name == "notebook"
+    page = rita.get(TOKENS).content.decode()
+    assert token not in page
+    assert kept.token_key in page
+
+
+def test_the_answer_with_the_token_is_not_kept_by_browsers(ward: Study) -> None:
+    assert "no-store" in browser("rita").post(TOKENS, {"name": "a", "lifetime": "30"})["Cache-Control"]
+
+
+def test_every_token_expires_and_then_works_no_more(ward: Study) -> None:
+    token = token_make(browser("rita"), lifetime="30")
+    expiry = ApiToken.objects.get().expiry
+    assert abs(expiry - timezone.now() - timedelta(days=30)) < timedelta(minutes=1)
+    ApiToken.objects.update(expiry=timezone.now() - timedelta(seconds=1))
+    assert "expired" in browser("rita").get(TOKENS).content.decode()
+    assert runs(token) == 401
+
+
+def test_revoking_asks_first_and_takes_effect_at_once(ward: Study) -> None:
+    rita = browser("rita")
+    token = token_make(rita)
+    address = f"{TOKENS}/{ApiToken.objects.get().token_key}/revoke"
+    assert "notebook" in rita.get(address).content.decode()
+    assert runs(token) == 200
+    assert rita.post(address, follow=True).redirect_chain == [(TOKENS, 302)]
+    assert runs(token) == 401
+
+
+def test_nobody_sees_or_revokes_tokens_of_others(ward: Study) -> None:
+    token = token_make(browser("rita"))
+    key = ApiToken.objects.get().token_key
+    olga = browser("olga")
+    assert key not in olga.get(TOKENS).content.decode()
+    assert olga.post(f"{TOKENS}/{key}/revoke").status_code == 404
+    assert runs(token) == 200
+
+
+@pytest.mark.parametrize("fields", [{"name": "", "lifetime": "90"}, {"name": "a", "lifetime": "10000"}, {}])
+def test_a_name_and_a_lifetime_are_needed(ward: Study, fields: dict[str, str]) -> None:
+    response = browser("rita").post(TOKENS, fields or {"nonsense": "1"})
+    assert response.status_code == 422
+    assert "There is a problem" in response.content.decode()
+    assert not ApiToken.objects.exists()
+
+
+def test_a_name_is_used_once(ward: Study) -> None:
+    rita = browser("rita")
+    token_make(rita)
+    assert "Choose another" in rita.post(TOKENS, {"name": "notebook", "lifetime": "90"}).content.decode()
+    token_make(browser("olga"))
+
+
+def test_the_page_is_for_those_who_can_use_the_api(ward: Study) -> None:
+    holder_create(ward, user=user_create("hanna"))
+    assert browser("hanna").get(TOKENS).status_code == 404
+    assert Client().get(TOKENS)["Location"] == f"/sign-in/?next={TOKENS}"

@@ -1,0 +1,274 @@
+"""Proposing, approving and watching runs in which every holder votes."""
+
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from accounting.models import Release
+from accounting.shares import share_free
+from consent.models import Role, Study
+from consent.services import membership_add
+from ipate_web.staff.forms.runs import RunForm, initial_for
+from tests import factories
+from tests.training.asking import CLEAR_RUN, batch_ask, run_ask
+from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
+from training.models import Dataset, Run
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def study() -> Study:
+    study = study_with_table(holders=60)
+    for role in Role.values:
+        membership_add(study=study, user=factories.user_create(role), role=role, acting_user=None)
+    return study
+
+
+def as_(role: str) -> Client:
+    client = Client()
+    client.force_login(factories.user_create(role))
+    return client
+
+
+def url(page: str, study: Study, *args: object) -> str:
+    return reverse(f"staff:{page}", args=[study.slug, *args])
+
+
+def filled_in(study: Study, **changes: Any) -> dict[str, Any]:
+    """What a browser sends for the form as it was opened, with ``changes``."""
+    form = RunForm(study=study, acting_user=factories.user_create("operator"), initial=initial_for(study))
+    values = {field.html_name: field.value() for field in form}
+    sent = {
+        name: getattr(value, "pk", value) for name, value in values.items() if value is not None and value is not False
+    }
+    return {name: value for name, value in {**sent, "title": "Asked", **changes}.items() if value is not None}
+
+
+# --- Proposing ------------------------------------------------------------------------------------------------------
+
+
+def test_every_holder_votes_unless_something_else_is_chosen(study: Study) -> None:
+    form = as_("operator").get(url("run_new", study)).context["form"]
+    assert form["method"].value() == "neighbours"
+    for name in ("sigma", "radius", "first_queries"):
+        assert form[f"asking-{name}"].value() is None, "chosen by the forecast"
+    page = as_("operator").post(url("run_new", study), filled_in(study))
+    assert page.status_code == 200, page.context["form"].errors
+    assert not Run.objects.exists()
+
+
+def test_the_plan_tells_rounds_noise_and_forecast(study: Study) -> None:
+    page = as_("operator").post(url("run_new", study), filled_in(study, **{"asking-rounds": 2}))
+    plan = page.context["plan"]
+    assert [each.queries for each in plan.rounds] == [6, 6]
+    for each in plan.rounds:
+        assert f'<td class="number">{each.queries}</td>' in page.text
+    for words in (
+        "Every holder votes",
+        "50.0 %</td>",
+        "The columns, standardised by the public points.",
+        "Forecast of the first round",
+        "Estimated from the labelled points of the test dataset.",
+        "Low protection",
+        f'<td class="number">{plan.forecast.levels[0].votes_allowed}</td>',
+        "Numbers of holders are head counts",
+    ):
+        assert words in page.text
+    assert "Teachers" not in re.sub(r"(?s)<form.*?</form>", "", page.text)
+
+
+def test_without_labels_the_forecast_says_what_it_assumes(study: Study) -> None:
+    page = as_("operator").post(url("run_new", study), filled_in(study, test_dataset=None))
+    assert "Without labelled public points this rests on an assumption" in page.text
+
+
+def test_what_was_chosen_is_what_is_saved_and_proposed_again(study: Study) -> None:
+    client = as_("operator")
+    changes = {
+        "asking-representation": "embedding", "asking-stated-embedding": "on", "asking-rounds": 2,
+        "asking-first_queries": 4,
+        "asking-sigma": 7.5, "asking-radius": 2.5, "asking-kernel": "epanechnikov", "asking-records": 1.5,
+        "asking-batch_size": 40, "wanted_labels": 9,
+    }  # fmt: skip
+    page = client.post(url("run_new", study), filled_in(study, **changes))
+    assert page.status_code == 200, page.context["form"].errors
+    hidden = dict(re.findall(r'<input type="hidden" name="([^"]+)"(?: value="([^"]*)")?', page.text))
+    client.post(url("run_new", study), {**hidden, "confirmed": "1"})
+    run = Run.objects.get()
+    assert (run.method, run.learner, run.aggregator, run.teachers, run.variant) == ("neighbours", "", {}, None, "")
+    assert (run.batch_size, run.wanted_labels) == (40, 9)
+    assert run.asking == {
+        "representation": "embedding", "representation_parameters": {}, "stated": True, "rounds": 2,
+        "first_queries": 4, "sigma": 7.5, "radius_share": 0.025, "kernel": "epanechnikov", "records": 1.5,
+    }  # fmt: skip
+    page = client.get(url("run", study, run.pk)).text
+    for words in ("Embedding columns", "as the operator states", "4 points in the first", "2.5 % of the public points"):
+        assert words in page
+    form = client.get(url("run_new", study), {"like": str(run.pk)}).context["form"]
+    for name, value in changes.items():
+        assert form[name].value() == (None if "stated" in name else value), name
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "message"),
+    [
+        ({"asking-representation": "embedding"}, "asking-stated-embedding", "only if you state this"),
+        ({"asking-representation": "wavelets"}, "asking-representation", "is for images"),
+        ({"asking-representation": "student"}, "asking-representation", "student"),
+        ({"asking-rounds": 2, "asking-first_queries": 12}, "asking-first_queries", "ask for fewer"),
+        ({"asking-rounds": 5}, "asking-rounds", "5"),
+        ({"asking-sigma": 0}, "asking-sigma", "greater than"),
+        ({"asking-radius": 101}, "asking-radius", "less than"),
+        ({"asking-records": ""}, "asking-records", "required"),
+        ({"asking-batch_size": 0}, "asking-batch_size", "greater than"),
+        ({"method": "guessing"}, "method", "guessing"),
+    ],
+)
+def test_what_is_wrong_is_said_beside_the_field(
+    study: Study, changes: dict[str, Any], field: str, message: str
+) -> None:
+    page = as_("operator").post(url("run_new", study), filled_in(study, **changes))
+    assert page.status_code == 422
+    assert message in str(page.context["form"].errors[field])
+    assert not Run.objects.exists()
+
+
+def test_fields_of_the_other_method_cannot_be_wrong(study: Study) -> None:
+    for method, wrong in (
+        ("neighbours", {"teachers": 0, "learner": "oracle", "aggregator-confident_gnmax-sigma": "", "batch_size": ""}),
+        ("pate", {"asking-sigma": -1, "asking-rounds": "", "asking-representation": "embedding"}),
+        ("neighbours", {"asking-rounds": 1, "asking-first_queries": -4}),
+    ):
+        page = as_("operator").post(url("run_new", study), filled_in(study, method=method, **wrong))
+        assert page.status_code == 200, page.context["form"].errors
+
+
+# --- Approving ------------------------------------------------------------------------------------------------------
+
+
+def test_an_operator_sees_the_plan_for_a_share_and_starts_the_run(study: Study) -> None:
+    run, client = run_draft(study, **CLEAR_RUN), as_("operator")
+    allowed = {}
+    for per_cent in ("20", "80"):
+        page = client.post(url("run_approve", study, run.pk), {"per_cent": per_cent, "look": "1"})
+        allowed[per_cent] = [level.votes_allowed for level in page.context["plan"].forecast.levels]
+        assert all(f'<td class="number">{number}</td>' in page.text for number in allowed[per_cent])
+    assert sum(allowed["20"]) < sum(allowed["80"])
+    page = client.post(url("run_approve", study, run.pk), {"per_cent": "40"}, follow=True)
+    assert "The run is approved." in page.text
+    assert share_free(study) == pytest.approx(0.6)
+    run.refresh_from_db()
+    assert (run.status, run.share) == (Run.Status.APPROVED, 0.4)
+    for words in ("The plan that it follows", "Forecast of each level", "not begun"):
+        assert words in page.text
+
+
+# --- Watching -------------------------------------------------------------------------------------------------------
+
+
+def test_rounds_and_stages_are_shown_while_holders_are_asked(study: Study) -> None:
+    run = batch_ask(run_start(study, **CLEAR_RUN, share=0.5))
+    assert (run.status, run.position) == ("asking", 5)
+    for name in ("run", "run_live"):
+        page = as_("researcher").get(url(name, study, run.pk)).text
+        for words in ("Asking the holders</label>", '<span class="number">42 %</span>', "of 12", "Asking begun"):
+            assert words in page, words
+        assert re.search(r'<th scope="row">1</th><td class="number">12</td><td class="number">5</td>', page)
+        assert "Training teachers" not in page and "Queries rejected" not in page
+    assert "Teachers and their predictions" not in as_("operator").get(url("run_cancel", study, run.pk)).text
+
+
+def test_a_finished_run_shows_public_charges_counts_and_the_card(study: Study) -> None:
+    public = study.datasets.get(kind="public")
+    Dataset.objects.filter(pk=public.pk).update(provenance="A public register of measurements.")
+    run = run_ask(run_start(study, **CLEAR_RUN, share=0.5))
+    assert run.status == Run.Status.FINISHED, run.message
+    page = as_("committee").get(url("run", study, run.pk))
+    for group in page.context["groups"]:
+        assert 0 < group.spent_share <= group.allowed_share
+        assert f'<td class="number">{100 * group.spent_share:.1f} %</td>' in page.text
+    for words in (
+        "the most that anybody of a level can have been charged",
+        "Round 1: 12 queries, noise σ = 3 on each count, radius 50 % of the public points.",
+        "A public register of measurements.",
+        "every public point was put to the vote",
+        "The plan that it followed",
+        "promised and kept: ε 1, over all that the study releases",
+    ):
+        assert words in page.text, words
+    assert '<th scope="col" class="number">Teachers</th>' not in page.text
+    page = as_("researcher").get(url("run_labels", study, run.pk))
+    for query in run.queries.all():
+        cells = "".join(f'<td class="number">{count}</td>' for count in query.counts)
+        assert f'<td class="number">{query.batch.index}</td>{cells}</tr>' in page.text
+
+
+def test_the_register_and_the_report_know_released_counts(study: Study) -> None:
+    run = run_ask(run_start(study, **CLEAR_RUN, share=0.5))
+    page = as_("auditor").get(url("ledger", study), {"kind": Release.Kind.COUNTS})
+    assert page.text.count("<td>noisy counts</td>") == run.batches.count() == 3
+    report = as_("auditor").get(url("ledger_report", study, run.pk)).text
+    for words in ("Every holder votes", "Round 1: 12 queries, noise σ = 3 on each count", "noisy counts"):
+        assert words in report
+
+
+def test_a_list_of_runs_says_by_which_method(study: Study) -> None:
+    run_draft(study, **CLEAR_RUN)
+    run_draft(study, **TABLE_RUN)
+    page = as_("auditor").get(url("runs", study)).text
+    assert "<td>every holder votes</td>" in page
+    assert "<td>teachers vote, weighting</td>" in page
+
+
+def test_a_rehearsal_is_shown_with_what_levels_would_have_spent() -> None:
+    rehearsal = rehearsal_with_table(holders=60)
+    sent = filled_in(rehearsal, seed=3, **{"asking-sigma": 3, "asking-radius": 50})
+    sent |= {"HIGH-share": 1, "AVERAGE-share": 1, "LOW-share": 1}
+    membership_add(study=rehearsal, user=factories.user_create("operator"), role=Role.OPERATOR, acting_user=None)
+    page = as_("operator").post(url("run_new", rehearsal), sent)
+    assert page.status_code == 200, page.context["form"].errors
+    as_("operator").post(url("run_new", rehearsal), {**sent, "confirmed": "1"})
+    run = Run.objects.get()
+    assert as_("olga").post(url("run_approve", rehearsal, run.pk)).status_code == 302
+    run = run_ask(Run.objects.get())
+    assert run.status == Run.Status.FINISHED, run.message
+    page = as_("olga").get(url("run", rehearsal, run.pk)).text
+    for words in ("What it would have cost each level", "in Gaussian differential privacy", "of 3"):
+        assert words in page
+
+
+def test_a_run_of_teachers_has_no_rounds(study: Study) -> None:
+    run = run_finish(run_start(study, **TABLE_RUN))
+    page = as_("operator").get(url("run", study, run.pk))
+    assert page.context["rounds"] == []
+    assert "Asked so far" not in page.text and "Queries rejected" in page.text
+
+
+# --- Where public points come from ----------------------------------------------------------------------------------
+
+
+def test_a_plan_points_out_that_nobody_stated_where_the_points_come_from(study: Study) -> None:
+    message = "Nobody has stated where the public points come from."
+    assert message in as_("operator").post(url("run_new", study), filled_in(study)).text
+    dataset = study.datasets.get(kind="public")
+    page = as_("operator").post(url("dataset", study, dataset.pk), {"provenance": "A register."}, follow=True)
+    assert "The statement is saved." in page.text and "A register." in page.text
+    assert message not in as_("operator").post(url("run_new", study), filled_in(study)).text
+
+
+def test_operators_and_stewards_state_where_public_points_come_from(study: Study) -> None:
+    public, private = study.datasets.get(kind="public"), study.datasets.get(kind="private")
+    for role, expected in (("operator", 302), ("steward", 302), ("auditor", 403), ("committee", 403)):
+        answer = as_(role).post(url("dataset", study, public.pk), {"provenance": f"As {role} says."})
+        assert answer.status_code == expected, role
+        shown = as_(role).get(url("dataset", study, public.pk)).text
+        assert ('name="provenance"' in shown) == (expected == 302)
+        assert as_(role).post(url("dataset", study, private.pk), {"provenance": "x"}).status_code == 403
+    public.refresh_from_db()
+    assert public.provenance == "As steward says."
+    answer = as_("steward").post(url("dataset", study, public.pk), {"provenance": "x" * 2001})
+    assert answer.status_code == 422 and "There is a problem" in answer.text

@@ -1,0 +1,296 @@
+"""The release register: what it lists, who took what, and that it stands what somebody has tampered with."""
+
+import math
+from typing import Any
+from urllib.parse import urlencode
+from uuid import uuid4
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.urls import reverse
+
+from accounting.head_counts import head_counts_draw
+from accounting.models import Release, ShareRecord
+from accounting.verification import study_faults
+from common.append_only import triggers_install, triggers_remove
+from consent import services
+from consent.models import Role, Study
+from consent.permissions import ROLE_PERMISSIONS
+from ipate_web.staff.views import ledger
+from tests import factories
+from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
+from training.models import Run
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+
+#: All of its twelve points can be answered with a third of every cap.
+RUN = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 20.0}}
+
+
+@pytest.fixture
+def run() -> Run:
+    """Its study has five releases: head counts, three batches of labels, a model."""
+    run = run_finish(run_start(study_with_table(), share=0.5, **RUN))
+    for role in (Role.AUDITOR, Role.RESEARCHER):
+        services.membership_add(study=run.study, user=factories.user_create(role), role=role, acting_user=None)
+    return run
+
+
+@pytest.fixture
+def forged(run: Run) -> Any:
+    """``forged(model, column, value, where)`` writes what the site never would."""
+    triggers_remove(connection)
+
+    def forge(model: type, column: str, value: object, where: str = "sequence = 4") -> None:
+        table = model._meta.db_table  # type: ignore[attr-defined]
+        with connection.cursor() as cursor:
+            cursor.execute(f'UPDATE {table} SET "{column}" = %s WHERE {where}', [value])
+
+    yield forge
+    triggers_install(connection)
+
+
+def as_(role: str) -> Client:
+    client = Client()
+    client.force_login(factories.user_create(role))
+    return client
+
+
+def url(name: str, study: Study, *args: object, **query: object) -> str:
+    return reverse(f"staff:{name}", args=[study.slug, *args]) + (f"?{urlencode(query)}" if query else "")
+
+
+def kinds(page: Any) -> list[str]:
+    return [row.release.kind for row in page.context["rows"]]
+
+
+# --- What it lists --------------------------------------------------------------------------------------------------
+
+
+def test_the_register_lists_all_that_left_newest_first(run: Run) -> None:
+    page = as_("auditor").get(url("ledger", run.study))
+    assert kinds(page) == ["model", "labels", "labels", "labels", "head_counts"]
+    assert [row.release.sequence for row in page.context["rows"]] == [5, 4, 3, 2, 1]
+    assert [row.labels for row in page.context["rows"]][1:4] == [4, 4, 4]
+    assert page.context["rows"][4].what == "entered"
+    charged = Release.objects.get(sequence=4).charge
+    assert charged > 0
+    assert f'<td class="number">{charged:.5f}</td>' in page.text
+    assert page.text.count(run.title) >= 4
+
+
+def test_a_number_of_labels_that_is_0_is_shown_as_0(run: Run) -> None:
+    Release.append([Release(study=run.study, kind="labels", content={"queries": 4, "labels": 0})])
+    assert '<td class="number">0</td>' in as_("auditor").get(url("ledger", run.study)).text
+
+
+def test_shares_stand_beside_what_they_were_given_to(run: Run) -> None:
+    head_counts_draw(study=run.study, acting_user=factories.user_create("olga"))
+    page = as_("auditor").get(url("ledger", run.study))
+    (of_the_run, title), (of_the_drawing, none) = page.context["shares"]
+    assert (title, none) == (run.title, "")
+    assert (of_the_run.granted, of_the_run.limit) == (0.5, 0.5)
+    assert 0 < of_the_run.used < 0.5
+    assert (of_the_drawing.granted, of_the_drawing.used) == (0.01, 0.01)
+    assert page.context["share_committed"] == pytest.approx(of_the_run.used + 0.01)
+    assert "50.0 %" in page.text
+
+
+def test_releases_are_filtered_by_run_and_kind_and_come_in_pages(run: Run) -> None:
+    other = run_finish(run_start(run.study, share=0.5, title="Second", **RUN))
+    client = as_("auditor")
+    page = client.get(url("ledger", run.study, run=other.pk, kind="labels"))
+    assert {(row.release.run, row.release.kind) for row in page.context["rows"]} == {(other.pk, "labels")}
+    assert url("ledger_report", run.study, other.pk) in page.text
+    assert len(kinds(client.get(url("ledger", run.study, run="nonsense", kind="x")))) == 9
+    assert "No such releases" in client.get(url("ledger", run.study, run=other.pk, kind="gap")).text
+    Release.append([Release(study=run.study, kind="gap", content={}) for _ in range(45)])
+    assert len(kinds(client.get(url("ledger", run.study)))) == 50
+    assert len(kinds(client.get(url("ledger", run.study, page=2)))) == 4
+
+
+def test_the_register_of_a_study_that_released_nothing_says_so() -> None:
+    study = factories.study_create("empty")
+    page = as_("olga").get(url("ledger", study))
+    assert "Nothing has left this study" in page.text
+    assert "No share was granted yet" in page.text
+
+
+def test_an_entry_outlives_the_account_that_made_it(run: Run) -> None:
+    who = factories.user_create("gone")
+    services.membership_add(study=run.study, user=who, role=Role.RESEARCHER, acting_user=None)
+    as_("gone").get(url("run_labels", run.study, run.pk))
+    services.membership_remove(membership=run.study.memberships.get(user=who), acting_user=None)
+    number = who.pk
+    who.delete()
+    assert f"deleted account {number}" in as_("auditor").get(url("ledger", run.study)).text
+
+
+def test_a_report_has_charges_and_digests_of_one_run(run: Run) -> None:
+    page = as_("auditor").get(url("ledger_report", run.study, run.pk))
+    for release in Release.objects.filter(run=run.pk, kind__in=["labels", "model"]):
+        assert release.content["digest"] in page.text
+    for group in page.context["groups"]:
+        assert 0 < group.spent_share <= group.allowed_share
+        assert f'<td class="number">{group.cap:.4f}</td>' in page.text
+    assert page.context["history"][-1][:2] == (12, 12)
+    waiting = run_start(run.study, share=0.1, **RUN)
+    assert "has released nothing yet" in as_("auditor").get(url("ledger_report", run.study, waiting.pk)).text
+
+
+# --- Downloads ------------------------------------------------------------------------------------------------------
+
+
+def downloads(study: Study) -> list[tuple[str, str]]:
+    found = Release.objects.filter(study=study, kind="download").order_by("sequence").select_related("recorded_by")
+    return [(str(release.recorded_by), release.content["what"]) for release in found]
+
+
+def test_who_looked_at_labels_or_took_the_model_stands_in_the_register(run: Run) -> None:
+    researcher, operator = as_("researcher"), as_("olga")
+    researcher.get(url("run_labels", run.study, run.pk))
+    operator.get(url("run_labels", run.study, run.pk, show="answered"))
+    for _ in range(2):
+        researcher.get(url("run_model", run.study, run.pk))
+    assert downloads(run.study) == [
+        ("researcher", "labels"),
+        ("olga", "labels"),
+        ("researcher", "model"),
+        ("researcher", "model"),
+    ]
+    taken = Release.objects.get(study=run.study, sequence=8)
+    assert (taken.content["digest"], taken.charge, taken.run) == (run.student.digest, 0, run.pk)
+    assert "download: model" in as_("auditor").get(url("ledger", run.study)).text
+    assert list(study_faults(run.study)) == []
+
+
+def test_going_through_the_labels_page_by_page_is_one_look(run: Run) -> None:
+    client = as_("researcher")
+    for query in ({"page": 2}, {}, {"page": 2}, {"show": "rejected"}, {"page": 1, "show": "answered"}):
+        client.get(url("run_labels", run.study, run.pk, **query))
+    assert downloads(run.study) == [("researcher", "labels")], "whichever page they begin with"
+    Run.objects.filter(pk=run.pk).update(position=13)
+    client.get(url("run_labels", run.study, run.pk))
+    assert len(downloads(run.study)) == 2, "there was more to take"
+
+
+def test_asking_for_the_head_of_a_page_takes_nothing(run: Run) -> None:
+    for page in ("run_labels", "run_model"):
+        answer = as_("researcher").head(url(page, run.study, run.pk))
+        assert (answer.status_code, answer.content) == (200, b"")
+    assert downloads(run.study) == []
+
+
+def test_whoever_is_turned_away_takes_nothing(run: Run) -> None:
+    for page in ("run_labels", "run_model"):
+        assert as_("auditor").get(url(page, run.study, run.pk)).status_code == 403
+        assert as_("researcher").post(url(page, run.study, run.pk)).status_code == 405
+    assert downloads(run.study) == []
+
+
+# --- Chains ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_chain_is_found_whole_or_broken(run: Run, forged: Any) -> None:
+    address = url("ledger_check", run.study)
+    whole = as_("auditor").get(address, headers={"HX-Request": "true"}).text
+    assert "Release: a chain of 5 rows, recomputed just now." in whole
+    assert "Share record: a chain of 3 rows, recomputed just now." in whole
+    assert "ε policy: a chain of 1 row, recomputed just now." in whole
+    assert "<html" not in whole
+    assert "<html" in as_("auditor").get(address).text
+    forged(Release, "charge", 0)
+    broken = as_("auditor").get(address).text
+    assert "Release: the chain is broken." in broken
+    assert "release 4: its content is not what was recorded (hash differs)." in broken
+
+
+def test_how_many_have_decided_is_not_told_by_the_length_of_a_chain(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = url("ledger_check", run.study)
+    assert "Consent event: a chain of 30 rows" in as_("auditor").get(address).text
+    monkeypatch.setitem(ROLE_PERMISSIONS, Role.AUDITOR, ROLE_PERMISSIONS[Role.AUDITOR] - {"consent.view_group_sizes"})
+    told = as_("auditor").get(address).text
+    assert "Consent event: recomputed just now" in told
+    assert "a chain of 30 rows" not in told
+    assert "Release: a chain of 5 rows" in told
+
+
+def test_of_a_long_chain_the_page_looks_at_the_end(run: Run, forged: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "ROWS_CHECKED", 2)
+    address = url("ledger_check", run.study)
+    said = "Release: a chain of 5 rows, the last 2 recomputed just now."
+    forged(Release, "charge", 0, "sequence = 3")
+    assert said in as_("auditor").get(address).text
+    forged(Release, "charge", 0, "sequence = 4")
+    assert "release 4" in as_("auditor").get(address).text
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM accounting_release WHERE sequence > 3")
+    assert "the chain ends here, but was 5 long" in as_("auditor").get(address).text
+
+
+# --- Tampering ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "unreadable"),
+    [
+        ('"forged"', True),
+        ("[1]", True),
+        ("null", True),
+        ('{"what": 5}', True),
+        ('{"what": "nonsense", "queries": "many", "labels": []}', False),
+        ("{}", False),
+    ],
+)
+def test_content_that_the_site_never_wrote_is_told_and_named(
+    run: Run, forged: Any, content: str, unreadable: bool
+) -> None:
+    forged(Release, "content", content)
+    page = as_("auditor").get(url("ledger", run.study))
+    assert page.status_code == 200
+    assert ("These entries cannot be read any more." in page.text) is unreadable
+    assert "Shares of every cap" in page.text
+    report = as_("auditor").get(url("ledger_report", run.study, run.pk))
+    assert "What this run has cost cannot be read any more." in report.text
+    assert "release 4: its content is not what was" in as_("auditor").get(url("ledger_check", run.study)).text
+
+
+def test_a_charge_without_end_is_shown_as_it_is(run: Run, forged: Any) -> None:
+    forged(Release, "charge", math.inf)
+    for page in (url("ledger", run.study), url("ledger_report", run.study, run.pk)):
+        assert '<td class="number">inf</td>' in as_("auditor").get(page).text
+
+
+@pytest.mark.parametrize("charges", ['["much"]', "[0.1]", "5", '{"0": 1}'])
+def test_charges_that_are_none_are_told_in_the_report(run: Run, forged: Any, charges: str) -> None:
+    forged(Release, "content", f'{{"queries": 4, "labels": 4, "charges": {charges}}}')
+    page = as_("auditor").get(url("ledger_report", run.study, run.pk))
+    assert page.status_code == 200
+    assert "What this run has cost cannot be read any more." in page.text
+    assert as_("auditor").get(url("ledger", run.study)).context["rows"] is not None
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="only SQLite takes any text for any column")
+def test_an_entry_that_cannot_be_read_is_told(run: Run, forged: Any) -> None:
+    forged(Release, "run", "forged")
+    page = as_("auditor").get(url("ledger", run.study))
+    assert "These entries cannot be read any more." in page.text
+    assert "release 4: cannot be read any more" in as_("auditor").get(url("ledger_check", run.study)).text
+
+
+def test_an_entry_of_a_run_that_nobody_knows_is_shown_with_its_id(run: Run, forged: Any) -> None:
+    stranger = uuid4()
+    forged(Release, "run", stranger.hex if connection.vendor == "sqlite" else stranger)
+    assert f"<code>{stranger}</code>" in as_("auditor").get(url("ledger", run.study)).text
+
+
+@pytest.mark.parametrize("column", ["subject", "limit"])
+def test_shares_that_do_not_follow_from_each_other_are_told(run: Run, forged: Any, column: str) -> None:
+    subject = uuid4().hex if connection.vendor == "sqlite" else uuid4()
+    value, kind = (subject, "granted") if column == "subject" else (math.inf, "opened")
+    forged(ShareRecord, column, value, f"kind = '{kind}'")
+    page = as_("auditor").get(url("ledger", run.study))
+    assert "The shares cannot be read any more." in page.text
+    assert len(kinds(page)) == 5
+    assert "Share record: the chain is broken." in as_("auditor").get(url("ledger_check", run.study)).text

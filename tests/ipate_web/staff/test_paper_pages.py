@@ -1,0 +1,106 @@
+"""Pages to record decisions on paper."""
+
+import re
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from django.utils import timezone
+
+from consent import services
+from consent.models import ConsentEvent, Study
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+
+ONE, MANY = "/studies/digits/recruitment/paper/", "/studies/digits/recruitment/paper/list/"
+HEAD = "pseudonym,level,form_version,signed_on,evidence\n"
+
+
+@pytest.fixture
+def study() -> Study:
+    study = factories.study_open()
+    services.holders_register(study=study, pseudonyms=["P-1", "P-2"])
+    return study
+
+
+@pytest.fixture
+def olga(study: Study) -> Client:
+    client = Client()
+    client.force_login(factories.user_create("olga"))
+    return client
+
+
+def scan(name: str = "a.pdf", content: bytes = b"%PDF-1.7") -> SimpleUploadedFile:
+    return SimpleUploadedFile(name, content)
+
+
+def today() -> str:
+    return timezone.now().date().isoformat()
+
+
+def one(**changes: object) -> dict[str, object]:
+    fields = {"pseudonym": "P-1", "level": "LOW", "form_version": "1", "signed_on": today(), "scan": scan()}
+    return {**fields, **changes}
+
+
+def text(response) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", response.content.decode()))
+
+
+def test_one_decision_is_recorded_with_who_did_it(olga: Client) -> None:
+    assert "1 decision is recorded." in text(olga.post(ONE, one(), follow=True))
+    event = ConsentEvent.objects.get()
+    assert (event.level, event.channel, event.recorded_by.username) == ("LOW", "paper", "olga")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pseudonym": "P-9"}, "nobody in this study is called “P-9”"),
+        ({"scan": ""}, "Scan: This field is required."),
+        ({"scan": scan(content=b"MZ")}, "a.pdf is no PDF, PNG or JPEG file"),
+        ({"form_version": "7"}, "7 is not one of the available choices"),
+        ({"level": ""}, "What they chose: This field is required."),
+    ],
+)
+def test_what_is_wrong_with_one_is_said(olga: Client, changes: dict[str, object], message: str) -> None:
+    response = olga.post(ONE, one(**changes))
+    assert response.status_code == 422
+    assert message in text(response)
+    assert not ConsentEvent.objects.exists()
+
+
+def test_nothing_is_chosen_beforehand(olga: Client) -> None:
+    assert "checked" not in olga.get(ONE).content.decode()
+
+
+def many(rows: str, **fields: object) -> dict[str, object]:
+    return {"list": SimpleUploadedFile("list.csv", (HEAD + rows).encode()), "scans": [scan()], **fields}
+
+
+def test_a_list_is_tried_and_then_recorded(olga: Client) -> None:
+    rows = f"P-1,LOW,1,{today()},a.pdf\nP-2,NONE,1,{today()},a.pdf\n"
+    assert "2 decisions can be recorded." in text(olga.post(MANY, many(rows), follow=True))
+    assert not ConsentEvent.objects.exists()
+    assert "2 decisions are recorded." in text(olga.post(MANY, many(rows, record="1"), follow=True))
+    assert ConsentEvent.objects.count() == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("P-1,LOW,1,2020-01-01,b.pdf\n", "Row 2: the scan “b.pdf” is missing"),
+        ("P-1,LOW,x,2020-01-01,a.pdf\n", "Row 2: form_version must be a whole number"),
+    ],
+)
+def test_what_is_wrong_with_a_list_is_said_by_row(olga: Client, rows: str, message: str) -> None:
+    response = olga.post(MANY, many(rows, record="1"))
+    assert response.status_code == 422
+    assert message in text(response)
+    assert not ConsentEvent.objects.exists()
+
+
+def test_a_list_in_another_encoding_is_refused(olga: Client) -> None:
+    latin = SimpleUploadedFile("list.csv", (HEAD + "Jörg,LOW,1,2026-01-01,a.pdf\n").encode("latin-1"))
+    assert "The list is not UTF-8." in text(olga.post(MANY, {"list": latin, "scans": [scan()]}))

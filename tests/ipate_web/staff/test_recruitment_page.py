@@ -1,0 +1,48 @@
+"""Recruitment page."""
+
+import re
+
+import pytest
+from django.test import Client
+
+from consent import services
+from consent.models import Role, Study
+from consent.permissions import ROLE_PERMISSIONS
+from tests import factories
+from tests.training.runs import consents_give
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def study() -> Study:
+    study = factories.study_open()
+    services.holders_register(study=study, pseudonyms=[f"P-{number}" for number in range(7)])
+    consents_give(study, "HA-")
+    return study
+
+
+def page_for(study: Study, role: str) -> str:
+    services.membership_add(study=study, user=factories.user_create("reader"), role=role, acting_user=None)
+    client = Client()
+    client.force_login(factories.user_create("reader"))
+    html = client.get(f"/studies/{study.slug}/recruitment/").content.decode()
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", html.replace("</script>", "")))
+
+
+@pytest.mark.parametrize("role", [Role.STEWARD, Role.AUDITOR])
+def test_exact_numbers_and_their_course_are_for_those_who_handle_consents(study: Study, role: str) -> None:
+    page = page_for(study, role)
+    assert "High protection 3" in page
+    assert "Over time" in page
+    assert "Not for publication." in page
+
+
+def test_whoever_may_not_see_group_sizes_sees_no_rounded_ones_either(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for role in (Role.RESEARCHER, Role.OPERATOR, Role.COMMITTEE):
+        assert "Asked" not in page_for(study, role)
+        services.membership_remove(membership=study.memberships.get(user__username="reader"), acting_user=None)
+    monkeypatch.setitem(ROLE_PERMISSIONS, Role.AUDITOR, ROLE_PERMISSIONS[Role.AUDITOR] - {"consent.view_group_sizes"})
+    assert "Asked" not in page_for(study, Role.AUDITOR)

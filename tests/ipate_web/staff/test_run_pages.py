@@ -1,0 +1,635 @@
+"""Proposing, approving, cancelling and watching runs, as staff and researchers see it."""
+
+import hashlib
+import json
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from accounting.head_counts import head_counts_enter
+from accounting.models import Release
+from accounting.shares import share_free, shares
+from consent.models import Role, Study
+from consent.permissions import ROLE_PERMISSIONS
+from consent.services import membership_add
+from ipate_web.staff.forms.runs import RunForm, initial_for
+from tests import factories
+from tests.training.runs import (
+    TABLE,
+    TABLE_RUN,
+    rehearsal_with_table,
+    run_draft,
+    run_finish,
+    run_start,
+    run_teach,
+    study_with_table,
+    table_rows,
+)
+from training.learners import LEARNERS
+from training.learners.cnn import CNN
+from training.models import Run, TeacherChunk
+from training.services.datasets import dataset_import
+
+pytestmark = pytest.mark.django_db
+
+Commits = Any  # the fixture django_capture_on_commit_callbacks
+
+
+@pytest.fixture
+def study() -> Study:
+    study = study_with_table()
+    for role in Role.values:
+        membership_add(study=study, user=factories.user_create(role), role=role, acting_user=None)
+    return study
+
+
+def as_(role: str) -> Client:
+    client = Client()
+    client.force_login(factories.user_create(role))
+    return client
+
+
+def url(page: str, study: Study, *args: object) -> str:
+    return reverse(f"staff:{page}", args=[study.slug, *args])
+
+
+@pytest.fixture
+def rehearsal() -> Study:
+    study = rehearsal_with_table()
+    membership_add(study=study, user=factories.user_create("operator"), role=Role.OPERATOR, acting_user=None)
+    membership_add(study=study, user=factories.user_create("researcher"), role=Role.RESEARCHER, acting_user=None)
+    return study
+
+
+@pytest.fixture
+def separated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators decide about runs and handle neither records nor consents."""
+    monkeypatch.setitem(ROLE_PERMISSIONS, Role.OPERATOR, ROLE_PERMISSIONS[Role.OPERATOR] - {"consent.view_group_sizes"})
+
+
+def filled_in(study: Study, **changes: Any) -> dict[str, Any]:
+    """What a browser sends for the form as it was opened, with ``changes``."""
+    form = RunForm(study=study, acting_user=factories.user_create("operator"), initial=initial_for(study))
+    values = {field.html_name: field.value() for field in form}
+    sent = {
+        name: getattr(value, "pk", value) for name, value in values.items() if value is not None and value is not False
+    }
+    teachers = {"method": "pate", "teachers": 6, "aggregator": "gnmax", "aggregator-gnmax-sigma": 10}
+    changes = {"title": "First", **teachers, **changes}
+    return {name: value for name, value in {**sent, **changes}.items() if value is not None}
+
+
+# --- Proposing ------------------------------------------------------------------------------------------------------
+
+
+def test_the_form_opens_with_values_that_suit_the_study(study: Study) -> None:
+    values = initial_for(study)
+    assert values["teachers"] == round(30 / 13)
+    assert values["aggregator-confident_gnmax-sigma"] == pytest.approx(0.2 * values["teachers"])
+    assert values["learner"] == "random_forest"
+    assert values["private_dataset"].kind == "private"
+    page = as_("operator").get(url("run_new", study)).text
+    for of_a_rehearsal in ('name="seed"', 'name="counted"', 'name="HIGH-share"', 'value="vanishing"', "calibrated"):
+        assert of_a_rehearsal not in page
+
+
+def test_the_plan_is_shown_before_anything_is_saved(study: Study) -> None:
+    page = as_("operator").post(url("run_new", study), filled_in(study))
+    assert page.status_code == 200
+    assert not Run.objects.exists()
+    assert [(group.name, group.teachers) for group, _budget in page.context["plan"].groups] == [
+        ("HIGH", 2),
+        ("AVERAGE", 2),
+        ("LOW", 2),
+    ]
+    for words in (
+        "Check the plan of “First”",
+        "6 teachers in all",
+        "GNMax, σ = 10",
+        "Numbers of holders are head counts",
+    ):
+        assert words in page.text
+    for budget in (budget for _group, budget in page.context["plan"].groups):
+        assert f'<td class="number">{budget.cap:.4f}</td>' in page.text
+        assert budget.allowed == pytest.approx(0.25 * budget.cap), "what an approver is offered first"
+
+
+def test_what_was_checked_is_what_is_saved(study: Study) -> None:
+    client = as_("operator")
+    changes = {"learner": "random_forest", "learner-random_forest-trees": 7, "learner-random_forest-balanced": "on"}
+    page = client.post(url("run_new", study), filled_in(study, **changes))
+    hidden = dict(re.findall(r'<input type="hidden" name="([^"]+)"(?: value="([^"]*)")?', page.text))
+    answer = client.post(url("run_new", study), {**hidden, "confirmed": "1"})
+    run = Run.objects.get(created_by__username="operator")
+    assert answer.headers["Location"] == url("run", study, run.pk)
+    assert (run.status, run.title, run.teachers) == ("draft", "First", 6)
+    assert run.aggregator == {"name": "gnmax", "sigma": 10.0}
+    assert run.learner_parameters["trees"] == 7
+    assert run.learner_parameters["balanced"] is True
+
+
+def test_one_can_go_back_and_change_it(study: Study) -> None:
+    page = as_("operator").post(url("run_new", study), filled_in(study, title="Half-baked", change="1"))
+    assert 'value="Half-baked"' in page.text
+    assert not Run.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "message"),
+    [
+        ({"title": ""}, "title", "required"),
+        ({"teachers": 0}, "teachers", "greater than"),
+        ({"aggregator-gnmax-sigma": -1}, "aggregator-gnmax-sigma", "Give a number above 0."),
+        ({"aggregator-gnmax-sigma": ""}, "aggregator-gnmax-sigma", "required"),
+        ({"learner": "oracle"}, "learner", "oracle"),
+        ({"learner": "random_forest", "learner-random_forest-trees": 0}, "learner-random_forest-trees", "greater than"),
+        ({"variant": "vanishing"}, "variant", "vanishing"),
+        ({"weight_scheme": "calibrated"}, "weight_scheme", "calibrated"),
+        ({"batch_size": 0}, "batch_size", "greater than"),
+        (
+            {"aggregator": "confident_gnmax", "aggregator-confident_gnmax-threshold": -5},
+            "aggregator-confident_gnmax-threshold",
+            "Give a number above 0.",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_beside_the_field(
+    study: Study, changes: dict[str, Any], field: str, message: str
+) -> None:
+    page = as_("operator").post(url("run_new", study), filled_in(study, **changes))
+    assert page.status_code == 422
+    assert message in str(page.context["form"].errors[field])
+    assert "There is a problem" in page.text
+    assert not Run.objects.exists()
+
+
+def test_parameters_of_what_was_not_chosen_cannot_be_wrong(study: Study) -> None:
+    changes = {
+        "learner": "random_forest",
+        "learner-cnn-epochs": "many",
+        "aggregator-confident_gnmax-threshold": "",
+        "aggregator-lnmax-gamma": "x",
+    }
+    assert as_("operator").post(url("run_new", study), filled_in(study, **changes)).status_code == 200
+
+
+def test_a_small_group_is_pointed_out_with_the_choice_made(study: Study) -> None:
+    small = study_with_table("small", levels="HHHHHHHHHHHHHHAAAAAAAAAAAAAAAL")
+    membership_add(study=small, user=factories.user_create("operator"), role=Role.OPERATOR, acting_user=None)
+    page = as_("operator").post(url("run_new", small), filled_in(small, teachers=4, small_groups="leave_out"))
+    assert "Group Low protection has too few holders for one teacher" in page.text
+    assert "Left out: Low protection." in page.text
+
+
+def test_a_run_that_cannot_be_planned_can_be_saved_but_not_approved(study: Study) -> None:
+    waiting = factories.study_create("waiting", delta=1e-4)
+    membership_add(study=waiting, user=factories.user_create("operator"), role=Role.OPERATOR, acting_user=None)
+    for kind, rows in (("private", table_rows(9, [f"p{i}" for i in range(9)])), ("public", table_rows(6))):
+        dataset_import(study=waiting, name=kind, kind=kind, rows=rows, schema=TABLE)
+    client = as_("operator")
+    sent = filled_in(waiting, teachers=3, test_dataset=None)
+    page = client.post(url("run_new", waiting), sent)
+    assert "The study has no approved ε policy." in page.text
+    client.post(url("run_new", waiting), {**sent, "confirmed": "1"})
+    run = Run.objects.get()
+    client = as_("olga")
+    page = client.get(url("run_approve", waiting, run.pk))
+    assert "cannot be carried out" in page.text
+    assert "Yes, start the run" not in page.text
+    page = client.post(url("run_approve", waiting, run.pk), follow=True)
+    assert "The study has no approved ε policy." in page.text
+    run.refresh_from_db()
+    assert run.status == Run.Status.DRAFT
+
+
+def test_a_study_without_data_says_what_is_missing(study: Study) -> None:
+    empty = factories.study_create("empty")
+    membership_add(study=empty, user=factories.user_create("operator"), role=Role.OPERATOR, acting_user=None)
+    page = as_("operator").get(url("run_new", empty))
+    assert page.context["missing"] == ["private", "public"]
+    assert reverse("staff:datasets", args=["empty"]) in page.text
+
+
+def test_a_similar_run_begins_with_the_values_of_the_earlier(study: Study) -> None:
+    run = run_draft(study, **{**TABLE_RUN, "learner": "nearest_neighbour", "learner_parameters": {"neighbours": 3}})
+    page = as_("operator").get(url("run_new", study), {"like": str(run.pk)})
+    form = page.context["form"]
+    assert form["learner-nearest_neighbour-neighbours"].value() == 3
+    assert (form["aggregator-gnmax-sigma"].value(), form["aggregator"].value(), form["teachers"].value()) == (
+        10.0,
+        "gnmax",
+        6,
+    )
+    assert as_("operator").get(url("run_new", study), {"like": "nonsense"}).status_code == 200
+
+
+def test_more_teachers_than_holders_are_no_reason_to_refuse_before_the_plan(study: Study) -> None:
+    page = as_("researcher").post(url("run_new", study), filled_in(study, teachers=31))
+    assert page.status_code == 200
+    assert "cannot be carried out as things stand" in page.text
+
+
+def test_a_proposal_shows_what_is_public_and_the_same_to_everybody(study: Study, separated: None) -> None:
+    """Head counts say 60 where 30 have consented; who plans sees the 60 and nothing of the 30."""
+    head_counts_enter(
+        study=study, acting_user=factories.user_create("olga"), counts=dict.fromkeys(("HIGH", "AVERAGE", "LOW"), 20)
+    )
+    assert initial_for(study)["teachers"] == 50 // 10
+    pages = [as_(role).post(url("run_new", study), filled_in(study)) for role in ("operator", "researcher")]
+    for page in pages:
+        assert [group.holders for group, _budget in page.context["plan"].groups] == [20, 20, 20]
+        assert "30" not in re.findall(r">\s*(\d+)\s*<", page.text)
+        assert "30 holders" not in page.text and "30 rows" not in page.text
+
+
+# --- Approving and cancelling ---------------------------------------------------------------------------------------
+
+
+def test_an_operator_sees_the_plan_and_starts_the_run_with_a_share(
+    study: Study, django_capture_on_commit_callbacks: Commits
+) -> None:
+    run = run_draft(study, **TABLE_RUN, purpose="Tell the three classes apart.")
+    client = as_("operator")
+    page = client.get(url("run_approve", study, run.pk))
+    for words in (
+        "Tell the three classes apart.",
+        "Share of every holder&#x27;s cap, in per cent",
+        "100.0 % of every cap is free.",
+        "Its share is held for it until it ends.",
+    ):
+        assert words in page.text
+    assert page.context["form"]["per_cent"].value() == 25
+    with django_capture_on_commit_callbacks() as sent:
+        client.post(url("run_approve", study, run.pk), {"per_cent": "40"})
+    assert sum("send.<locals>.publish" in repr(callback) for callback in sent) == 1
+    run = Run.objects.get(approved_by__username="operator")
+    assert (run.status, run.share) == (Run.Status.APPROVED, 0.4)
+    assert share_free(study) == pytest.approx(0.6)
+    assert "40.0 % of every cap" in client.get(url("run", study, run.pk)).text
+    overview = client.get(url("study", study)).text
+    assert "40.0 % of 100.0 %" in overview and "60.0 % of 100.0 %" in overview
+    again = client.post(url("run_approve", study, run.pk), follow=True)
+    assert "not a draft any more" in again.text
+
+
+def test_nobody_approves_their_own_run_and_the_page_says_who_does(study: Study) -> None:
+    run = run_draft(study, **TABLE_RUN)
+    proposer = as_("otto")
+    assert "See the plan" in proposer.get(url("run", study, run.pk)).text
+    for page in (url("run", study, run.pk), url("run_approve", study, run.pk)):
+        told = proposer.get(page).text
+        assert "You proposed this run yourself. Another operator has to approve it." in told
+        assert "In this study that is: olga, operator." in told
+        assert "Yes, start the run" not in told
+    page = proposer.post(url("run_approve", study, run.pk), follow=True)
+    assert "Another operator has to approve it." in page.text
+    run.refresh_from_db()
+    assert (run.status, run.approved_by) == (Run.Status.DRAFT, None)
+    for other in ("researcher", "committee", "olga"):
+        assert "You proposed this run" not in as_(other).get(url("runs", study)).text
+    assert "Yes, start the run" in as_("olga").get(url("run_approve", study, run.pk)).text
+
+
+def test_without_another_operator_the_page_says_what_to_do(study: Study) -> None:
+    run = run_draft(study, **TABLE_RUN)
+    study.memberships.filter(role=Role.OPERATOR).exclude(user__username="otto").delete()
+    assert "There is no other operator yet" in as_("otto").get(url("run", study, run.pk)).text
+
+
+def test_a_run_whose_proposer_is_gone_is_not_approved(study: Study) -> None:
+    run = run_draft(study, **TABLE_RUN)
+    Run.objects.filter(pk=run.pk).update(created_by=None)
+    page = as_("olga").get(url("run_approve", study, run.pk)).text
+    assert "The account that proposed this run is gone" in page
+    assert "Yes, start the run" not in page
+
+
+def test_the_plan_is_shown_with_another_share_before_anything_starts(study: Study) -> None:
+    run, client = run_draft(study, **TABLE_RUN), as_("operator")
+    allowed = {}
+    for per_cent in ("20", "80"):
+        page = client.post(url("run_approve", study, run.pk), {"per_cent": per_cent, "look": "1"})
+        allowed[per_cent] = [budget.allowed for _group, budget in page.context["plan"].groups]
+        assert page.context["form"]["per_cent"].value() == per_cent
+        assert all(f'<td class="number">{number:.4f}</td>' in page.text for number in allowed[per_cent])
+        answers = page.context["plan"].answers
+        assert f"The share pays for {answers} answered quer" in page.text
+    assert [4 * number for number in allowed["20"]] == pytest.approx(allowed["80"])
+    run.refresh_from_db()
+    assert run.status == Run.Status.DRAFT, "looking changes nothing"
+    assert shares(study) == {}
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("", "required"),
+        ("much", "Enter a number"),
+        ("0", "greater than"),
+        ("101", "less than"),
+        ("nan", "Enter a number"),
+        ("61", "Only 60 % is free: the rest is used, or held for other runs."),
+    ],
+)
+def test_a_mistake_in_the_share_starts_nothing(study: Study, asked: str, message: str) -> None:
+    run_start(study, share=0.4, **TABLE_RUN)
+    run = run_draft(study, **TABLE_RUN)
+    for look in ({}, {"look": "1"}):
+        page = as_("operator").post(url("run_approve", study, run.pk), {"per_cent": asked, **look})
+        assert page.status_code == 422
+        assert message in str(page.context["form"].errors["per_cent"])
+        assert "There is a problem" in page.text
+    run.refresh_from_db()
+    assert run.status == Run.Status.DRAFT
+
+
+def test_where_all_is_used_or_held_no_run_is_approved(study: Study) -> None:
+    run_start(study, share=1.0, **TABLE_RUN)
+    run = run_draft(study, **TABLE_RUN)
+    page = as_("operator").get(url("run_approve", study, run.pk))
+    assert "All of every holder&#x27;s cap is used or held for other runs." in page.text
+    assert "Yes, start the run" not in page.text
+
+
+def test_cancelling_says_what_stays_and_ends_the_run(study: Study) -> None:
+    run = run_teach(run_start(study, **TABLE_RUN))
+    client = as_("operator")
+    assert "stay released" in client.get(url("run_cancel", study, run.pk)).text
+    run.refresh_from_db()
+    assert not run.has_ended, "looking at the question changes nothing"
+    page = client.post(url("run_cancel", study, run.pk), follow=True)
+    assert "An operator has cancelled the run." in page.text
+    run.refresh_from_db()
+    assert run.status == Run.Status.CANCELLED
+    assert "has ended already" in client.post(url("run_cancel", study, run.pk), follow=True).text
+
+
+# --- Watching -------------------------------------------------------------------------------------------------------
+
+
+def test_the_live_part_asks_for_itself_until_the_run_has_ended(study: Study) -> None:
+    run = run_start(study, **TABLE_RUN)
+    address = url("run_live", study, run.pk)
+    client = as_("auditor")
+    page = client.get(address)
+    assert f'hx-get="{address}"' in page.text
+    assert 'hx-swap-oob="true"' in page.text, "the timeline goes along"
+    assert "HX-Refresh" not in page.headers
+    run = run_finish(run)
+    page = client.get(address)
+    assert "hx-get" not in page.text
+    assert page.headers["HX-Refresh"] == "true"
+
+
+def test_a_run_that_nobody_works_on_is_said_to_wait(study: Study) -> None:
+    run = run_start(study, **TABLE_RUN)
+    message = "No worker has picked it up yet."
+    client, address = as_("operator"), url("run", study, run.pk)
+    assert message not in client.get(address).text, "a few seconds are no reason to worry"
+    long_ago = timezone.now() - timedelta(seconds=2 * settings.HEARTBEAT_TIMEOUT)
+    Run.objects.filter(pk=run.pk).update(heartbeat=long_ago)
+    assert message in client.get(address).text
+    assert "manage.py up" in client.get(address).text
+    assert message in as_("researcher").get(address).text
+    assert "manage.py" not in as_("researcher").get(address).text, "who cannot reach the server"
+    Run.objects.filter(pk=run.pk).update(started_at=long_ago)
+    assert message not in client.get(address).text, "one had picked it up"
+    assert "It goes on where it stopped" in client.get(address).text
+    Run.objects.filter(pk=run.pk).update(claimed_by="a worker", heartbeat=timezone.now())
+    assert "It goes on where it stopped" not in client.get(address).text
+
+
+def test_how_far_teachers_are_is_told_in_steps(study: Study) -> None:
+    """In upsampling their number follows from the sizes of groups; the steps are the same whatever it is."""
+    run = run_teach(run_start(study, **TABLE_RUN | {"variant": "upsampling", "teachers": 4}))
+    TeacherChunk.objects.filter(run=run, start__gte=3).update(state=TeacherChunk.State.PENDING, artifact="")
+    bar = re.compile(r'(?s)Training teachers</label>\s*<span class="number">([^<]*)</span>.*?value="(\d+)" max="(\d+)"')
+    for page in ("run", "run_live"):
+        for role in ("operator", "researcher"):
+            told = bar.search(as_(role).get(url(page, study, run.pk)).text)
+            assert told is not None and told.groups() == ("25 %", "25", "100"), role
+
+
+def test_a_finished_run_shows_public_charges_and_the_student(study: Study) -> None:
+    run = run_finish(run_start(study, **TABLE_RUN))
+    page = as_("committee").get(url("run", study, run.pk))
+    groups = page.context["groups"]
+    assert [(group.name, group.epsilon) for group in groups] == [("HIGH", 1), ("AVERAGE", 2), ("LOW", 3)]
+    for group in groups:
+        assert 0 < group.spent_share <= group.allowed_share
+        assert f'<td class="number">{group.cap:.4f}</td>' in page.text
+        assert f'<td class="number">{100 * group.spent_share:.1f} %</td>' in page.text
+    (drawn,) = re.findall(r'id="costs-data" type="application/json">(.*?)</script>', page.text)
+    data = json.loads(drawn)
+    assert [series["name"] for series in data["series"]] == ["High protection", "Average protection", "Low protection"]
+    assert [series["limit"] for series in data["series"]] == pytest.approx([1, 1, 1])
+    assert data["x"] == [0, 4, 8, 12]
+    assert data["series"][2]["values"][-1] == pytest.approx(groups[2].spent_share)
+    released = Release.objects.filter(run=run.pk, kind="labels").order_by("batch")
+    assert groups[0].spent == pytest.approx(sum(release.content["charges"][0] for release in released))
+    assert page.context["classes"].x == ["a", "b", "c"]
+    assert "every public point was put to the vote" in page.text
+    assert "Accuracies are rounded" in page.text
+    for promised in (1, 2, 3):
+        assert f"promised and kept: ε {promised}, over all that the study releases" in page.text
+
+
+def test_a_class_that_the_student_never_names_has_no_bar(study: Study) -> None:
+    run = run_finish(run_start(study, **TABLE_RUN))
+    run.student.card["evaluation"]["classes"][1]["precision"] = None
+    run.student.save()
+    page = as_("researcher").get(url("run", study, run.pk))
+    assert page.status_code == 200
+    assert page.context["classes"].document["series"][1]["values"][1] is None
+
+
+def test_who_decides_about_runs_sees_the_same_as_everybody_who_may_see_them(study: Study, separated: None) -> None:
+    """And so nothing that is secret: 30 holders have consented, the head counts say 20 of each level."""
+    head_counts_enter(
+        study=study, acting_user=factories.user_create("olga"), counts=dict.fromkeys(("HIGH", "AVERAGE", "LOW"), 20)
+    )
+    run = run_finish(run_start(study, **TABLE_RUN))
+    for name in ("run", "run_live"):
+        shown = {
+            role: as_(role).get(url(name, study, run.pk)).text.partition('id="run-live"')[2]
+            for role in ("operator", "researcher")
+        }
+        for text in shown.values():
+            assert "What it costs each group" in text
+            assert "accuracy of teachers" not in text.lower() and "teachers&#x27; accuracy" not in text.lower()
+            assert "Not for publication." not in text
+            assert "30 holders" not in text and "30 rows" not in text
+            assert "30" not in re.findall(r">\s*(\d+)\s*<", text)
+        tables = {role: re.findall(r"<td[^>]*>(.*?)</td>", text) for role, text in shown.items()}
+        assert tables["researcher"] == tables["operator"] != []
+
+
+def test_exact_numbers_are_for_those_who_handle_records_and_consents(study: Study, separated: None) -> None:
+    run = run_start(study, **TABLE_RUN)
+    dataset = study.datasets.get(kind="private")
+    addresses = [url(name, study) for name in ("study", "datasets", "policies", "head_counts", "runs")]
+    addresses += [url("dataset", study, dataset.pk), url("run", study, run.pk)]
+    for address in addresses:
+        text = as_("operator").get(address).text
+        assert "Who takes part" not in text
+        assert "30" not in re.findall(r">\s*(\d+)\s*<", text), address
+        assert "30 rows" not in text and "30 holders" not in text
+    assert as_("operator").get(url("recruitment", study)).status_code == 403
+    for address in (url("run", study, run.pk), url("run_approve", study, run_draft(study, **TABLE_RUN).pk)):
+        assert "30 rows" not in as_("olga").get(address).text, "where runs are decided, they are not shown to anybody"
+
+
+def test_why_a_run_failed_is_for_staff(study: Study) -> None:
+    run = run_draft(study, **TABLE_RUN)
+    Run.objects.filter(pk=run.pk).update(status="failed", message="There are 3 holders for 6 teachers.")
+    assert "3 holders" in as_("operator").get(url("run", study, run.pk)).text
+    page = as_("researcher").get(url("run", study, run.pk)).text
+    assert "3 holders" not in page
+    assert "Ask an operator of the study why." in page
+
+
+def test_labels_are_listed_with_their_class(study: Study) -> None:
+    run = run_finish(run_start(study, **{**TABLE_RUN, "batch_size": 4}))
+    run.queries.filter(row=0).update(label=None)
+    page = as_("researcher").get(url("run_labels", study, run.pk))
+    label = run.queries.get(row=1).label
+    assert label is not None
+    assert [shown for _, shown in page.context["rows"]][:2] == [None, run.public_dataset.classes[label]]
+    rejected = as_("researcher").get(url("run_labels", study, run.pk), {"show": "rejected"})
+    assert [query.row for query, _ in rejected.context["rows"]] == [0]
+
+
+def test_the_model_is_handed_out_as_it_was_stored(study: Study) -> None:
+    run = run_finish(run_start(study, **TABLE_RUN))
+    answer = as_("researcher").get(url("run_model", study, run.pk))
+    assert hashlib.sha256(answer.content).hexdigest() == run.student.digest
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="table-a-small-run.skops"'
+    draft = run_draft(study, **TABLE_RUN)
+    assert as_("researcher").get(url("run_model", study, draft.pk)).status_code == 404
+
+
+def test_the_file_of_a_model_is_named_by_the_format_of_its_learner(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_finish(run_start(study, **TABLE_RUN))
+    other = type("OtherNetwork", (CNN,), {"name": "other_network", "model_format": "onnx"})
+    monkeypatch.setitem(LEARNERS, other.name, other)
+    formats = {
+        "random_forest": "skops",
+        "logistic_regression": "skops",
+        "nearest_neighbour": "skops",
+        "cnn": "safetensors",
+        "other_network": "onnx",
+    }
+    named = {}
+    for learner in formats:
+        Run.objects.filter(pk=run.pk).update(student_learner=learner)
+        pages = url("run_model", study, run.pk), reverse("api:model-file", args=[run.pk])
+        answers = [as_("researcher").get(page) for page in pages]
+        named[learner] = {answer.headers["Content-Disposition"].rpartition(".")[2].strip('"') for answer in answers}
+    assert named == {learner: {suffix} for learner, suffix in formats.items()}
+
+
+def test_runs_are_filtered_and_come_in_pages(study: Study) -> None:
+    for number in range(21):
+        run_draft(study, **TABLE_RUN, title=f"Draft {number}")
+    Run.objects.filter(title="Draft 3").update(status="cancelled")
+    client = as_("auditor")
+    assert len(client.get(url("runs", study)).context["page"]) == 20
+    assert len(client.get(url("runs", study), {"page": "2"}).context["page"]) == 1
+    cancelled = client.get(url("runs", study), {"status": "cancelled"})
+    assert [run.title for run in cancelled.context["page"]] == ["Draft 3"]
+    assert "No run has this status" in client.get(url("runs", study), {"status": "voting"}).text
+
+
+def test_a_long_list_of_runs_takes_no_more_queries(study: Study, django_assert_max_num_queries: Any) -> None:
+    for number in range(12):
+        run_draft(study, **TABLE_RUN, title=f"Draft {number}")
+    client = as_("auditor")
+    with django_assert_max_num_queries(10):
+        client.get(url("runs", study))
+
+
+# --- Rehearsals -----------------------------------------------------------------------------------------------------
+
+EPSILONS = {"HIGH": 1, "AVERAGE": 2, "LOW": 3}
+LEVELS = dict.fromkeys(("HIGH-share", "AVERAGE-share", "LOW-share"), 1)
+LEVELS |= {f"{level}-epsilon": epsilon for level, epsilon in EPSILONS.items()}
+MARK = "Its data are nobody's secret: no holders were asked, nothing is promised, and no account is charged."
+
+
+def test_the_form_of_a_rehearsal_asks_who_is_at_which_level(rehearsal: Study) -> None:
+    page = as_("operator").get(url("run_new", rehearsal))
+    form = page.context["form"]
+    assert form["HIGH-share"].value() == 0.34
+    assert form["counted"].value() == "exact"
+    assert form["teachers"].value() == round(30 / 13), "from the owners of its data, of whom there are 30"
+    for words in ('name="seed"', 'value="vanishing"', "calibrated", "High protection: share of the owners"):
+        assert words in page.text
+
+
+def test_a_rehearsal_is_proposed_approved_and_finished_without_a_share(rehearsal: Study) -> None:
+    changes = {**LEVELS, "counted": "data_independent", "conversion": "classic", "seed": 7, "variant": "vanishing"}
+    sent = filled_in(rehearsal, **changes)
+    page = as_("operator").post(url("run_new", rehearsal), sent)
+    assert page.status_code == 200, page.context["form"].errors
+    assert "Cap μ²" not in page.text and "The share pays for" not in page.text
+    for words in (MARK, "6 teachers in all", "High protection: 100.0 %, ε 1"):
+        assert words in page.text
+    as_("operator").post(url("run_new", rehearsal), {**sent, "confirmed": "1"})
+    run = Run.objects.get()
+    assert (run.seed, run.rehearsal, run.variant) == (7, True, "vanishing")
+    assert (run.rehearsed["method"], run.rehearsed["conversion"]) == ("data_independent", "classic")
+    assert run.rehearsed["levels"]["LOW"] == {"share": 1, "epsilon": 3}
+    page = as_("olga").get(url("run_approve", rehearsal, run.pk))
+    assert "per_cent" not in page.text
+    assert MARK in page.text
+    answer = as_("olga").post(url("run_approve", rehearsal, run.pk), follow=True)
+    assert "The run is approved." in answer.text
+    run = run_finish(Run.objects.get())
+    assert run.status == Run.Status.FINISHED, run.message
+    page = as_("researcher").get(url("run", rehearsal, run.pk)).text
+    for words in ("What it would have cost each level", "Counted as in the papers: data_independent", "of 3"):
+        assert words in page
+    assert not Release.objects.exists() and shares(rehearsal) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [({"HIGH-share": 0}, None), ({"HIGH-epsilon": ""}, "HIGH-epsilon"), ({"LOW-epsilon": -1}, "LOW-epsilon"),
+     ({"counted": "guessing"}, "counted"), ({"seed": -1}, "seed")],
+)  # fmt: skip
+def test_what_is_wrong_with_a_rehearsal_is_said(rehearsal: Study, changes: dict[str, Any], field: str | None) -> None:
+    page = as_("operator").post(url("run_new", rehearsal), filled_in(rehearsal, **changes))
+    assert page.status_code == 422
+    assert set(page.context["form"].errors) == {field or "__all__"}
+    assert not Run.objects.exists()
+
+
+def test_a_run_like_an_earlier_rehearsal_repeats_its_levels_but_not_its_seed(rehearsal: Study) -> None:
+    levels = {"HIGH": {"share": 2.0, "epsilon": 0.5}, "LOW": {"share": 1.0, "epsilon": 4.0}}
+    run = run_draft(rehearsal, **TABLE_RUN, seed=5, rehearsed={"levels": levels, "method": "data_dependent"})
+    form = as_("operator").get(url("run_new", rehearsal), {"like": str(run.pk)}).context["form"]
+    assert (form["HIGH-epsilon"].value(), form["LOW-share"].value()) == (0.5, 1.0)
+    assert (form["counted"].value(), form["seed"].value()) == ("data_dependent", None)
+
+
+def test_a_rehearsal_is_marked_on_every_page(rehearsal: Study, study: Study) -> None:
+    run = run_finish(run_start(rehearsal, **TABLE_RUN, seed=1))
+    draft = run_draft(rehearsal, **TABLE_RUN)
+    dataset = rehearsal.datasets.get(kind="private")
+    pages = [(name,) for name in ("study", "study_edit", "members", "datasets", "runs", "run_new")]
+    pages += [("run", run.pk), ("run_labels", run.pk), ("run", draft.pk), ("run_approve", draft.pk)]
+    pages += [("run_cancel", draft.pk), ("dataset", dataset.pk)]
+    for name, *arguments in pages:
+        assert as_("olga").get(url(name, rehearsal, *arguments)).text.count(MARK) == 1, name
+    assert MARK not in as_("operator").get(url("study", study)).text
+    assert ">rehearsal</span>" in as_("operator").get(reverse("home")).text
+    assert run.title in as_("operator").get(url("runs", rehearsal)).text
+    assert as_("operator").get(url("run_model", rehearsal, run.pk)).status_code == 200

@@ -1,0 +1,67 @@
+"""Tests of the template filters for runs."""
+
+import json
+
+import pytest
+from django.utils import translation
+
+from common.sentences import Sentence
+from ipate_web.staff.templatetags.run_words import group_label, in_words, percent, said, trimmed
+
+
+@pytest.mark.parametrize(
+    ("share", "said"), [(0.8579, "85.8 %"), (0.9999, "100.0 %"), (0.25, "25.0 %"), (0.0, "0.0 %"), (None, "–")]
+)
+def test_shares_are_rounded_not_cut_off(share: float | None, said: str) -> None:
+    assert percent(share) == said
+
+
+@pytest.mark.parametrize(("number", "said"), [(0.5, "0.5"), (200.0, "200"), (1.06182, "1.062")])
+def test_numbers_lose_the_zeros_that_say_nothing(number: float, said: str) -> None:
+    assert trimmed(number) == said
+
+
+def test_parameters_of_a_learner_are_said_in_the_readers_words() -> None:
+    parameters = {"inverse_penalty": 0.5, "iterations": 200, "balanced": True}
+    told = in_words(parameters, "logistic_regression")
+    assert "balanced" not in told.split(": ")[0]
+    assert told.endswith(": yes")
+    assert ": 0.5, " in told and ": 200, " in told
+    with translation.override("de"):
+        assert in_words(parameters, "logistic_regression").endswith(": ja")
+        assert ": 0,5, " in in_words(parameters, "logistic_regression")
+    assert in_words({"depth": 3}, "of_old") == "depth: 3"
+
+
+def test_groups_are_called_by_their_levels() -> None:
+    assert [group_label(name) for name in ("HIGH", "LOW 2", "other")] == [
+        "High protection",
+        "Low protection 2",
+        "other",
+    ]
+    with translation.override("de"):
+        assert group_label("LOW 2") == "Niedriger Schutz 2"
+
+
+def test_a_sentence_is_said_in_the_readers_language_also_after_it_was_stored() -> None:
+    note = Sentence("Group %(group)s has no holders.", group="HIGH")
+    stored = json.loads(json.dumps(note.to_json()))
+    assert note == "Group HIGH has no holders."
+    assert said(note) == said(stored) == "Group High protection has no holders."
+    with translation.override("de"):
+        assert said(note) == said(stored) == "Gruppe „Hoher Schutz“ hat keine Betroffenen."
+
+
+def test_numbers_in_a_sentence_have_the_readers_decimal_separator() -> None:
+    note = Sentence("δ = %(delta)g is not well below 1 / number of holders (%(holders)d).", delta=0.0001, holders=30)
+    assert said(note) == note
+    with translation.override("de"):
+        assert said(note).startswith("δ = 0,0001 ")
+
+
+def test_what_has_no_german_is_marked_as_english() -> None:
+    unknown = Sentence("<%(count)d> of some kind", count=3)
+    assert said(unknown) == "<3> of some kind"
+    with translation.override("de"):
+        assert said(unknown) == '<span lang="en">&lt;3&gt; of some kind</span>'
+        assert said("Cancelled by olga.") == '<span lang="en">Cancelled by olga.</span>'

@@ -1,0 +1,388 @@
+"""The pages of a study: overview, basics, people, what holders read, what levels mean, data, ledger; and the admin."""
+
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.contrib.auth.models import Permission, User
+from django.core.exceptions import ValidationError
+from django.test import Client
+from django.urls import reverse
+
+from accounting.head_counts import head_counts
+from accounting.models import Release
+from accounting.shares import shares
+from consent import services
+from consent.models import EpsilonPolicy, Membership, Role, Study
+from consent.selectors import policy_in_force
+from tests import factories
+from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
+
+pytestmark = pytest.mark.django_db
+
+
+def with_people(study: Study) -> Study:
+    for role in Role.values:
+        services.membership_add(study=study, user=factories.user_create(role), role=role, acting_user=None)
+    return study
+
+
+@pytest.fixture
+def study() -> Study:
+    return with_people(study_with_table())
+
+
+@pytest.fixture
+def empty() -> Study:
+    return with_people(factories.study_create("empty"))
+
+
+def as_(role: str) -> Client:
+    client = Client()
+    client.force_login(factories.user_create(role))
+    return client
+
+
+def url(page: str, study: Study, *args: object) -> str:
+    return reverse(f"staff:{page}", args=[study.slug, *args])
+
+
+# --- A new study ----------------------------------------------------------------------------------------------------
+
+BASICS = {
+    "title": "Sleep",
+    "slug": "sleep",
+    "purpose": "Find out which nights are followed by good days.",
+    "controller": "University Hospital",
+    "contact": "sleep@example.org",
+    "delta": "1e-5",
+}
+
+
+@pytest.fixture
+def root() -> Client:
+    factories.user_create("root", is_superuser=True, is_staff=True)
+    return as_("root")
+
+
+def test_who_sets_up_a_study_becomes_its_operator(root: Client) -> None:
+    answer = root.post(reverse("staff:study_new"), BASICS)
+    study = Study.objects.get()
+    assert answer.headers["Location"] == url("study", study)
+    assert study.delta == 1e-5
+    assert [(m.user.username, m.role) for m in study.memberships.all()] == [("root", "operator"), ("root", "steward")]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("slug", "new", "taken by the site"),
+        ("slug", "two words", "valid"),
+        ("delta", "0.5", "less than or equal"),
+        ("title", "", "required"),
+        ("contact", "nobody", "name@example.org"),
+    ],
+)
+def test_a_study_that_cannot_be_is_refused_beside_the_field(root: Client, field: str, value: str, message: str) -> None:
+    page = root.post(reverse("staff:study_new"), {**BASICS, field: value})
+    assert page.status_code == 422
+    assert message in str(page.context["form"].errors[field])
+    assert not Study.objects.exists()
+
+
+def test_a_rehearsal_is_chosen_when_a_study_is_set_up_and_never_later(root: Client) -> None:
+    assert "It cannot be changed later." in root.get(reverse("staff:study_new")).text
+    root.post(reverse("staff:study_new"), {**BASICS, "rehearsal": "on"})
+    study = Study.objects.get()
+    assert study.rehearsal
+    page = root.get(url("study_edit", study))
+    assert "rehearsal" not in page.context["form"].fields
+    root.post(url("study_edit", study), {**BASICS, "title": "Naps"})
+    study.refresh_from_db()
+    assert (study.title, study.rehearsal) == ("Naps", True)
+    with pytest.raises(ValidationError, match="decided when it is set up"):
+        services.study_update(study=study, rehearsal=False)
+
+
+def test_a_rehearsal_asks_nobody() -> None:
+    study = with_people(rehearsal_with_table())
+    page = as_("operator").get(url("study", study))
+    assert [(str(step.text), step.done) for step in page.context["steps"]] == [
+        ("Import private and public data", True),
+        ("Propose and approve a run", False),
+    ]
+    for words in ("Who takes part", "holder who decides now", "every holder&#x27;s cap", "Head counts"):
+        assert words not in page.text
+    for name in ("recruitment", "policies", "consent_forms", "invitations", "ledger"):
+        assert f'href="{url(name, study)}"' not in page.text
+    message = "A rehearsal study asks nobody."
+    values = {"high": "0.5", "average": "2", "low": "5", "reason": "To try.", "confirmed": "1"}
+    assert message in as_("committee").post(url("policy_new", study), values).text
+    assert message in as_("steward").post(url("invitations", study), {"pseudonyms": "P-1", "open_places": "0"}).text
+    client = as_("operator")
+    client.post(url("consent_form_new", study), {"en": "# What we ask", "publish": "1"})
+    seen = client.get(url("consent_form_publish", study)).context["form"]["seen"].value()
+    assert message in client.post(url("consent_form_publish", study), {"seen": seen}, follow=True).text
+    assert not study.consent_forms.exists()
+
+
+def test_an_empty_study_says_what_comes_next(empty: Study) -> None:
+    def left() -> list[bool]:
+        return [step.done for step in as_("operator").get(url("study", empty)).context["steps"]]
+
+    assert left() == [False] * 6
+    factories.form_publish(empty)
+    assert left() == [True, *[False] * 5]
+    factories.policy_approve(empty)
+    assert left() == [True, True, True, False, False, False]
+    page = as_("operator").get(url("study", empty)).text
+    assert url("datasets", empty) in page
+    assert "No runs yet" in page
+
+
+def test_the_list_of_steps_offers_only_what_one_may_do(empty: Study) -> None:
+    assert url("policy_new", empty) not in as_("operator").get(url("study", empty)).text
+    assert url("policy_new", empty) in as_("committee").get(url("study", empty)).text
+
+
+# --- Overview and basics --------------------------------------------------------------------------------------------
+
+
+def test_the_overview_counts_holders_and_shares(study: Study) -> None:
+    run = run_finish(run_start(study, share=0.5, **TABLE_RUN))
+    run_start(study, share=0.25, **TABLE_RUN, title="Waiting")
+    factories.holder_create(study, "undecided")
+    page = as_("auditor").get(url("study", study))
+    assert page.context["levels"] == [("high protection", 10), ("average protection", 10), ("low protection", 10)]
+    assert page.context["taking_part"] == 30
+    assert "1 have not decided" in page.text
+    used = {share["title"]: share["committed"] for share in page.context["shares"]}
+    assert used == {run.title: pytest.approx(shares(study)[run.pk].used), "Waiting": 0.25}
+    assert page.context["share_free"] == pytest.approx(1 - sum(used.values()))
+    assert "25.0 % of 100.0 %" in page.text
+    assert page.context["head_counts"] == head_counts(study)
+    assert "a public number" in page.text
+    assert page.context["steps"] == []
+    for odds in (57, 62, 66):
+        assert f'<td class="number">{odds}</td>' in page.text
+
+
+@pytest.mark.parametrize(("delta", "warned"), [(0.01, True), (1e-5, False)])
+def test_a_delta_too_large_for_the_study_is_pointed_out(delta: float, warned: bool) -> None:
+    study = with_people(study_with_table("delta", delta=delta))
+    assert ("is not well below 1 / number of holders" in as_("auditor").get(url("study", study)).text) is warned
+
+
+def test_what_holders_relied_on_cannot_be_edited(study: Study, empty: Study) -> None:
+    client = as_("operator")
+    client.post(url("study_edit", empty), {**BASICS, "title": "Naps"})
+    empty.refresh_from_db()
+    assert (empty.title, empty.slug, empty.controller) == ("Naps", "empty", "University Hospital")
+    purpose = study.purpose
+    page = client.get(url("study_edit", study))
+    assert not {"purpose", "controller", "delta", "slug"} & set(page.context["form"].fields)
+    client.post(url("study_edit", study), {**BASICS, "title": "Renamed"})
+    study.refresh_from_db()
+    assert (study.title, study.purpose) == ("Renamed", purpose)
+
+
+# --- People ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_operator_gives_and_takes_roles(empty: Study) -> None:
+    factories.user_create("nadia")
+    client = as_("operator")
+    client.post(url("members", empty), {"username": "nadia", "role": "auditor"})
+    membership = Membership.objects.get(study=empty, user__username="nadia")
+    page = client.get(url("member_remove", empty, membership.pk))
+    assert "Is nadia no longer auditor?" in page.text
+    client.post(url("member_remove", empty, membership.pk))
+    assert not Membership.objects.filter(pk=membership.pk).exists()
+
+
+def test_a_name_that_nobody_has_is_pointed_out(empty: Study) -> None:
+    page = as_("operator").post(url("members", empty), {"username": "nobody", "role": "auditor"})
+    assert page.status_code == 422
+    assert "Nobody with this user name" in page.text
+
+
+def test_the_last_operator_stays(empty: Study) -> None:
+    client = as_("operator")
+    Membership.objects.filter(study=empty, user__username="olga").delete()
+    membership = Membership.objects.get(study=empty, role="operator")
+    page = client.post(url("member_remove", empty, membership.pk), follow=True)
+    assert "A study needs an operator." in page.text
+    assert Membership.objects.filter(pk=membership.pk).exists()
+
+
+def test_others_see_the_people_and_change_nothing(empty: Study) -> None:
+    page = as_("auditor").get(url("members", empty)).text
+    assert "Give a role" not in page
+    assert as_("auditor").post(url("members", empty), {"username": "auditor", "role": "operator"}).status_code == 403
+    assert not Membership.objects.filter(user__username="auditor", role="operator").exists()
+
+
+# --- What the levels mean -------------------------------------------------------------------------------------------
+
+EPSILONS = {"high": "0.5", "average": "2", "low": "5", "reason": "High should mean more."}
+
+
+def version_in_force(study: Study) -> int:
+    policy = policy_in_force(study)
+    assert policy is not None
+    return policy.version
+
+
+def test_a_policy_is_proposed_with_its_odds_in_view(study: Study) -> None:
+    client = as_("committee")
+    page = client.post(url("policy_new", study), EPSILONS)
+    rows = page.context["comparison"]
+    assert [(row["before"].right_guesses, row["after"].right_guesses) for row in rows] == [
+        (57, 54),
+        (62, 62),
+        (66, 74),
+    ]
+    for consequence in ("applies at once", "no change", "only after they consent anew"):
+        assert consequence in page.text
+    assert EpsilonPolicy.objects.filter(study=study).count() == 1
+    client.post(url("policy_new", study), {**EPSILONS, "confirmed": "1"})
+    assert EpsilonPolicy.objects.filter(study=study).count() == 2
+    assert version_in_force(study) == 1, "it counts only once a second person approves it"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"high": "3"}, "must rise from high to low protection"),
+        ({"high": "0"}, "must rise from high to low protection"),
+        ({"high": "-1"}, "greater than or equal to 0"),
+        ({"low": "11"}, "above this installation&#x27;s cap of 10"),
+        ({"average": "nan"}, "Enter a number"),
+        ({"reason": " "}, "required"),
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused(study: Study, changes: dict[str, str], message: str) -> None:
+    page = as_("committee").post(url("policy_new", study), {**EPSILONS, **changes, "confirmed": "1"})
+    assert page.status_code == 422
+    assert message in page.text
+    assert EpsilonPolicy.objects.filter(study=study).count() == 1
+
+
+def test_a_second_person_puts_it_in_force(study: Study) -> None:
+    as_("committee").post(url("policy_new", study), {**EPSILONS, "confirmed": "1"})
+    page = as_("committee").get(url("policy_approve", study, 2))
+    assert "You proposed this policy yourself." in page.text
+    assert "Yes, put it in force" not in page.text
+    page = as_("committee").post(url("policy_approve", study, 2), follow=True)
+    assert "approved by a second person" in page.text
+    assert version_in_force(study) == 1
+    services.membership_add(study=study, user=factories.user_create("conrad"), role=Role.COMMITTEE, acting_user=None)
+    assert "Version 2 waits for a second person" in as_("conrad").get(url("policies", study)).text
+    as_("conrad").post(url("policy_approve", study, 2))
+    assert version_in_force(study) == 2
+    assert "waits for a second person" not in as_("conrad").get(url("policies", study)).text
+
+
+# --- Data -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_dataset_is_described_without_its_rows(study: Study) -> None:
+    dataset = study.datasets.get(kind="private")
+    run_draft(study, **TABLE_RUN)
+    page = as_("auditor").get(url("dataset", study, dataset.pk)).text
+    for words in ("length", "numeric", "a, b, c", "A small run"):
+        assert words in page
+    assert "p-001" not in page
+    assert dataset.digest not in page, "it could be compared with guesses"
+    public = study.datasets.get(kind="public")
+    assert public.digest in as_("auditor").get(url("dataset", study, public.pk)).text
+    listed = as_("auditor").get(url("datasets", study)).text
+    assert "import_dataset" in listed
+    assert f'<td class="number">{dataset.holders}</td>' in listed
+
+
+# --- The admin ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["release", "sharerecord", "headcount"])
+def test_accounts_can_only_be_looked_at(root: Client, study: Study, model: str) -> None:
+    run_finish(run_start(study, **TABLE_RUN))
+    base = f"admin:accounting_{model}"
+    row = Release._meta.apps.get_model("accounting", model).objects.first()
+    assert root.get(reverse(f"{base}_changelist")).status_code == 200
+    assert root.get(reverse(f"{base}_change", args=[row.pk])).status_code == 200
+    assert root.post(reverse(f"{base}_change", args=[row.pk]), {}).status_code == 403
+    assert root.post(reverse(f"{base}_delete", args=[row.pk]), {"post": "yes"}).status_code == 403
+    assert root.get(reverse(f"{base}_add")).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("model", "repairable"),
+    [
+        ("dataset", {"name"}),
+        ("run", {"title", "purpose", "claimed_by", "message"}),
+        ("teacherchunk", {"claimed_by"}),
+        ("votebatch", set()),
+        ("query", set()),
+        ("studentmodel", set()),
+    ],
+)
+def test_of_runs_and_data_only_names_and_claims_are_repaired(
+    root: Client, study: Study, model: str, repairable: set[str]
+) -> None:
+    run_finish(run_start(study, **TABLE_RUN))
+    base = f"admin:training_{model}"
+    row = Release._meta.apps.get_model("training", model).objects.first()
+    assert root.get(reverse(f"{base}_changelist")).status_code == 200
+    page = root.get(reverse(f"{base}_change", args=[row.pk]))
+    form: Any = page.context["adminform"].form
+    assert set(form.fields) == repairable
+    assert root.post(reverse(f"{base}_delete", args=[row.pk]), {"post": "yes"}).status_code == 403
+
+
+@pytest.fixture
+def clerk(db: None) -> User:
+    """Somebody who may look at everything in the admin."""
+    clerk = factories.user_create("clerk", is_staff=True)
+    clerk.user_permissions.set(Permission.objects.filter(codename__startswith="view_"))
+    return clerk
+
+
+SECRETS_IN_THE_ADMIN = {
+    "accounting_release": {"charges", "charges_digest", "hash", "previous_hash"},
+    "training_dataset": {"rows", "holders", "digest", "seen_classes"},
+}
+
+
+@pytest.mark.parametrize(("page", "secrets"), SECRETS_IN_THE_ADMIN.items())
+def test_the_admin_shows_secrets_to_superusers_alone(
+    study: Study, root: Client, clerk: User, page: str, secrets: set[str]
+) -> None:
+    run_finish(run_start(study, **TABLE_RUN))
+    row = apps.get_model(*page.split("_")).objects.earliest("pk")
+    client, address = as_("clerk"), reverse(f"admin:{page}_change", args=[row.pk])
+    shown = {f"field-{name}" for name in secrets}
+    assert not [name for name in shown if name in client.get(address).text]
+    listed = client.get(reverse(f"admin:{page}_changelist")).text
+    assert not [name for name in shown if name in listed]
+    for secret in secrets:  # nor can they be guessed by looking for them
+        assert client.get(reverse(f"admin:{page}_changelist"), {f"{secret}__isnull": "0"}).status_code == 400
+    assert all(name in root.get(address).text for name in shown)
+
+
+def test_the_admin_still_filters_by_what_it_lists(study: Study, clerk: User) -> None:
+    run_finish(run_start(study, **TABLE_RUN))
+    address = reverse("admin:accounting_release_changelist")
+    found = as_("clerk").get(address, {"kind__exact": "model", "study__id__exact": study.pk})
+    assert [release.kind for release in found.context["cl"].queryset] == ["model"]
+
+
+def test_the_admin_leads_from_no_holder_to_an_account(study: Study, clerk: User) -> None:
+    """There is no page of the account book, and none of who was charged."""
+    run_finish(run_start(study, **TABLE_RUN))
+    page = as_("clerk").get(reverse("admin:app_list", args=["accounting"]))
+    assert [model["object_name"] for app in page.context["app_list"] for model in app["models"]] == [
+        "HeadCount",
+        "Release",
+        "ShareRecord",
+    ]

@@ -1,0 +1,136 @@
+"""``manage.py demo`` and ``manage.py up`` in processes of their own, as people start them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from ipate_web.processes import free_port
+
+pytestmark = pytest.mark.worker
+
+
+def environment(var: Path) -> dict[str, str]:
+    """The embedded default, in a folder of its own, whatever the suite runs on."""
+    inherited = {key: value for key, value in os.environ.items() if key not in ("DATABASE_URL", "IPATE_BROKER_URL")}
+    return inherited | {"DJANGO_SETTINGS_MODULE": "ipate_web.settings", "IPATE_VAR_DIR": str(var)}
+
+
+def manage(var: Path, *arguments: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "manage.py", *arguments],
+        cwd=settings.BASE_DIR,
+        env=environment(var),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def processes_in(var: Path) -> list[int]:
+    """The living processes that were started with this folder."""
+    mark = f"IPATE_VAR_DIR={var}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+        except OSError:
+            continue
+    return found
+
+
+def gone(var: Path, seconds: float = 10) -> bool:
+    deadline = time.monotonic() + seconds
+    while processes_in(var):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def demo(var: Path) -> list[dict[str, Any]]:
+    with manage(var, "demo", "--no-serve", "--json") as process:
+        out, _ = process.communicate(timeout=400)
+    assert process.returncode == 0, out
+    assert gone(var), "a process was left behind"
+    return json.loads(out.splitlines()[-1])["runs"]
+
+
+def in_database(var: Path, expression: str) -> str:
+    with manage(var, "shell", "-v", "0", "-c", f"print({expression})") as process:
+        out, _ = process.communicate(timeout=60)
+    return out.strip()
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at /proc")
+def test_the_demo_runs_the_main_job_and_can_be_run_again(tmp_path: Path) -> None:
+    runs = demo(tmp_path)
+    everybody, weighting, baseline = runs
+    assert [(run["method"], run["variant"], run["rehearsal"]) for run in runs] == [
+        ("neighbours", "", False),
+        ("pate", "weighting", True),
+        ("pate", "standard", True),
+    ]
+    for run in runs:
+        assert run.keys() == {
+            *("method", "variant", "rehearsal", "labels", "label_accuracy", "student_accuracy", "groups")
+        }
+        assert [group["level"] for group in run["groups"]] == ["HIGH", "AVERAGE", "LOW"]
+        assert [group["epsilon"] for group in run["groups"]] == [1.0, 2.0, 3.0]
+        assert all(group.keys() == {"level", "holders", "epsilon", "share"} for group in run["groups"])
+    assert all(0.5 < group["share"] <= 0.95 for group in everybody["groups"])
+    assert all(group["share"] is None for run in (weighting, baseline) for group in run["groups"])
+    assert everybody["labels"] == 300, "every public point"
+    assert everybody["label_accuracy"] > 0.7
+    assert everybody["student_accuracy"] > baseline["student_accuracy"]
+    assert weighting["labels"] > baseline["labels"] > 0
+
+    assert demo(tmp_path) == runs, "run again, it finds everything done"
+    asked = "DataHolder.objects.filter(study__rehearsal=False).count()"
+    counts = f"Study.objects.count(), Run.objects.count(), ConsentEvent.objects.count() == {asked}"
+    assert in_database(tmp_path, counts) == "2 3 True"
+    assert in_database(tmp_path, "list(Run.objects.values_list('forgotten_at', flat=True)).count(None)") == "0"
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_up_serves_until_it_is_told_to_stop_and_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
+    port = free_port(8400 + os.getpid() % 500)
+    with manage(tmp_path, "up", "--port", str(port)) as process:
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            assert "The site runs at" in said
+            answer = _health(said.split()[4])
+            assert json.loads(answer)["status"] == "ok"
+            assert len(processes_in(tmp_path)) > 3
+        finally:
+            process.send_signal(number)
+            try:
+                status = process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                process.kill()  # or leaving the block would wait for ever
+                raise
+        assert status == 0
+    assert gone(tmp_path)
+
+
+def _health(address: str, seconds: float = 60) -> bytes:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            with urllib.request.urlopen(f"{address}/healthz", timeout=5) as answer:
+                return answer.read()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)

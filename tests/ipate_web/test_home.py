@@ -1,0 +1,130 @@
+"""Tests of the home page, sign-in and language choice."""
+
+import re
+
+import pytest
+from django.http import HttpRequest
+from django.template.loader import render_to_string
+from django.test import Client
+from django.urls import reverse
+from django.views import defaults
+
+from consent import services
+from consent.models import Study
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def study() -> Study:
+    return factories.study_open()
+
+
+def signed_in(name: str, study: Study, role: str = "") -> Client:
+    user = factories.user_create(name)
+    if role:
+        services.membership_add(study=study, user=user, role=role, acting_user=None)
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def links(client: Client, path: str = "/") -> set[str]:
+    """The words of the navigation's links."""
+    navigation = re.search(r'<nav class="site-nav".*?</nav>', client.get(path).content.decode(), re.DOTALL)
+    return set(re.findall(r"<a [^>]*>(.*?)</a>", navigation.group()))
+
+
+def test_strangers_read_what_it_is_and_can_sign_in(client: Client) -> None:
+    assert "only as much as each" in client.get("/").content.decode()
+    assert links(client) == {"Sign in"}
+
+
+def test_a_holder_goes_straight_to_their_studies(study: Study) -> None:
+    holder = signed_in("hanna", study)
+    factories.holder_create(study, user=factories.user_create("hanna"))
+    assert holder.get("/").url == reverse("consent:my_studies")
+    assert links(holder, "/my/") == {"My studies"}
+
+
+@pytest.mark.parametrize("role", ["operator", "committee", "auditor", "researcher"])
+def test_a_role_finds_its_studies_and_no_others(study: Study, role: str) -> None:
+    factories.study_open("elsewhere")
+    client = signed_in("somebody", study, role)
+    page = client.get("/").content.decode()
+    assert "Study digits" in page
+    assert "Study elsewhere" not in page
+    assert "Studies" in links(client)
+    assert ("API tokens" in links(client)) is (role in ("operator", "researcher"))
+
+
+def test_without_a_role_one_is_told_whom_to_ask(study: Study) -> None:
+    assert "Ask the operator" in signed_in("somebody", study).get("/").content.decode()
+
+
+def test_signing_in_and_out(client: Client) -> None:
+    factories.user_create("hanna")
+    wrong = client.post("/sign-in/", {"username": "hanna", "password": "wrong"})
+    assert "There is a problem" in wrong.content.decode()
+    right = client.post("/sign-in/", {"username": "hanna", "password": factories.PASSWORD, "next": "/my/"})
+    assert right.url == "/my/"
+    assert client.get("/sign-out/").status_code == 405
+    assert client.post("/sign-out/").url == "/"
+    assert client.get("/my/").status_code == 302
+
+
+def test_signing_in_leads_to_no_other_site(client: Client) -> None:
+    factories.user_create("hanna")
+    fields = {"username": "hanna", "password": factories.PASSWORD, "next": "https://example.org/"}
+    assert client.post("/sign-in/", fields).url == "/"
+
+
+def test_switching_the_language(client: Client) -> None:
+    client.post(reverse("set_language"), {"language": "de", "next": "/"})
+    assert "Aus Ihren Daten lernen" in client.get("/").content.decode()
+
+
+@pytest.mark.parametrize("view", [defaults.bad_request, defaults.permission_denied, defaults.page_not_found])
+def test_errors_say_what_to_do_and_not_what_happened_inside(view, study: Study) -> None:
+    request = HttpRequest()
+    page = view(request, exception=RuntimeError("a secret")).content.decode()
+    assert "Go to the start page" in page
+    assert "secret" not in page
+
+
+def test_a_failure_is_shown_without_the_parts_that_may_have_failed() -> None:
+    assert "Something went wrong on our side" in render_to_string("500.html")
+
+
+def test_pages_carry_no_inline_code_and_forbid_it(study: Study) -> None:
+    holder = signed_in("hanna", study)
+    factories.holder_create(study, user=factories.user_create("hanna"))
+    for path in ("/my/", "/my/digits/", "/my/digits/choice/"):
+        response = holder.get(path)
+        html = response.content.decode()
+        assert "default-src 'self'" in response["Content-Security-Policy"]
+        assert not re.search(r"<script(?![^>]* src=)|<style| style=| on\w+=|javascript:", html), path
+
+
+def test_people_sign_in_with_an_address_or_a_user_name(client: Client, study: Study) -> None:
+    assert "E-mail address or user name" in client.get("/sign-in/").content.decode()
+    wrong = client.post("/sign-in/", {"username": "olga", "password": "wrong"}).content.decode()
+    assert "There is no account with this name and this password." in wrong
+    for name in ("olga", "hanna@example.org"):
+        factories.user_create(name)
+        response = client.post("/sign-in/", {"username": name, "password": factories.PASSWORD})
+        assert response.status_code == 302
+        client.logout()
+
+
+def test_a_chosen_language_is_kept_on_every_page_and_after_signing_out(study: Study) -> None:
+    client = signed_in("olga", study)
+    page = "/studies/digits/runs/?status=draft"
+    assert f'name="next" value="{page}"' in client.get(page).content.decode()
+    response = client.post("/language/setlang/", {"language": "de", "next": page})
+    assert response["Location"] == page
+    assert int(client.cookies["django_language"]["max-age"]) > 30 * 24 * 3600
+    assert "Kein Lauf hat diesen Status" in client.get(page).content.decode()
+    client.post("/sign-out/")
+    assert "Aus Ihren Daten lernen" in client.get("/").content.decode()

@@ -1,0 +1,67 @@
+"""Conventions of the source that no linter checks."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from pkgutil import resolve_name
+
+import pytest
+from django.conf import settings
+
+ROOT = Path(settings.BASE_DIR)
+#: Packages and modules that keep the conventions.
+FOLLOWED = ("accounting", "benchmarks", "common", "consent", "ipate_web", "manage.py", "tests", "training")
+#: A summary names the thing; it does not ask about it.
+QUESTION = re.compile(r"(What|How|Who|Whom|Whose|Where|When|Why|Which)\b")
+
+
+def modules() -> Iterator[Path]:
+    for name in FOLLOWED:
+        path = ROOT / name
+        for module in [path] if path.is_file() else sorted(path.rglob("*.py")):
+            if "migrations" not in module.parts and module.read_text(encoding="utf-8").strip():
+                yield module
+
+
+def fault(source: str) -> str:
+    """Fault of a module's docstring; empty for a good one."""
+    docstring = ast.get_docstring(ast.parse(source))
+    if not docstring:
+        return "no docstring"
+    summary = docstring.splitlines()[0]
+    if QUESTION.match(summary):
+        return f"begins with a question word: {summary}"
+    return "" if summary.endswith(".") or docstring == summary else f"the first line is no sentence: {summary}"
+
+
+@pytest.mark.parametrize(
+    "source", ["", "import os", '"""What is asked of people at the front door."""', '"""How\nso."""']
+)
+def test_a_bad_docstring_is_found(source: str) -> None:
+    assert fault(source)
+
+
+def test_module_docstrings_name_what_the_module_holds() -> None:
+    found = {str(path.relative_to(ROOT)): fault(path.read_text(encoding="utf-8")) for path in modules()}
+    assert len(found) > 150
+    assert {name: text for name, text in found.items() if text} == {}
+
+
+def test_every_place_that_the_proof_names_is_there() -> None:
+    page = (ROOT / "docs/gaussian-accounts.md").read_text(encoding="utf-8")
+    files = set(re.findall(r"`((?:tests|benchmarks|common)/[\w/.]+)`", page))
+    names = set(re.findall(r"`((?:accounting|common|consent|training)\.[\w.]+)`", page))
+    assert len(files) > 15 and len(names) > 20
+    assert [name for name in files if not (ROOT / name).exists()] == []
+    assert [name for name in names if not is_there(name)] == []
+    assert not is_there("accounting.book.allowances")
+
+
+def is_there(name: str) -> bool:
+    """Whether a dotted name is a module, or something in one."""
+    try:
+        resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True

@@ -1,0 +1,300 @@
+"""An operator can neither become nor appoint nor stand in for the committee or its chair.
+
+Every page, API call, form of the admin and command is tried, as an operator and as one who may also do everything in
+Django's admin without being a superuser. Addresses are found by looking, so that a new one is tried as well.
+"""
+
+from collections.abc import Callable, Iterator
+from io import StringIO
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.contrib import admin
+from django.contrib.auth.models import Permission, User
+from django.core.management import call_command, get_commands
+from django.db import transaction
+from django.forms import BaseForm
+from django.test import Client
+from django.urls import URLPattern, get_resolver, reverse
+
+from consent import services
+from consent.invitations import invitations_create
+from consent.models import EpsilonPolicy, EpsilonPolicyApproval, Membership, Role, Study
+from consent.permissions import ROLE_PERMISSIONS, study_permissions
+from ipate_web.tokens.models import ApiToken
+from tests import factories
+from tests.test_roles import TABLE, names
+from tests.training.runs import TABLE_RUN, run_draft, study_with_table
+from training.models import Dataset, Run
+
+pytestmark = pytest.mark.django_db
+
+OVERSIGHT = (Role.COMMITTEE, Role.CHAIR)
+OVERSIGHT_PERMISSIONS = (
+    frozenset().union(*(ROLE_PERMISSIONS[role] for role in OVERSIGHT)) - ROLE_PERMISSIONS["operator"]
+)
+ACTORS = ("otto", "deputy")
+#: Addresses of the admin that only show or lead on, with arguments of their own.
+ADMIN_SHOWS = {"view_on_site", "app_list"}
+
+#: The project's commands and how an operator might call them; a text says why one is not called here. Whoever calls
+#: them is at the command line, where the installation is administered: they must not take an operator's part for it.
+COMMANDS: dict[str, list[str] | str] = {
+    "demo": "builds its own study with its own people",
+    "up": "starts the site",
+    "export_ledger": ["table"],
+    "settle_restore": ["table", "--withdrawals-entered"],
+    "verify_receipt": ["0" * 64],
+    "verify_ledger": [],
+    "invite": ["table", "--open", "1"],
+    "import_dataset": [
+        "table",
+        "{folder}/rows.csv",
+        "--kind",
+        "public",
+        "--name",
+        "new",
+        "--schema",
+        "{folder}/no.json",
+    ],
+    "import_paper_consents": ["table", "{folder}/list.csv", "--scans", "{folder}", "--by", "otto"],
+}
+
+
+@pytest.fixture
+def study() -> Study:
+    """A study with everybody in place, a policy that waits, and drafts of either operator."""
+    study = study_with_table()
+    run_draft(study, **TABLE_RUN)  # otto's, whom this makes an operator
+    for name, role in (("clara", "chair"), ("conrad", "committee"), ("carla", "committee"), ("aud", "auditor")):
+        services.membership_add(study=study, user=factories.user_create(name), role=role, acting_user=None)
+    factories.user_create("friend")
+    factories.user_create("root", is_superuser=True, is_staff=True)
+    deputy = factories.user_create("deputy", is_staff=True)
+    services.membership_add(study=study, user=deputy, role=Role.OPERATOR, acting_user=None)
+    deputy.user_permissions.set(Permission.objects.all())
+    draft = run_draft(study, **TABLE_RUN)
+    Run.objects.filter(pk=draft.pk).update(created_by=deputy)
+    services.epsilon_policy_propose(
+        study=study, acting_user=factories.user_create("carla"), high=0.5, average=1, low=2, reason="Less."
+    )
+    invitations_create(study=study, acting_user=None, open_places=1)
+    ApiToken.objects.create(factories.user_create("conrad"), name="conrad's")
+    return study
+
+
+def state(actor: User) -> dict[str, Any]:
+    """What must stay as it is whatever ``actor`` does."""
+    actor = User.objects.get(pk=actor.pk)
+    study = Study.objects.get(slug="table")
+    others = User.objects.exclude(pk=actor.pk).order_by("pk")
+    return {
+        "committee": sorted(Membership.objects.filter(role__in=OVERSIGHT).values_list("study__slug", "user", "role")),
+        "accounts": list(others.values_list("pk", "username", "password", "email", "is_active")),
+        "superusers": list(User.objects.filter(is_superuser=True).values_list("pk", flat=True)),
+        "staff": list(User.objects.filter(is_staff=True).values_list("pk", flat=True)),
+        "powers": {
+            user.username: sorted(study_permissions(user, study) & OVERSIGHT_PERMISSIONS)
+            for user in User.objects.filter(username__in=(*ACTORS, "friend"))
+        },
+        "policies": list(EpsilonPolicy.objects.order_by("pk").values_list("pk", "proposed_by", "high", "low")),
+        "approvals": list(EpsilonPolicyApproval.objects.order_by("pk").values_list("pk", "approved_by")),
+        "tokens": sorted(ApiToken.objects.exclude(user=actor).values_list("pk", flat=True)),
+        "own drafts": list(Run.objects.filter(created_by=actor).values_list("status", "approved_by")),
+        "proposers": dict(Run.objects.filter(status=Run.Status.DRAFT).values_list("pk", "created_by")),
+    }
+
+
+def harmless(kept: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """What differs; new drafts, and drafts that another operator approved or cancelled, are no harm."""
+    wrong = {name: value for name, value in now.items() if name != "proposers" and value != kept[name]}
+    if "own drafts" in wrong and all(status in ("draft", "cancelled") for status, _by in now["own drafts"]):
+        del wrong["own drafts"]
+    if any(kept["proposers"].get(run, by) != by for run, by in now["proposers"].items()):
+        wrong["proposers"] = now["proposers"]
+    return wrong
+
+
+class Attempts:
+    """Each attempt begins from the same state and is undone."""
+
+    def __init__(self, name: str) -> None:
+        self.actor = User.objects.get(username=name)
+        self.client = Client(raise_request_exception=False)
+        self.client.force_login(self.actor)
+        self.session = self.client.session.session_key
+        self.kept = state(self.actor)
+        self.wrong: dict[str, Any] = {}
+        self.count = 0
+
+    def request(self, method: str, url: str, data: dict[str, Any], **options: Any) -> None:
+        def send() -> None:
+            self.client.cookies["sessionid"] = self.session
+            getattr(self.client, method)(url, data, **options)
+            user = self.client.session.get("_auth_user_id", str(self.actor.pk))
+            assert user == str(self.actor.pk), f"{url} signs in as another"
+
+        self.attempt(f"{method} {url} {data.get('role', '')}", send)
+
+    def attempt(self, what: str, act: Callable[[], None]) -> None:
+        self.count += 1
+        with transaction.atomic():
+            act()
+            if wrong := harmless(self.kept, state(self.actor)):
+                self.wrong[what] = wrong
+            transaction.set_rollback(True)
+
+
+def payloads(actor: User) -> Iterator[dict[str, Any]]:
+    """What somebody would send to make themself, or a friend, one of the committee: to any form, all at once."""
+    study = Study.objects.get(slug="table")
+    for user, role in zip((actor, User.objects.get(username="friend")), OVERSIGHT, strict=True):
+        everybody = User.objects.get(username="carla").pk
+        yield {
+            "username": user.username,
+            "user": user.pk,
+            "role": role.value,
+            "study": study.pk,
+            "confirmed": "1",
+            "publish": "1",
+            "post": "yes",
+            **{"high": "0.4", "average": "0.6", "low": "0.8", "reason": "Because."},
+            **dict.fromkeys(("acting_user", "created_by", "proposed_by", "approved_by", "changed_by"), everybody),
+            **dict.fromkeys(("is_superuser", "is_staff", "is_active"), "on"),
+            **dict.fromkeys(("password", "password1", "password2", "new_password1", "new_password2"), "changed 4711"),
+            **{"usable_password": "true", "old_password": factories.PASSWORD, "name": "new", "spending": "all"},
+        }
+
+
+def addresses() -> Iterator[tuple[str, str]]:
+    """Every address of the site but the admin's, by name, with every part of the study that it can be about."""
+    study = Study.objects.get(slug="table")
+    runs = list(Run.objects.values_list("pk", flat=True))
+    parts = {
+        "slug": [study.slug],
+        "version": [1, 2],
+        "membership": list(study.memberships.values_list("pk", flat=True)),
+        "dataset": [Dataset.objects.filter(study=study).values_list("pk", flat=True)[0]],
+        "run": runs,
+        "draft": runs,
+        "format": ["csv"],
+        "token": [ApiToken.objects.get(name="conrad's").token_key],
+        "invitation": list(study.invitations.values_list("pk", flat=True)),
+    }
+    for name in sorted(set(names(get_resolver().url_patterns))):
+        for arguments in product(*(parts[part] for part in TABLE[name].of)):
+            yield name, reverse(name, args=arguments)
+
+
+@pytest.mark.parametrize("name", ACTORS)
+def test_no_page_lets_an_operator_be_or_appoint_the_committee(study: Study, name: str) -> None:
+    attempts = Attempts(name)
+    for page, url in addresses():
+        if not page.startswith("api:") and page != "logout":
+            for payload in payloads(attempts.actor):
+                attempts.request("post", url, payload)
+    assert attempts.wrong == {}
+    assert attempts.count > 2 * 60
+
+
+@pytest.mark.parametrize("name", ACTORS)
+def test_no_api_call_lets_an_operator_be_or_appoint_the_committee(study: Study, name: str) -> None:
+    attempts = Attempts(name)
+    _, secret = ApiToken.objects.create(attempts.actor, name="mine")
+    for page, url in addresses():
+        if page.startswith("api:"):
+            for payload, method in product(payloads(attempts.actor), ("post", "put", "patch", "delete")):
+                for sent in (payload, {}):
+                    attempts.request(
+                        method,
+                        url,
+                        sent,
+                        content_type="application/json",
+                        headers={"Authorization": f"Bearer {secret}"},
+                    )
+    assert attempts.wrong == {}
+    assert attempts.count > 8 * 15
+
+
+#: Of how many rows of a model the forms are tried, where that is more than one.
+ROWS = {User: 20, Membership: 20, Run: 3}
+
+
+def admin_addresses() -> Iterator[tuple[str, str]]:
+    """Every address of the admin, with every row that it can be about."""
+    for model, model_admin in admin.site._registry.items():
+        for pattern in model_admin.get_urls():
+            if pattern.name is None:  # leads on to the page that changes a row
+                continue
+            taken = len(pattern.pattern.converters)
+            rows = model._default_manager.values_list("pk", flat=True)[: ROWS.get(model, 1)] if taken else [None]
+            for pk in rows:
+                yield pattern.name, reverse(f"admin:{pattern.name}", args=[pk] * taken)
+    for pattern in admin.site.get_urls():
+        if isinstance(pattern, URLPattern) and pattern.name and pattern.name not in ADMIN_SHOWS | {"logout"}:
+            yield pattern.name, reverse(f"admin:{pattern.name}")
+
+
+def form_at(client: Client, url: str) -> BaseForm | None:
+    """The form that the admin shows at ``url``."""
+    context = client.get(url).context or {}
+    return context["adminform"].form if "adminform" in context else context.get("form")
+
+
+def filled_in(form: BaseForm, payload: dict[str, Any]) -> dict[str, Any]:
+    """What a browser would send for ``form``, with ``payload`` where it has such fields."""
+    values = {bound.name: bound.value() for bound in form}
+    sent = {name: value for name, value in values.items() if value is not None} | {
+        name: value for name, value in payload.items() if name in form.fields
+    }
+    if "user_permissions" in form.fields:
+        sent["user_permissions"] = list(Permission.objects.values_list("pk", flat=True))
+    times = {name: value for name, value in sent.items() if hasattr(value, "isoformat")}
+    for name, value in times.items():
+        sent |= {f"{name}_0": value.strftime("%Y-%m-%d"), f"{name}_1": value.strftime("%H:%M:%S")}
+    return sent
+
+
+@pytest.mark.parametrize("name", ACTORS)
+def test_no_form_of_the_admin_lets_an_operator_be_or_appoint_the_committee(study: Study, name: str) -> None:
+    attempts = Attempts(name)
+    for page, url in admin_addresses():
+        form = form_at(attempts.client, url)
+        for payload in payloads(attempts.actor):
+            if form is not None:
+                del payload["username"]  # of the row, or as the form has it
+            attempts.request("post", url, filled_in(form, payload) if form is not None else payload)
+        if page.endswith("_changelist"):
+            model = next(
+                m for m in admin.site._registry if page == f"{m._meta.app_label}_{m._meta.model_name}_changelist"
+            )
+            rows = [str(pk) for pk in model._default_manager.values_list("pk", flat=True)]
+            for action in admin.site._registry[model].actions or ():
+                attempts.request("post", url, {"action": action, "_selected_action": rows})
+            attempts.request("post", url, {"action": "delete_selected", "_selected_action": rows, "post": "yes"})
+    assert attempts.wrong == {}
+    assert attempts.count > 150
+
+
+def test_no_command_makes_anybody_the_committee(study: Study, tmp_path: Path) -> None:
+    own = {name for name, app in get_commands().items() if app in {config.name for config in apps.get_app_configs()}}
+    packages = {config.name for config in apps.get_app_configs() if "site-packages" not in config.path}
+    own = {name for name in own if get_commands()[name] in packages}
+    assert own == set(COMMANDS), "say here how an operator would call it, or why not"
+    (tmp_path / "list.csv").write_text("pseudonym,level,version,date,scan\n")
+    (tmp_path / "rows.csv").write_text("role\nchair\n")
+    attempts = Attempts("otto")
+
+    def call(name: str, arguments: list[str]) -> None:
+        try:
+            call_command(name, *(part.format(folder=tmp_path) for part in arguments), stdout=StringIO())
+        except (Exception, SystemExit) as refusal:
+            assert "otto" not in str(refusal) or "may not" in str(refusal)
+
+    for name, arguments in COMMANDS.items():
+        if isinstance(arguments, list):
+            attempts.attempt(name, lambda name=name, arguments=arguments: call(name, arguments))
+    assert attempts.wrong == {}

@@ -1,0 +1,46 @@
+"""Runs in which every holder votes, carried out as workers would."""
+
+from typing import Any
+
+from training.models import Run
+from training.services.advance import run_advance, shard_ask
+
+#: For run_draft and the like: what makes a run one in which every holder votes.
+EVERYBODY: dict[str, Any] = {
+    "method": Run.Method.NEIGHBOURS,
+    "learner": "",
+    "learner_parameters": {},
+    "aggregator": {},
+    "teachers": None,
+}
+#: The same on the points of a table, with σ and radius chosen by hand.
+ASKING_RUN = EVERYBODY | {"asking": {"sigma": 10.0, "radius_share": 0.2}, "batch_size": 4}
+#: With less noise, so that labels are mostly right.
+CLEAR_RUN = EVERYBODY | {"asking": {"sigma": 3.0, "radius_share": 0.5}, "batch_size": 5}
+
+
+def shards_ask(run: Run) -> Run:
+    """Do what workers would until every shard of the batch under way is done, where every holder votes."""
+    if run.status == Run.Status.ASKING:
+        run_advance(run.pk)
+        for shard in run.shards.all():
+            shard_ask(shard.pk)
+    run.refresh_from_db()
+    return run
+
+
+def run_ask(run: Run, batches: int | None = None) -> Run:
+    """Ask every holder, batch by batch, until the run ends, or until some ``batches`` were released."""
+    for _ in range(1000):
+        run.refresh_from_db()
+        if run.has_ended or (batches is not None and run.batches.count() >= batches):
+            return run
+        run_advance(run.pk)
+        for shard in run.shards.all():
+            shard_ask(shard.pk)
+    raise AssertionError(f"The run does not get on: {run.status}, {run.message}")
+
+
+def batch_ask(run: Run) -> Run:
+    """Ask every holder until another batch was released, or the run ends."""
+    return run_ask(run, run.batches.count() + 1)

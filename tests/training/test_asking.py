@@ -1,0 +1,679 @@
+"""Every holder votes: who is heard, what it costs them, and that a batch comes whole, whatever happens beside it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from django.conf import settings
+from django.core.exceptions import ValidationError
+
+from accounting.book import balances, charges_of
+from accounting.caps import caps_of
+from accounting.head_counts import head_counts_draw, head_counts_enter
+from accounting.models import Release
+from accounting.shares import share_free, shares
+from accounting.verification import study_faults
+from common.artifacts import arrays_delete, arrays_load
+from common.noise import SimulationNoise
+from consent import services as consent_services
+from consent.models import ConsentForm, DataHolder, Study
+from consent.selectors import consent_snapshot
+from tests.factories import policy_approve, user_create
+from tests.training.asking import ASKING_RUN, shards_ask
+from tests.training.runs import (
+    TABLE,
+    TABLE_RUN,
+    consents_give,
+    digits,
+    head_counts_state,
+    rehearsal_with_table,
+    run_draft,
+    run_finish,
+    run_start,
+    run_teach,
+    study_with_data,
+    study_with_table,
+    table_rows,
+)
+from training.formats import Rows
+from training.methods.pate import PlanError
+from training.models import Query, Run, Shard
+from training.services import advance, ending, spending, sweep, voting
+from training.services import runs as run_commands
+from training.services.datasets import dataset_import
+from training.services.methods import method_of
+from training.services.neighbours import asking, shards
+from training.services.neighbours import rounds as asked_rounds
+from training.verification import batches_kept, release_faults, replay_faults
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+
+Commits = Any  # the fixture django_capture_on_commit_callbacks
+HOLDERS = 12
+
+
+class NoNoise:
+    """What is released is what was said: for tests alone."""
+
+    def normal(self, scale: float, shape: tuple[int, ...]) -> np.ndarray:
+        return np.zeros(shape)
+
+
+@pytest.fixture
+def exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "_noise", lambda run: NoNoise())
+
+
+def small_study(**fields: Any) -> Study:
+    return study_with_table(**{"holders": HOLDERS, "retain_votes": True, **fields})
+
+
+def asked_run(study: Study, *, share: float = 0.5, **fields: Any) -> Run:
+    """A run that has been approved; ``asking`` adds to how holders are asked."""
+    chosen = ASKING_RUN["asking"] | fields.pop("asking", {})
+    return run_start(study, share=share, **ASKING_RUN | fields | {"asking": chosen})
+
+
+def attempt(run: Run) -> Run:
+    """Every shard of the next batch is asked; nothing is released."""
+    before = run.position
+    run = shards_ask(run)
+    assert asking.shards_done(run) and run.position == before
+    return run
+
+
+def commit(run: Run) -> Run:
+    """The batch under way is released, asked again where it has to be."""
+    before = run.batches.count()
+    for _ in range(3):
+        if run.batches.count() == before:
+            asking.asking_step(run)
+            for shard in run.shards.exclude(state="done"):
+                advance.shard_ask(shard.pk)
+    run.refresh_from_db()
+    assert run.batches.count() == before + 1, run.message
+    return run
+
+
+def opened(study: Study, **fields: Any) -> Run:
+    """A run that asks, and has not yet begun."""
+    run = asked_run(study, **fields)
+    assert asking.asking_open(run)
+    run.refresh_from_db()
+    return run
+
+
+def begun(study: Study, **fields: Any) -> Run:
+    """A run of which the first batch was asked, and not released."""
+    return attempt(opened(study, **fields))
+
+
+def unasked(study: Study) -> Run:
+    """A run whose first batch was cut into shards, which nobody has asked."""
+    run = opened(study)
+    while not run.shards.exists():
+        asking.asking_step(run)
+    return run
+
+
+def holder(study: Study, place: int) -> DataHolder:
+    return DataHolder.objects.filter(study=study).order_by("pk")[place]
+
+
+def decide(who: DataHolder, level: str) -> None:
+    form = ConsentForm.objects.filter(study=who.study).latest("version")
+    consent_services.consent_give(holder=who, level=level, form=form, acting_user=None)
+
+
+def withdraw(who: DataHolder) -> None:
+    consent_services.consent_withdraw(holder=who, acting_user=None)
+
+
+def account(who: DataHolder) -> float:
+    return float(balances(who.study).of(np.array([who.pk]))[0])
+
+
+def charged(run: Run, batch: int) -> dict[int, float]:
+    told = charges_of(Release.objects.get(run=run.pk, batch=batch))
+    return dict(zip(told.holders.tolist(), told.spent.tolist(), strict=True))
+
+
+def said(run: Run, batch: int, who: DataHolder) -> np.ndarray:
+    """(Q, C) what a holder who has room says to a batch of a round of plain votes, by distances in whole numbers."""
+    first = run.rounds.get(index=0)
+    question = asked_rounds.question_load(first)
+    private = arrays_load(run.private_dataset.artifact)
+    mine = private["holder"] == who.pk
+    records = question.fitted.transform(private["x"])[mine].astype(int)
+    rows = run.queries.filter(batch__index=batch).order_by("pk").values_list("row", flat=True)
+    votes = np.zeros((len(rows), 3))
+    for place, row in enumerate(rows):
+        at = question.rows.tolist().index(row)
+        near = ((records - question.queries[at].astype(int)) ** 2).sum(axis=1) <= question.radii[at]
+        if near.any():
+            share = np.bincount(private["y"][mine][near], minlength=3) / near.sum()
+            votes[place] = np.floor(share * 2**16) / 2**16  # as it is said: in whole parts
+    return votes
+
+
+def counts(run: Run, batch: int) -> np.ndarray:
+    return np.array(list(run.queries.filter(batch__index=batch).order_by("pk").values_list("counts", flat=True)))
+
+
+def heard(run: Run, batch: int, among: list[DataHolder]) -> None:
+    """These are heard in a batch without noise, each with all they have to say, and nobody else."""
+    total = sum((said(run, batch, who) for who in among), np.zeros_like(counts(run, batch), dtype=float))
+    np.testing.assert_array_equal(counts(run, batch), np.rint(total))
+    assert set(charged(run, batch)) == {who.pk for who in among}
+    sigma = run.plan["rounds"][0]["sigma"]
+    for who in among:
+        assert charged(run, batch)[who.pk] == pytest.approx((said(run, batch, who) ** 2).sum() / sigma**2, rel=1e-12)
+
+
+def everybody(study: Study) -> list[DataHolder]:
+    return list(DataHolder.objects.filter(study=study).order_by("pk"))
+
+
+def assert_whole(run: Run) -> None:
+    """Nothing is wrong with what was released, nor with what it cost, for somebody who looks at it afresh."""
+    asked_rounds._question.cache_clear()
+    run.refresh_from_db()
+    assert [*study_faults(run.study), *release_faults(run)] == []
+    for batch in batches_kept(run.study):
+        assert list(replay_faults(batch)) == []
+
+
+def files(run: Run) -> list[str]:
+    return sorted(path.name for path in (Path(settings.PRIVATE_DIR) / "runs" / str(run.pk)).glob("*"))
+
+
+# --- From the approval to the end -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("retain", [True, False])
+def test_every_planned_point_is_asked_once_and_what_it_cost_is_charged(exact: None, retain: bool) -> None:
+    study = small_study(retain_votes=retain)
+    run = run_finish(asked_run(study))
+    assert (run.status, run.stop_reason) == (Run.Status.FINISHED, Run.StopReason.USED_UP), run.message
+    assert (run.position, run.labels, run.rejected) == (12, 12, 0)
+    assert sorted(run.queries.values_list("row", flat=True)) == list(range(12))
+    assert list(run.batches.values_list("start", "queries", "labels")) == [(0, 4, 4), (4, 4, 4), (8, 4, 4)]
+    for query in run.queries.all():
+        assert query.label == int(np.argmax(query.counts))
+    for release in Release.objects.filter(run=run.pk, batch__isnull=False):
+        assert release.kind == Release.Kind.COUNTS and release.charge == 4 / 10.0**2
+    assert share_free(study) == pytest.approx(1 - shares(study)[run.pk].used)
+    assert_whole(run)
+    assert run.student.accuracy > 0.8
+
+
+def test_two_rounds_ask_different_points_and_residual_votes_cost_at_most_two() -> None:
+    study = small_study()
+    run = run_finish(asked_run(study, asking={"rounds": 2, "first_queries": 4}, batch_size=3))
+    assert run.status == Run.Status.FINISHED, run.message
+    assert list(run.rounds.values_list("index", "queries", "position")) == [(0, 4, 4), (1, 8, 8)]
+    assert sorted(run.queries.values_list("row", flat=True)) == list(range(12))
+    bounds = [release.charge for release in Release.objects.filter(run=run.pk, batch__isnull=False)]
+    assert bounds == [each / 100 for each in (3, 1, 6, 6, 4)]
+    assert asked_rounds.question_load(run.rounds.get(index=1)).predicted is not None
+    assert [each["queries"] for each in run.student.card["privacy"]["mechanism"]["rounds"]] == [4, 8]
+    assert_whole(run)
+
+
+def test_the_first_of_two_rounds_leaves_the_second_its_half(exact: None) -> None:
+    """Noise so small that everybody runs out of what they may spend in the first round."""
+    study = small_study()
+    run = opened(study, asking={"rounds": 2, "first_queries": 8, "sigma": 6.0, "radius_share": 1.0})
+    after = []
+    for batches in (2, 1):
+        for _ in range(batches):
+            run = commit(attempt(run))
+        after.append(balances(study).of(np.array([each.pk for each in everybody(study)])))
+    caps = caps_of(consent_snapshot(study).epsilons, study.delta)
+    assert (after[0] <= 0.25 * caps).all() and (after[1] <= 0.5 * caps).all()
+    assert after[0] == pytest.approx(0.25 * caps * 36 // 1 / 36), "one vote after the other, as far as they may"
+    assert (after[1] >= after[0]).all() and (after[1] > 0.25 * caps).any()
+
+
+def test_a_digit_is_asked_about_in_the_layer_of_the_student_of_the_round_before() -> None:
+    study = study_with_data(retain_votes=True)
+    network = {"student_learner": "cnn", "student_parameters": {"epochs": 3}}
+    run = run_finish(
+        asked_run(study, asking={"rounds": 2, "radius_share": 0.1, "embedded": True}, batch_size=40, **network)
+    )
+    assert run.status == Run.Status.FINISHED, run.message
+    assert "inner layer" in run.rounds.get(index=1).representation["template"]
+    assert len(digits().public) == run.position
+    assert_whole(run)
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_shards_change_nothing(monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
+    monkeypatch.setattr(asking, "_noise", lambda run: SimulationNoise(run.position))
+    seen = []
+    for number in (1, 3, 7):
+        monkeypatch.setattr(asking, "SHARD", -(-HOLDERS // number))
+        study = small_study(slug=f"shards-{number}", records=3)
+        run = begun(study, asking={"sigma": 4.0, "rounds": rounds, "kernel": "epanechnikov"})
+        assert run.shards.count() == {1: 1, 3: 3, 7: 6}[number]
+        run = run_finish(run)
+        assert run.status == Run.Status.FINISHED, run.message
+        spent = balances(study)
+        assert spent.spent.any() and len(spent.holders) == HOLDERS
+        seen.append((list(run.queries.values_list("row", "label", "counts")), spent.spent.tolist(), run.spent))
+        assert_whole(run)
+    assert seen[0] == seen[1] == seen[2]
+
+
+def test_several_records_of_a_holder_are_one_voice(exact: None) -> None:
+    study = small_study(holders=10, records=5)
+    run = commit(begun(study, asking={"sigma": 30.0, "radius_share": 0.5}))
+    heard(run, 0, everybody(study))
+    votes = [said(run, 0, who) for who in everybody(study)]
+    assert max((each**2).sum(axis=1).max() for each in votes) <= 1
+    assert any(0 < each < 1 for vote in votes for each in (vote**2).sum(axis=1)), "records of several classes"
+
+
+def test_a_wanted_number_of_labels_is_all_that_is_asked() -> None:
+    study = small_study()
+    run = run_finish(asked_run(study, wanted_labels=5, asking={"sigma": 30.0}))
+    assert (run.status, run.stop_reason, run.labels, run.position) == ("finished", Run.StopReason.ENOUGH, 5, 5)
+    assert shares(study)[run.pk].used == pytest.approx(5 / 900 / caps_of(1.0, study.delta))
+    assert_whole(run)
+
+
+# --- Who is heard ---------------------------------------------------------------------------------------------------
+
+
+def test_who_withdraws_before_the_release_is_not_heard_nor_charged(exact: None) -> None:
+    study = small_study()
+    run = begun(study)
+    withdraw(holder(study, 4))
+    run = commit(run)
+    rest = [who for who in everybody(study) if who != holder(study, 4)]
+    heard(run, 0, rest)
+    withdraw(holder(study, 7))
+    run = commit(attempt(run))
+    heard(run, 1, [who for who in rest if who != holder(study, 7)])
+    decide(holder(study, 4), "LOW")
+    run = commit(attempt(run))
+    heard(run, 2, [who for who in everybody(study) if who != holder(study, 7)])
+    assert_whole(run_finish(run))
+
+
+def test_who_comes_counts_from_the_next_batch_on(exact: None) -> None:
+    study = small_study(levels="HALHAL------")
+    run = begun(study)
+    decide(holder(study, 8), "LOW")
+    run = commit(run)
+    heard(run, 0, everybody(study)[:6])
+    run = commit(attempt(run))
+    heard(run, 1, [*everybody(study)[:6], holder(study, 8)])
+
+
+def test_a_level_that_is_lowered_takes_effect_before_the_release_a_raised_one_after_it(exact: None) -> None:
+    """Noise so small that a limit is felt: at HIGH nobody may say anything, at LOW much."""
+    study = small_study(levels="LLLLLLLLLLHH")
+    head_counts_enter(study=study, acting_user=user_create("olga"), counts={"HIGH": 2, "AVERAGE": 0, "LOW": 10})
+    run = begun(study, share=1.0, asking={"sigma": 3.0, "radius_share": 1.0})
+    decide(holder(study, 0), "HIGH")
+    decide(holder(study, 11), "LOW")
+    run = commit(run)
+    assert counts(run, 0).sum() == 4 * 9, "all but the one who has lowered their level, and those at HIGH"
+    assert holder(study, 0).pk not in charged(run, 0), "they have not answered under their new promise"
+    assert charged(run, 0)[holder(study, 11).pk] == 0, "asked under the promise that they had"
+    run = commit(attempt(run))
+    assert charged(run, 1)[holder(study, 0).pk] == 0 < charged(run, 1)[holder(study, 11).pk]
+    assert account(holder(study, 11)) <= caps_of(3.0, study.delta)
+    assert_whole(run_finish(run))
+
+
+def test_a_policy_that_lowers_a_promise_takes_out_those_it_concerns(exact: None) -> None:
+    study = small_study()
+    run = begun(study, share=0.8, asking={"sigma": 30.0})
+    policy_approve(study, high=0.5, average=2.0, low=3.0)
+    run = commit(run)
+    heard(run, 0, [who for place, who in enumerate(everybody(study)) if place % 3])
+    assert run.spent == pytest.approx([budget["allowed"] for budget in run.plan["budgets"]]), "all of it counts as used"
+    assert_whole(run)
+    run = commit(attempt(run))
+    heard(run, 1, everybody(study))
+    run = run_finish(run)
+    assert shares(study)[run.pk].used == pytest.approx(0.8)
+    assert_whole(run)
+
+
+def test_head_counts_that_are_drawn_beside_a_batch_leave_less_for_it(exact: None) -> None:
+    study = small_study(levels="HHHHHHHHHHH-")
+    run = begun(study, share=0.9, asking={"sigma": 6.0, "radius_share": 1.0})
+    decide(holder(study, 11), "LOW")
+    head_counts_draw(study=study, acting_user=user_create("olga"), noise=SimulationNoise(3))
+    drawn = account(holder(study, 0))
+    assert drawn > 0
+    run = commit(run)
+    assert holder(study, 11).pk not in charged(run, 0), "a drawing lets nobody in"
+    run = run_finish(run)
+    everyone = np.array([who.pk for who in everybody(study)[:11]])
+    limit = 0.9 * caps_of(1.0, study.delta)
+    assert (balances(study).of(everyone) <= limit).all()
+    assert balances(study).of(everyone) == pytest.approx(drawn + (limit - drawn) * 36 // 1 / 36)
+    assert_whole(run)
+
+
+def test_one_at_a_level_classes_that_nobody_has_and_bad_records_are_ordinary(exact: None) -> None:
+    study = small_study(levels="H----------L")
+    rows = table_rows(HOLDERS, [f"p-{place:03}" for place in range(HOLDERS)])
+    assert rows.y is not None
+    x = rows.x.copy()
+    x[0], x[11] = 3e38, -3e38
+    dull = dataset_import(
+        study=study, name="dull", kind="private", rows=Rows(x, np.zeros_like(rows.y), rows.holders), schema=TABLE
+    )
+    run = run_finish(asked_run(study, private_dataset=dull))
+    assert run.status == Run.Status.FINISHED, run.message
+    assert set(charged(run, 0)) == {holder(study, 0).pk, holder(study, 11).pk}
+    assert_whole(run)
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_where_nobody_takes_part_every_point_is_asked_all_the_same(rounds: int) -> None:
+    study = small_study()
+    for who in everybody(study):
+        withdraw(who)
+    run = run_finish(asked_run(study, asking={"rounds": rounds}))
+    assert (run.status, run.position) == (Run.Status.FINISHED, 12), run.message
+    assert not balances(study).spent.any()
+    assert_whole(run)
+
+
+def test_who_owns_no_record_of_the_dataset_is_not_asked() -> None:
+    study = small_study()
+    few = dataset_import(study=study, name="few", kind="private", rows=table_rows(2, ["p-003", "p-009"]), schema=TABLE)
+    run = run_finish(asked_run(study, private_dataset=few))
+    assert set(charged(run, 0)) == {holder(study, 3).pk, holder(study, 9).pk}
+    assert_whole(run)
+
+
+# --- Crashes --------------------------------------------------------------------------------------------------------
+
+
+def test_a_shard_whose_worker_died_is_asked_again_and_one_that_is_held_is_not(settings: Any) -> None:
+    settings.HEARTBEAT_TIMEOUT = 60
+    study = small_study()
+    run = unasked(study)
+    shard = run.shards.get()
+    Shard.objects.update(state="running", claimed_by="somebody", heartbeat=sweep.timezone.now())
+    advance.shard_ask(shard.pk)
+    assert not asking.shards_done(run)
+    Shard.objects.update(heartbeat=None)
+    advance.shard_ask(shard.pk)
+    shard.refresh_from_db()
+    assert (shard.state, shard.deaths) == (Shard.State.DONE, 1)
+    assert_whole(run_finish(run))
+
+
+def test_a_shard_over_which_workers_die_again_and_again_ends_the_run() -> None:
+    study = small_study()
+    run = unasked(study)
+    Shard.objects.update(state="running", deaths=shards.DEATHS - 1)
+    advance.shard_ask(run.shards.get().pk)
+    run.refresh_from_db()
+    assert run.status == Run.Status.FAILED and "Workers died" in run.message
+    assert shares(study)[run.pk].used == 0
+
+
+def test_a_worker_that_comes_late_leaves_no_sums_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was thought dead; another has asked its shard, and the batch was released."""
+    study = small_study()
+    run = unasked(study)
+    shard, answer = run.shards.get(), shards._answer
+
+    def slowly(mine: Shard) -> dict[str, np.ndarray]:
+        result = answer(mine)
+        Shard.objects.filter(pk=mine.pk).update(claimed_by="another", artifact="theirs")
+        return result
+
+    monkeypatch.setattr(shards, "_answer", slowly)
+    advance.shard_ask(shard.pk)
+    shard.refresh_from_db()
+    assert (shard.artifact, shard.state) == ("theirs", Shard.State.RUNNING)
+    assert not [name for name in files(run) if name.startswith("shard")]
+
+
+def test_no_sums_outlive_their_batch_nor_anything_but_what_a_replay_needs_a_run(
+    django_capture_on_commit_callbacks: Commits,
+) -> None:
+    study = small_study()
+    with django_capture_on_commit_callbacks(execute=True):
+        run = begun(study)
+    (sums,) = [name for name in files(run) if name.startswith("shard")]
+    folder = Path(settings.PRIVATE_DIR) / "runs" / str(run.pk)
+    (folder / sums.replace("shard-0-0", "shard-0-5")).write_bytes(b"of a worker that died")
+    (folder / "asked-orphan.npz").write_bytes(b"of a transaction that failed")
+    with django_capture_on_commit_callbacks(execute=True):
+        run = commit(run)
+    assert not [name for name in files(run) if name.startswith("shard")]
+    with django_capture_on_commit_callbacks(execute=True):
+        run = run_finish(run)
+    ending.run_forget(run)
+    assert set(files(run)) == {Path(batch.asked).name for batch in run.batches.all()}
+    assert_whole(run)
+    Study.objects.update(retain_votes=False)
+    ending.run_forget(Run.objects.get(pk=run.pk))
+    assert files(run) == []
+    assert_whole(run)
+
+
+def test_coordinates_that_a_dying_worker_left_half_written_are_made_anew() -> None:
+    study = small_study()
+    run = begun(study)
+    (cache,) = (Path(settings.PRIVATE_DIR) / "runs" / str(run.pk)).glob("coordinates-*")
+    whole = cache.read_bytes()
+    for length in (0, 3, 40, len(whole) // 2, len(whole) - 1):
+        cache.write_bytes(whole[:length])
+        Shard.objects.update(state="pending")
+        advance.shard_ask(run.shards.get().pk)
+        assert asking.shards_done(run), length
+    assert_whole(run_finish(run))
+
+
+def test_files_that_a_restored_database_names_are_made_anew() -> None:
+    study = small_study()
+    for lost in ("shard", "attempt"):
+        run = begun(study, share=0.3)
+        arrays_delete(run.shards.get().artifact if lost == "shard" else run.assignment)
+        run = run_finish(commit(run))
+        assert run.status == Run.Status.FINISHED, run.message
+        assert_whole(run)
+
+
+def test_messages_that_come_twice_release_nothing_twice() -> None:
+    study = small_study()
+    stale = begun(study)
+    old = list(stale.shards.all())
+    commit(Run.objects.get(pk=stale.pk))
+    for shard in old:
+        advance.shard_ask(shard.pk)
+    assert asking._batch_commit(stale) is False
+    assert Query.objects.filter(run=stale).count() == 4
+    assert asking.asking_open(stale) is False
+    assert_whole(run_finish(Run.objects.get(pk=stale.pk)))
+
+
+@pytest.mark.parametrize("end", ["cancel", "fail"])
+def test_a_run_that_ends_in_mid_batch_keeps_what_was_released_and_nothing_else(
+    end: str, django_capture_on_commit_callbacks: Commits
+) -> None:
+    study = small_study()
+    run = attempt(commit(begun(study)))
+    late = run.shards.get()
+    with django_capture_on_commit_callbacks(execute=True):
+        if end == "cancel":
+            run_commands.run_cancel(run=run, acting_user=user_create("olga"))
+        else:
+            ending.run_fail(run.pk, "A disk was full.")
+    run.refresh_from_db()
+    assert run.status == ("cancelled" if end == "cancel" else "failed")
+    assert run.position == 4 == Query.objects.filter(run=run).count()
+    assert shares(study)[run.pk].used == pytest.approx(max(4 / 100 / caps_of(1.0, study.delta), 0))
+    advance.shard_ask(late.pk)
+    advance.run_advance(run.pk)
+    assert files(run) == []
+    assert_whole(run)
+
+
+def test_a_locked_study_releases_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = small_study()
+    run = asked_run(study)
+
+    def locked(step: Callable[[Run], object]) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(spending, "missing_rows", lambda study: {"accounting.release": 1})
+            assert step(run) is False
+        run.refresh_from_db()
+        assert "settle_restore" in run.message
+        assert not Release.objects.filter(run=run.pk).exists()
+
+    locked(asking.asking_open)
+    assert asking.asking_open(run) and asking.asking_step(run)
+    locked(asking.asking_step)
+    assert not run.shards.exists()
+    run = attempt(run)
+    locked(asking.asking_step)
+    assert run_finish(commit(run)).status == Run.Status.FINISHED
+
+
+# --- Beside other runs ----------------------------------------------------------------------------------------------
+
+
+def test_only_one_run_of_a_study_spends_at_a_time_whatever_its_method() -> None:
+    study = small_study()
+    teachers, holders = run_start(study, share=0.3, **TABLE_RUN), asked_run(study, share=0.3)
+    run_teach(teachers)
+    assert asking.asking_open(holders)
+    teachers = run_teach(teachers)
+    assert teachers.status == Run.Status.TRAINING and "another run" in teachers.message
+    assert not method_of(teachers).may_go_on(teachers)
+    assert run_finish(Run.objects.get(pk=holders.pk)).status == Run.Status.FINISHED
+    assert run_finish(teachers).status == Run.Status.FINISHED
+    second, third = run_start(study, share=0.2, **TABLE_RUN), asked_run(study, share=0.1)
+    assert voting.vote_open(run_teach(second))
+    advance.run_advance(third.pk)
+    third.refresh_from_db()
+    assert third.status == Run.Status.APPROVED and "another run" in third.message
+    assert run_finish(second).status == Run.Status.FINISHED
+    assert run_finish(third).status == Run.Status.FINISHED
+    for run in (teachers, holders, second, third):
+        assert_whole(run)
+
+
+def test_what_a_holder_did_not_use_of_an_earlier_share_is_theirs_later(exact: None) -> None:
+    study = small_study()
+    first = run_finish(asked_run(study, share=0.5, wanted_labels=1, asking={"sigma": 1.5, "radius_share": 0.1}))
+    assert shares(study)[first.pk].used == pytest.approx(0.5), "one vote may have cost more than anybody's share"
+    assert not balances(study).spent.any(), "but nobody could afford it"
+    second = run_finish(asked_run(study, share=0.5, asking={"sigma": 5.0, "radius_share": 1.0}))
+    spent = balances(study).of(np.array([who.pk for who in everybody(study)]))
+    caps = caps_of(consent_snapshot(study).epsilons, study.delta)
+    assert (spent <= caps).all() and (spent > 0.5 * caps).any()
+    assert_whole(second)
+
+
+# --- Rehearsals -----------------------------------------------------------------------------------------------------
+
+
+def test_a_rehearsal_repeats_itself_by_its_seed_and_charges_nobody() -> None:
+    study = rehearsal_with_table()
+    asked = {"rounds": 2, "sigma": 4.0}
+    told = []
+    for seed in (7, 7, 8):
+        run = run_finish(asked_run(study, share=1.0, seed=seed, asking=asked))
+        assert run.status == Run.Status.FINISHED, run.message
+        told.append((list(run.queries.values_list("row", "label", "counts")), run.outcome))
+        assert list(release_faults(run)) == []
+    assert told[0] == told[1]
+    assert told[0][0] != told[2][0]
+    for level in told[0][1]["epsilons"]:
+        assert 0 < level["spent"] <= level["epsilon"]
+    assert not Release.objects.filter(study=study, batch__isnull=False).exists()
+    assert not balances(study).holders.size
+
+
+# --- Plans and proposals --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "told"),
+    [
+        ({"asking": {"sigmas": 3}}, "asking", "There is no sigmas"),
+        ({"asking": {"sigma": -1.0}}, "asking", "sigma is -1.0"),
+        ({"asking": {"sigma": 1e5}}, "asking", "to 16384"),
+        ({"asking": {"sigma": float("nan")}}, "asking", ""),
+        ({"asking": {"rounds": 9}}, "asking", "from 1 to 2"),
+        ({"asking": {"rounds": 2, "first_queries": 12}}, "asking", "has to leave public points"),
+        ({"asking": {"representation": "magic"}}, "asking", "no representation 'magic'"),
+        ({"asking": {"representation": ["standardised"]}}, "asking", ""),
+        ({"asking": {"representation": "wavelets"}}, "asking", "is for images"),
+        ({"asking": {"representation": "embedding"}}, "asking", "need a statement"),
+        ({"asking": {"representation": "student"}}, "asking", "second round on"),
+        ({"asking": {"representation": "whitened", "representation_parameters": {"parts": 3}}}, "asking", "parts"),
+        ({"asking": {"representation": "whitened", "representation_parameters": 3}}, "asking", ""),
+        ({"asking": {"kernel": "gauss"}}, "asking", "gauss"),
+        ({"asking": 5}, "asking", ""),
+        ({"teachers": 5}, "teachers", "There are no teachers"),
+        ({"learner": "random_forest"}, "learner", "There are no teachers"),
+        ({"aggregator": {"name": "gnmax", "sigma": 4.0}}, "aggregator", "There are no teachers"),
+        ({"student_learner": "oracle"}, "student_learner", "choose one of"),
+        ({"batch_size": 0}, "batch_size", ""),
+    ],
+)
+def test_a_proposal_that_cannot_be_carried_out_is_refused_by_field(
+    fields: dict[str, Any], field: str, told: str
+) -> None:
+    with pytest.raises(ValidationError) as refused:
+        run_draft(small_study(), **ASKING_RUN | fields)
+    assert told in " ".join(refused.value.message_dict[field])
+    assert not Run.objects.exists()
+
+
+def test_an_embedding_with_its_statement_is_carried_out() -> None:
+    chosen = {"representation": "embedding", "stated": True}
+    run = run_finish(asked_run(small_study(), asking=chosen))
+    assert run.status == Run.Status.FINISHED, run.message
+    assert (
+        "as the operator states" in run.student.card["privacy"]["mechanism"]["rounds"][0]["representation"]["template"]
+    )
+
+
+def test_without_holders_by_the_head_counts_or_with_too_much_noise_there_is_no_plan() -> None:
+    study = small_study()
+    enter = {"study": study, "acting_user": user_create("olga")}
+    head_counts_enter(**enter, counts=dict.fromkeys(("HIGH", "AVERAGE", "LOW"), 0))
+    with pytest.raises(PlanError, match="nobody takes part"):
+        asked_run(study)
+    head_counts_state(study)
+    with pytest.raises(PlanError, match="so much noise"):
+        run_start(study, share=1e-8, **ASKING_RUN | {"asking": {}})
+    assert share_free(study) == 1
+
+
+def test_a_plan_warns_of_labels_that_noise_would_drown_and_of_a_share_that_is_everything() -> None:
+    study = small_study()
+    notes = [note["template"] for note in asked_run(study, share=0.1, asking={"sigma": 500.0}).plan["notes"]]
+    assert "Too few people" in notes[0] and "expected to be right" in notes[1]
+    run = run_draft(study, **ASKING_RUN | {"asking": {"sigma": 0.5, "radius_share": 0.3}})
+    notes = [note.template for note in method_of(run).plan(run, 1.0).notes]
+    assert any("no later run could ask again" in note for note in notes)
+
+
+def test_what_is_left_open_is_chosen_by_the_public_rule() -> None:
+    study = small_study()
+    run = run_finish(run_start(study, share=0.5, **ASKING_RUN | {"asking": {}}))
+    assert run.status == Run.Status.FINISHED
+    (planned,) = run.plan["rounds"]
+    assert planned["queries"] == 12 and planned["sigma"] > 0 and planned["until"] == 1
+    assert run.plan["forecast"]["queries"] == 12
+    consents_give(study)
+    assert_whole(run)

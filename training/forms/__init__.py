@@ -1,1 +1,0 @@
-"""What staff fill in."""

@@ -1,0 +1,1 @@
+"""Training methods: one package for each. Imports no Django."""

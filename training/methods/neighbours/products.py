@@ -1,0 +1,117 @@
+"""Blocked products of whole-number coordinates, exact in floating point: who is within the radius of whom.
+
+For coordinates of at most 127 in absolute value, with `d` of them, a product of two points and half a squared norm stay
+below 1.5·127²·d. Halves up to 2²³ are exact in float32, so for d ≤ 346 every product, every partial sum and the
+comparison with the radius are exact, whatever the order of summation and however a library cuts the matrices; beyond
+that the same holds in float64. So whether a record is near a query depends on these two alone.
+
+Measured on one core with AMX: float32 (`torch.mm`) needs 0.54 s for 9,000 queries × 60,000 records × 64 coordinates,
+8-bit whole numbers (`torch._int_mm`) 0.41 s; comparing and collecting the results takes longer than either. Float32 is
+public API, fast on every machine and no less exact.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+LARGEST = 127
+MOST_DIMENSIONS = 1040
+"""With that many coordinates the product of two points may still not reach 2²⁴."""
+
+QUERIES_AT_A_TIME = 256
+"""Fixed: blocks of queries must not depend on the records."""
+_RECORDS_AT_A_TIME = 8192
+_SINGLE = 346  # coordinates for which float32 is exact
+
+Coordinates = NDArray[np.signedinteger]
+Near = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+
+
+def squared_norms(points: Coordinates) -> NDArray[np.int64]:
+    """`(n,)` exact squared lengths.
+
+    >>> squared_norms(np.array([[3, 4], [0, -127]], np.int8))
+    array([   25, 16129])
+    """
+    return np.einsum("ij,ij->i", points, points, dtype=np.int64)
+
+
+def near_pairs(queries: Coordinates, radii: NDArray[np.int64], records: Coordinates, norms: NDArray[np.int64]) -> Near:
+    """All pairs of a query and a record within its radius.
+
+    Args:
+        queries: `(b, d)`, at most 127 in absolute value.
+        radii: `(b,)` squared; records at this very distance are near. Below 0: nobody is.
+        records: `(n, d)`.
+        norms: `(n,)`, `squared_norms(records)`.
+
+    Returns:
+        Positions of queries, of records, and squared distances, ordered by query and then by record.
+    """
+    found: list[Near] = []
+    query_norms = squared_norms(queries)
+    least = (query_norms - radii) / 2.0
+    for start, scores in _scores(queries, records, norms):
+        flat = np.flatnonzero(scores >= least.astype(scores.dtype)[:, None])
+        row, column = np.divmod(flat, scores.shape[1])
+        distances = query_norms[row] - (2.0 * scores.ravel()[flat]).astype(np.int64)
+        found.append((row, column + start, distances))
+    row, column, distance = (np.concatenate(parts) for parts in zip(*found, strict=True)) if found else _nobody()
+    if len(found) > 1:
+        order = np.argsort(row.astype(np.int16), kind="stable")
+        row, column, distance = row[order], column[order], distance[order]
+    return row, column, distance
+
+
+def squared_distances(queries: Coordinates, points: Coordinates) -> NDArray[np.int32]:
+    """`(q, p)` exact squared distances, for as many points as fit into memory."""
+    result = np.empty((len(queries), len(points)), np.int32)
+    norms = squared_norms(points)
+    for block in range(0, len(queries), QUERIES_AT_A_TIME):
+        batch = queries[block : block + QUERIES_AT_A_TIME]
+        own = squared_norms(batch)[:, None]
+        for start, scores in _scores(batch, points, norms):
+            result[block : block + len(batch), start : start + scores.shape[1]] = own - (2.0 * scores).astype(np.int64)
+    return result
+
+
+def kth_distances(queries: Coordinates, points: Coordinates, ks: Sequence[int]) -> NDArray[np.int64]:
+    """`(q, len(ks))`: squared distances of every query to its k-th nearest of the points, k counted from 1."""
+    norms = squared_norms(points)
+    places = [len(points) - k for k in ks]
+    result = np.empty((len(queries), len(places)), np.int64)
+    for block in range(0, len(queries), QUERIES_AT_A_TIME):
+        batch = queries[block : block + QUERIES_AT_A_TIME]
+        scores = np.concatenate([part.copy() for _, part in _scores(batch, points, norms)], axis=1)
+        scores.partition(places, axis=1)
+        result[block : block + len(batch)] = squared_norms(batch)[:, None] - (2.0 * scores[:, places]).astype(np.int64)
+    return result
+
+
+def _scores(
+    queries: Coordinates, records: Coordinates, norms: NDArray[np.int64]
+) -> Iterator[tuple[int, NDArray[np.floating]]]:
+    """Per block of records its start and `(b, block)` of ⟨q, r⟩ - ‖r‖²/2; the array is used again for the next one."""
+    kind = torch.float32 if queries.shape[1] <= _SINGLE else torch.float64
+    # one more coordinate, 1 in a query and -‖r‖²/2 in a record, subtracts the norm within the product
+    left = torch.ones((len(queries), queries.shape[1] + 1), dtype=kind)
+    left[:, :-1] = torch.from_numpy(np.ascontiguousarray(queries))
+    size = min(_RECORDS_AT_A_TIME, max(len(records), 1))
+    right = torch.empty((size, queries.shape[1] + 1), dtype=kind)
+    scores = torch.empty((len(queries) * size,), dtype=kind)
+    with threadpool_limits(1):
+        for start in range(0, len(records), size):
+            end = min(start + size, len(records))
+            part = right[: end - start]
+            part[:, :-1] = torch.from_numpy(np.ascontiguousarray(records[start:end]))
+            part[:, -1] = torch.from_numpy(norms[start:end] / -2.0)
+            out = scores[: len(queries) * len(part)].view(len(queries), len(part))
+            yield start, torch.mm(left, part.T, out=out).numpy()
+
+
+def _nobody() -> Near:
+    empty = np.zeros(0, np.int64)
+    return empty, empty, empty

@@ -1,0 +1,37 @@
+"""The space in which neighbours are near: what a point is described by, fitted on public points alone.
+
+Every point becomes a few whole numbers of one byte each, by arithmetic that is exact: the numbers of one record do not
+depend on any other, nor on blocks, threads or machines. Nothing here imports Django.
+"""
+
+from training.representations.base import FittedRepresentation, Representation
+from training.representations.catalogue import (
+    REPRESENTATIONS,
+    Embedding,
+    Standardised,
+    Student,
+    Wavelets,
+    Whitened,
+    default_representation,
+    representation_create,
+)
+from training.representations.network import Layer, layers_of, layers_of_model
+from training.representations.storage import representation_load, representation_save
+
+__all__ = [
+    "REPRESENTATIONS",
+    "Embedding",
+    "FittedRepresentation",
+    "Layer",
+    "Representation",
+    "Standardised",
+    "Student",
+    "Wavelets",
+    "Whitened",
+    "default_representation",
+    "layers_of",
+    "layers_of_model",
+    "representation_create",
+    "representation_load",
+    "representation_save",
+]

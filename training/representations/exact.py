@@ -1,0 +1,53 @@
+"""Arithmetic on whole numbers in floating point: no result is ever rounded, so the order of a sum does not matter.
+
+A float64 holds every whole number up to 2⁵³, a float32 up to 2²⁴. As long as no product and no partial sum leaves that
+range, matrix products and convolutions are exact, whichever way a library cuts them into blocks, on any machine. What a
+record becomes then cannot depend on the records beside it. Rounding happens between the steps only, element by element
+and by operations that IEEE 754 defines to the last bit (division, square root, rounding to a whole number; not exp or
+log, whose last bit differs between the vector units and the scalar remainder of a loop).
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+LARGEST = 2.0**52
+"""What the sum of absolute products may reach; the bit that is left is for an offset."""
+
+
+def power_of_two_below(value: float) -> float:
+    """The largest power of two that is at most `value` (above 0).
+
+    >>> power_of_two_below(100.0), power_of_two_below(0.3)
+    (64.0, 0.25)
+    """
+    return math.ldexp(0.5, math.frexp(value)[1])
+
+
+def whole_matrix(matrix: Floats, bound: float) -> tuple[Floats, float]:
+    """`matrix` as whole numbers, times a power of two that keeps products with whole numbers up to `bound` exact.
+
+    Args:
+        matrix: `(inputs, outputs)`, finite.
+        bound: The largest absolute value of an input.
+
+    Returns:
+        The whole matrix and the power of two: `whole / power` is `matrix`, rounded.
+    """
+    weight = float(np.abs(matrix).sum(axis=0).max()) if matrix.size else 0.0
+    # each of the entries may be rounded up by a half
+    power = power_of_two_below(LARGEST / (bound * (weight or 1.0))) / 2.0
+    while bound * (weight * power + 0.5 * len(matrix)) > LARGEST:
+        power /= 2.0
+    return np.rint(matrix * power), power
+
+
+def whole_product(whole: Floats, matrix: Floats, offset: Floats | None = None) -> Floats:
+    """`whole @ matrix - offset`, exact for whole numbers within the bound that `whole_matrix` was given."""
+    product = whole @ matrix
+    if offset is not None:
+        product -= offset
+    return product

@@ -1,0 +1,91 @@
+"""State machine of a run: draft → approved → its method's stages → student → finished, or failed or cancelled.
+
+The row is the truth. Every step can be repeated after a crash and goes on where it stopped.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import UUID
+
+from django.db import DatabaseError
+from django.utils.translation import gettext_noop
+
+from common.logging import logging_run
+from training.dispatch import send
+from training.errors import RunError
+from training.formats import DataError
+from training.leases import lease
+from training.methods.pate import PlanError
+from training.models import Run, Shard, TeacherChunk
+from training.services import students, teaching
+from training.services.ending import run_fail, run_forget
+from training.services.methods import Step, method_of
+from training.services.neighbours import asking, shards
+
+logger = logging.getLogger(__name__)
+
+
+def step_of(run: Run) -> Step | None:
+    """What is done for a run in its status; None where there is nothing to do."""
+    return students.student_train if run.status == Run.Status.STUDENT else method_of(run).steps.get(run.status)
+
+
+@contextmanager
+def _guarded(run_id: str | UUID) -> Iterator[None]:
+    """End the run where it cannot go on; leave it to the sweep where database or storage do not answer."""
+    try:
+        yield
+    except (RunError, PlanError, DataError) as error:
+        run_fail(run_id, str(error))
+    except (DatabaseError, OSError):
+        logger.exception("The run could not go on; it is tried again.")
+        Run.objects.filter(pk=run_id, status__in=Run.ACTIVE).update(
+            message=gettext_noop(
+                "Database or storage did not answer; the run is tried again. If it stays so, see the logs."
+            )
+        )
+    except Exception:
+        logger.exception("The run failed unexpectedly.")
+        run_fail(run_id, gettext_noop("An unexpected error; the logs of the worker tell it under this run's id."))
+
+
+def run_advance(run_id: str | UUID) -> None:
+    """Take a run as far as it goes: until it ends, or waits for teachers or for another run's vote."""
+    with logging_run(run_id), _guarded(run_id):
+        with lease(Run, run_id) as token:
+            if token is None:
+                return
+            while True:
+                run = Run.objects.select_related("study").get(pk=run_id)
+                step = step_of(run)
+                if step is None or not step(run):
+                    break
+        run = Run.objects.select_related("study").get(pk=run_id)
+        if run.has_ended:
+            run_forget(run)
+        # What it waited for may have come while this worker held the run: nobody else would go on then.
+        elif method_of(run).may_go_on(run):
+            send("run_advance", run_id)
+
+
+def chunk_train(chunk_id: str | int) -> None:
+    """Train a chunk of teachers, and go on with the run after the last one."""
+    chunk = TeacherChunk.objects.select_related("run").filter(pk=chunk_id).first()
+    if chunk is None or chunk.run.status != Run.Status.TRAINING:
+        return
+    with logging_run(chunk.run_id), _guarded(chunk.run_id):
+        teaching.chunk_train(chunk)
+        if teaching.chunks_done(chunk.run):
+            send("run_advance", chunk.run_id)
+
+
+def shard_ask(shard_id: str | int) -> None:
+    """Ask a shard of holders, and go on with the run after the last one."""
+    shard = Shard.objects.select_related("run").filter(pk=shard_id).first()
+    if shard is None or shard.run.status != Run.Status.ASKING:
+        return
+    with logging_run(shard.run_id), _guarded(shard.run_id):
+        shards.shard_ask(shard)
+        if asking.shards_done(shard.run):
+            send("run_advance", shard.run_id)

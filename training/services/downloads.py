@@ -1,0 +1,38 @@
+"""Downloads: whatever a person or program takes away from a run stands in the release register, with who took it."""
+
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+
+from accounting.models import Release
+from accounting.services import release_record
+from consent.services import study_lock
+from training.models import Run
+
+
+@transaction.atomic
+def download_record(*, run: Run, what: str, digest: str = "", acting_user: AbstractBaseUser) -> None:
+    """Enter into the register that ``acting_user`` was given ``what`` of ``run``; of a rehearsal nothing is secret.
+
+    Whoever looks at the labels page by page takes them once: only when more were released does the register get
+    another entry.
+    """
+    if run.rehearsal:
+        return
+    content: dict[str, Any] = {"what": what}
+    if what == "labels":
+        content |= {"queries": run.position, "labels": run.labels}
+        if _is_recorded(run, content, acting_user):
+            return
+    else:
+        content["digest"] = digest
+    study = study_lock(run.study_id)
+    release_record(study=study, kind=Release.Kind.DOWNLOAD, run=run.pk, content=content, acting_user_id=acting_user.pk)
+
+
+def _is_recorded(run: Run, content: dict[str, Any], acting_user: AbstractBaseUser) -> bool:
+    found = Release.objects.filter(
+        study_id=run.study_id, kind=Release.Kind.DOWNLOAD, run=run.pk, recorded_by_id=acting_user.pk
+    )
+    return content in found.values_list("content", flat=True)

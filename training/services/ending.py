@@ -1,0 +1,52 @@
+"""The end of a run that cannot go on, and what a run must not keep after its end."""
+
+import logging
+from uuid import UUID
+
+from django.db import transaction
+from django.utils import timezone
+
+from accounting.shares import share_settle
+from common.artifacts import arrays_delete, arrays_delete_folder, arrays_list
+from consent.services import study_lock
+from training.models import Run
+from training.selectors import run_is_claimed
+from training.services.ballot import run_folder
+from training.services.spending import runs_send_on, share_used
+
+logger = logging.getLogger(__name__)
+
+
+def run_fail(run_id: str | UUID, message: str) -> None:
+    """End a run that cannot go on; ``message`` is read by staff and holds nothing of the private data."""
+    with transaction.atomic():
+        run = Run.objects.select_related("study").get(pk=run_id)
+        study_lock(run.study_id)
+        run.refresh_from_db(fields=["spent", "plan"])
+        failed = Run.objects.filter(pk=run_id, status__in=Run.ACTIVE).update(
+            status=Run.Status.FAILED, message=message, ended_at=timezone.now()
+        )
+        if failed:
+            share_settle(study=run.study, subject=run.pk, used=share_used(run))
+            runs_send_on(run)
+    if failed:
+        logger.warning("The run failed: %s", message)
+        run_forget(Run.objects.get(pk=run_id))
+
+
+def run_forget(run: Run) -> None:
+    """Delete what a run that has ended must not keep: who was in which teacher or asked, what the teachers predicted.
+
+    A study that keeps votes keeps what a replay needs, and nothing besides.
+
+    While a worker still holds something of the run it may write once more: then the sweep deletes again.
+    """
+    if run.study.retain_votes and run.status == Run.Status.FINISHED:
+        kept = {run.assignment, *run.chunks.values_list("artifact", flat=True)}
+        kept |= set(run.batches.values_list("asked", flat=True))
+        arrays_delete(*(name for name in arrays_list(run_folder(run)) if name not in kept))
+        return
+    claimed = run_is_claimed(run)
+    arrays_delete_folder(run_folder(run))
+    if not claimed:
+        Run.objects.filter(pk=run.pk).update(forgotten_at=timezone.now())

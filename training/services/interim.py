@@ -1,0 +1,34 @@
+"""The student of a vote that is under way: it learns from the labels released so far, and from nothing else."""
+
+from functools import lru_cache
+from uuid import UUID
+
+import numpy as np
+
+from common.artifacts import arrays_load
+from training.learners import learner_create
+from training.models import Run
+
+#: The first student learns from this many labels, each later one from twice as many.
+LABELS = 10
+
+
+def interim_probabilities(run: Run, points: slice) -> np.ndarray:
+    """(Q, C) what the present student makes of some public points; all 0 before there are ``LABELS`` labels."""
+    if run.labels < LABELS:
+        asked = range(run.public_dataset.rows)[points]
+        return np.zeros((len(asked), len(run.public_dataset.classes)))
+    known = LABELS * 2 ** int(np.log2(run.labels / LABELS))
+    return _probabilities(run.pk, known)[points]
+
+
+@lru_cache(maxsize=2)
+def _probabilities(run_id: UUID, known: int) -> np.ndarray:
+    """What a student makes of all public points that learned from the first ``known`` labels."""
+    run = Run.objects.select_related("public_dataset").get(pk=run_id)
+    points = arrays_load(run.public_dataset.artifact, "x")["x"]
+    answered = run.queries.filter(label__isnull=False).order_by("row")[:known]
+    rows, labels = np.array(list(answered.values_list("row", "label"))).T
+    learner = learner_create(run.student_learner, run.student_parameters)
+    model = learner.fit(points[rows], labels, classes=len(run.public_dataset.classes), seed=0)
+    return model.predict_proba(points)

@@ -1,0 +1,80 @@
+"""Protocol between a method of learning and the services: nothing outside its modules asks which one a run has."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+from accounting.models import Release
+from common.sentences import Sentence
+from training.methods.neighbours.parameters import AskingField
+from training.models import Run, VoteBatch
+
+Wrong = Callable[[str, object], None]
+"""Notes what is wrong with a proposal: ``wrong(field, message)``."""
+
+Step = Callable[[Run], bool]
+"""Takes a run one step further: True where the next step can follow at once, False where the run has to wait."""
+
+
+class MethodPlan(Protocol):
+    """What a run would do. Everything in it is public."""
+
+    @property
+    def notes(self) -> tuple[Sentence, ...]:
+        """Choices that were made, and warnings."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """What a run keeps of its plan: at least ``promises``, ``budgets`` (beside ``groups``) and ``notes``."""
+        ...
+
+
+class RunMethod(Protocol):
+    """A method of learning, as the services see it.
+
+    Attributes:
+        name: a :class:`training.models.Run.Method`.
+        steps: what is done in each status of a run of this method, from its approval to its student.
+        release_kind: the kind of its releases that hold labels.
+        batch_size: how many queries are released together where a proposal does not say.
+    """
+
+    name: str
+    steps: Mapping[str, Step]
+    release_kind: str
+    batch_size: int
+
+    def asking_fields(self) -> tuple[AskingField, ...]:
+        """What ``asking`` of a run may hold."""
+        ...
+
+    def check(self, run: Run, wrong: Wrong) -> None:
+        """Note what is wrong with the method's own fields of a proposal; nothing private is looked at."""
+        ...
+
+    def plan(self, run: Run, share: float = 1.0) -> MethodPlan:
+        """Plan a run, saved or not. Raises PlanError, which says what to do."""
+        ...
+
+    def prepare(self, run: Run, planned: Any) -> None:
+        """Write what a run needs from the moment of its approval; the caller saves the run."""
+        ...
+
+    def may_go_on(self, run: Run) -> bool:
+        """Whether a run that waited can go on now."""
+        ...
+
+    def mechanism(self, run: Run) -> dict[str, Any]:
+        """How what was released was made, for the model card; ``name`` says what it is."""
+        ...
+
+    def stages(self, run: Run) -> list[tuple[str, float]]:
+        """Stages of the run, each a status and how much of it is done, 0 to 1, as it may leave staff."""
+        ...
+
+    def content_faults(self, run: Run, batch: VoteBatch, release: Release) -> Iterator[str]:
+        """What does not agree between a batch and the release that paid for it."""
+        ...
+
+    def replay_faults(self, batch: VoteBatch, release: Release) -> Iterator[str]:
+        """Charges of a batch that differ from the same charges computed anew from what was kept."""
+        ...

@@ -1,0 +1,47 @@
+"""The public side of a run in which every holder votes: its points, and the space in which neighbours are near."""
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from common.artifacts import arrays_load
+from training.methods.neighbours.parameters import Asking
+from training.models import Dataset
+from training.representations import FittedRepresentation, representation_create
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """A representation fitted on the public points, and their coordinates ``public`` (P, d)."""
+
+    fitted: FittedRepresentation
+    public: np.ndarray
+
+
+def space_first(public_dataset: Dataset, asking: Asking) -> Space:
+    """The space of the first round. Raises ValueError where the points do not suit the representation."""
+    points = _points(public_dataset.artifact)
+    chosen = asking.space(points.shape[1:])
+    return _space(public_dataset.artifact, chosen.name, json.dumps(chosen.parameters()))
+
+
+def points_of(dataset: Dataset) -> np.ndarray:
+    """(n, *shape) the points of a dataset."""
+    return _points(dataset.artifact)
+
+
+# Files of datasets never change under one name; a plan is looked at, approved and carried out one after the other.
+@lru_cache(maxsize=4)
+def _points(artifact: str) -> np.ndarray:
+    return arrays_load(artifact, "x")["x"]
+
+
+@lru_cache(maxsize=2)
+def _space(artifact: str, name: str, parameters: str) -> Space:
+    chosen: dict[str, Any] = json.loads(parameters)
+    points = _points(artifact)
+    fitted = representation_create(name, chosen).fit(points)
+    return Space(fitted, fitted.transform(points))

@@ -1,0 +1,164 @@
+"""Commands on a run: propose, check, approve, cancel. Starting the started, or ending the ended, does nothing."""
+
+import logging
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
+from accounting.shares import share_check, share_grant, share_settle
+from common.logging import logging_run
+from consent.models import Study
+from consent.second_person import second_person_check
+from consent.services import study_lock
+from training.dispatch import send
+from training.learners import learner_class, learner_create
+from training.methods.pate import PlanError
+from training.models import Dataset, Run
+from training.services.ending import run_forget
+from training.services.methods import METHODS, method_of
+from training.services.rehearsals import rehearsed_check
+from training.services.spending import runs_send_on, share_used
+
+logger = logging.getLogger(__name__)
+
+
+@transaction.atomic
+def run_propose(*, study: Study, acting_user: AbstractBaseUser, **fields: Any) -> Run:
+    """A draft of a run. Raises ValidationError, by field, where it could not be carried out."""
+    method = METHODS.get(fields.get("method", Run.Method.PATE))
+    if method is not None:
+        fields.setdefault("batch_size", method.batch_size)
+    run = Run(study=study, rehearsal=study.rehearsal, created_by_id=acting_user.pk, **fields)
+    if run.rehearsal and run.seed is None:
+        run.seed = secrets.randbits(31)
+    run_check(run)
+    run.save()
+    return run
+
+
+def run_check(run: Run) -> None:
+    """Check that a run is well formed: its parameters and the public part of its datasets. Raises ValidationError.
+
+    Nothing in the answer depends on consents or private records (condition 1 of the guarantee): who proposes or
+    approves runs would learn of them.
+    """
+    errors: dict[str, list[str]] = {}
+
+    def wrong(field: str, message: object) -> None:
+        errors.setdefault(field, []).append(str(message))
+
+    try:
+        run.full_clean()
+    except ValidationError as error:
+        errors.update(error.message_dict)
+    try:
+        learner_class(run.student_learner)
+    except ValueError as error:
+        wrong("student_learner", error)
+    else:
+        try:
+            learner_create(run.student_learner, run.student_parameters)
+        except (ValueError, TypeError) as error:
+            wrong("student_parameters", error)
+    if run.seed is not None and not run.rehearsal:
+        wrong("seed", _("Only a rehearsal may have a seed: noise that can be repeated protects nobody."))
+    if run.rehearsal:
+        try:
+            run.rehearsed = rehearsed_check(run.rehearsed)
+        except ValidationError as error:
+            wrong("rehearsed", "; ".join(error.messages))
+    elif run.rehearsed:
+        wrong("rehearsed", _("Only a run of a rehearsal study has these parameters."))
+    if run.method in METHODS:
+        method_of(run).check(run, wrong)
+    _check_datasets(run, wrong)
+    if errors:
+        raise ValidationError(errors)
+
+
+def _check_datasets(run: Run, wrong: Callable[[str, object], None]) -> None:
+    kinds = {"private_dataset": Dataset.Kind.PRIVATE, "public_dataset": Dataset.Kind.PUBLIC}
+    if run.test_dataset_id:
+        kinds["test_dataset"] = Dataset.Kind.TEST
+    present = [field for field in kinds if getattr(run, f"{field}_id")]
+    for field in present:
+        dataset = getattr(run, field)
+        if dataset.study_id != run.study_id:
+            wrong(field, _("This dataset belongs to another study. Choose one of this study."))
+        elif dataset.kind != kinds[field]:
+            kind_words = {"kind": dataset.get_kind_display(), "wanted": kinds[field].label}
+            wrong(field, _("This dataset is %(kind)s; choose a %(wanted)s one.") % kind_words)
+        elif run.private_dataset_id and dataset.schema != run.private_dataset.schema:
+            wrong(
+                field,
+                _("Its columns or classes differ from those of the private dataset. Import it with that schema."),
+            )
+
+
+def run_approve(*, run: Run, acting_user: AbstractBaseUser, share: float = 1.0) -> Run:
+    """Let a draft start, on the consents of this moment, with a ``share`` of every holder's cap until it ends.
+
+    Approving what has started changes nothing. Raises PlanError or ValidationError where the run could not be carried
+    out, or less than the share is free, and ValidationError for whoever proposed it: another person approves.
+    """
+    share_check(share)
+    if run.status == Run.Status.DRAFT:
+        # A forecast can take seconds, which nobody is to wait for under the study's lock: there it is known already.
+        with suppress(PlanError, ValidationError):
+            method_of(run).plan(run, share)
+    return _run_approve(run, acting_user, share)
+
+
+@transaction.atomic
+def _run_approve(run: Run, acting_user: AbstractBaseUser, share: float) -> Run:
+    study_lock(run.study_id)
+    run = Run.objects.select_for_update(of=("self",)).select_related("study").get(pk=run.pk)
+    if run.status != Run.Status.DRAFT:
+        if run.status == Run.Status.CANCELLED:
+            raise ValidationError(_("This run was cancelled. Propose it anew."))
+        return run
+    second_person_check(
+        run.created_by_id, acting_user, own=_("You proposed this run yourself. Another operator has to approve it.")
+    )
+    run.share = share
+    run_check(run)
+    planned = method_of(run).plan(run, share)
+    run.plan = planned.to_json()
+    run.snapshot_at = timezone.now()
+    if not run.rehearsal:
+        share_grant(study=run.study, subject=run.pk, purpose=gettext_noop("run"), share=share, acting_user=acting_user)
+    # After the last refusal: it writes a file, which no rollback takes back.
+    method_of(run).prepare(run, planned)
+    run.status = Run.Status.APPROVED
+    run.approved_by_id = acting_user.pk
+    run.approved_at = run.heartbeat = timezone.now()
+    run.save()
+    send("run_advance", run.pk)
+    return run
+
+
+@transaction.atomic
+def run_cancel(*, run: Run, acting_user: AbstractBaseUser) -> Run:
+    """End a run that has not ended. What was released stays released and charged; what was reserved is free again."""
+    study_lock(run.study_id)
+    run = Run.objects.select_for_update().get(pk=run.pk)
+    if run.has_ended:
+        return run
+    run.status = Run.Status.CANCELLED
+    run.message = gettext_noop("An operator has cancelled the run.")
+    run.ended_at = timezone.now()
+    run.save()
+    share_settle(study=run.study, subject=run.pk, used=share_used(run))
+    runs_send_on(run)
+    with logging_run(run.pk):
+        logger.info("The run was cancelled by user %s.", acting_user.pk)
+    transaction.on_commit(lambda: run_forget(run))
+    return run

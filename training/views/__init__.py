@@ -1,1 +1,0 @@
-"""What staff see under ``/studies/``: one module for each kind of page."""
