@@ -23,6 +23,7 @@ class Release(StudyChained):
     class Kind(models.TextChoices):
         LABELS = "labels", _("labels")
         COUNTS = "counts", _("noisy counts")
+        STEPS = "steps", _("gradient steps")
         HEAD_COUNTS = "head_counts", _("head counts")
         MODEL = "model", _("student model")
         DOWNLOAD = "download", _("download")

@@ -3,7 +3,7 @@
 from django.contrib import admin
 
 from common.admin import FilteredAsListed, ReadOnlyAdmin, SecretsAdmin
-from training.models import Dataset, Query, Round, Run, Shard, StudentModel, TeacherChunk, VoteBatch
+from training.models import Batch, Dataset, Query, Round, Run, Shard, StudentModel, TeacherChunk
 
 
 @admin.register(Dataset)
@@ -41,13 +41,13 @@ class ShardAdmin(ReadOnlyAdmin):
 
 @admin.register(Round)
 class RoundAdmin(ReadOnlyAdmin):
-    list_display = ("run", "index", "queries", "position", "opened_at")
+    list_display = ("run", "index", "size", "position", "opened_at")
     list_select_related = ("run",)
 
 
-@admin.register(VoteBatch)
-class VoteBatchAdmin(FilteredAsListed, ReadOnlyAdmin):
-    list_display = ("run", "index", "start", "queries", "labels", "recorded_at")
+@admin.register(Batch)
+class BatchAdmin(FilteredAsListed, ReadOnlyAdmin):
+    list_display = ("run", "index", "start", "size", "labels", "recorded_at")
     list_select_related = ("run",)
 
 

@@ -61,25 +61,37 @@ class Run(models.Model):
         TRAINING = "training", _("training teachers")
         VOTING = "voting", _("voting")
         ASKING = "asking", _("asking the holders")
+        LEARNING = "learning", _("learning by private gradient steps")
         STUDENT = "student", _("training the student")
         FINISHED = "finished", _("finished")
         FAILED = "failed", _("failed")
         CANCELLED = "cancelled", _("cancelled")
 
-    ACTIVE = (Status.APPROVED, Status.TRAINING, Status.VOTING, Status.ASKING, Status.STUDENT)
+    ACTIVE = (
+        Status.APPROVED,
+        Status.TRAINING,
+        Status.VOTING,
+        Status.ASKING,
+        Status.LEARNING,
+        Status.STUDENT,
+    )
     #: Of a study's runs, one at a time is in these.
-    SPENDING = (Status.VOTING, Status.ASKING)
+    SPENDING = (Status.VOTING, Status.ASKING, Status.LEARNING)
     ENDED = (Status.FINISHED, Status.FAILED, Status.CANCELLED)
 
     class Method(models.TextChoices):
         NEIGHBOURS = "neighbours", _("every holder votes")
         PATE = "pate", _("teachers vote")
+        SGD = "sgd", _("private gradient steps")
 
     class Variant(models.TextChoices):
         STANDARD = "standard", _("standard")
         UPSAMPLING = "upsampling", _("upsampling")
         WEIGHTING = "weighting", _("weighting")
         VANISHING = "vanishing", _("vanishing")
+        INDIVIDUAL = "individual", _("everyone is charged for their own gradients")
+        SAMPLE = "sample", _("every group has its own sampling rate")
+        SCALE = "scale", _("every group has its own clipping norm")
 
     class WeightScheme(models.TextChoices):
         GDP = "gdp", _("in proportion to μ: groups reach their shares together")
@@ -99,6 +111,7 @@ class Run(models.Model):
         ENOUGH = "enough", _("the wanted number of labels was reached")
         SHARE = "share", _("the run's share was used up")
         RETIRED = "retired", _("no group was left to vote")
+        STEPS = "steps", _("every planned step was taken")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="runs")
@@ -124,7 +137,7 @@ class Run(models.Model):
         _("how the holders are asked"),
         default=dict,
         blank=True,
-        help_text="Where every holder votes: representation, rounds, σ and radius, as far as they were chosen.",
+        help_text="Where every holder is asked: representation, rounds, noise and so on, as far as they were chosen.",
     )
     learner = models.CharField(_("teacher learner"), max_length=40, blank=True)
     learner_parameters = models.JSONField(default=dict, blank=True)
@@ -177,8 +190,10 @@ class Run(models.Model):
         editable=False,
         help_text="Who is in which teacher, or is asked in the batch under way: a file in private storage.",
     )
-    position = models.PositiveIntegerField(default=0, help_text="Public points put to the vote so far.")
-    labels = models.PositiveIntegerField(default=0, help_text="How many of them were answered.")
+    position = models.PositiveIntegerField(
+        default=0, help_text="Public points put to the vote, or gradient steps taken, so far."
+    )
+    labels = models.PositiveIntegerField(default=0, help_text="How many of the points were answered.")
     stop_reason = models.CharField(max_length=10, choices=StopReason, blank=True)
     spent = models.JSONField(
         default=list, blank=True, help_text="What each group of the plan was charged so far, in μ²; public."
@@ -200,8 +215,8 @@ class Run(models.Model):
         constraints = [
             models.UniqueConstraint(
                 fields=["study"],
-                condition=Q(status__in=("voting", "asking"), rehearsal=False),
-                name="one_run_of_a_study_votes_at_a_time",
+                condition=Q(status__in=("voting", "asking", "learning"), rehearsal=False),
+                name="one_run_of_a_study_spends_at_a_time",
             ),
             models.CheckConstraint(
                 condition=Q(seed__isnull=True) | Q(rehearsal=True), name="only_a_rehearsal_has_a_seed"
@@ -279,21 +294,22 @@ class Shard(Part):
 
 
 class Round(models.Model):
-    """One round of a run in which every holder votes: its public points, and the space in which neighbours are near.
+    """One round in which every holder is asked, in one space of representation: about public points, or for gradients.
 
-    ``artifact`` holds, all of it public: ``rows`` (Q,) of the public dataset in the order in which they are asked,
-    ``queries`` (Q, d) their coordinates, ``radii`` (Q,) squared, ``voters`` (Q,) by the forecast, the fitted
-    ``representation`` (bytes), and ``predicted`` (Q,) where votes are residual.
+    ``artifact`` holds what is asked, all of it public: the fitted ``representation`` (bytes), and what the method of
+    the run needs beside it.
     """
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="rounds")
     index = models.PositiveIntegerField()
     representation = models.JSONField(help_text="The sentence that says what the space is.")
     artifact = models.CharField(max_length=200)
-    sigma = models.FloatField(help_text="Standard deviation of the noise of each count.")
-    radius_share = models.FloatField(help_text="Share of the public points within the radius of a query.")
-    queries = models.PositiveIntegerField()
-    position = models.PositiveIntegerField(default=0, help_text="Queries whose counts were released.")
+    sigma = models.FloatField(help_text="Standard deviation of the noise of each number, in units of the largest norm.")
+    radius_share = models.FloatField(
+        null=True, blank=True, help_text="Of votes: the share of the public points within the radius of a query."
+    )
+    size = models.PositiveIntegerField(help_text="How many queries are asked, or steps taken.")
+    position = models.PositiveIntegerField(default=0, help_text="How many of them were released.")
     opened_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
@@ -301,25 +317,28 @@ class Round(models.Model):
         ordering = ["run", "index"]
         constraints = [
             models.UniqueConstraint(fields=["run", "index"], name="round_index_is_unique"),
-            models.CheckConstraint(condition=Q(position__lte=F("queries")), name="round_position_within_queries"),
+            models.CheckConstraint(condition=Q(position__lte=F("size")), name="round_position_within_size"),
         ]
 
     def __str__(self) -> str:
         return f"round {self.index + 1}"
 
 
-class VoteBatch(models.Model):
-    """Queries voted on and committed together. Written in one transaction with its queries and its charges."""
+class Batch(models.Model):
+    """Queries or gradient steps that are committed together, in one transaction with what they cost."""
 
     # The unique constraint is index enough.
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="batches", db_index=False)
     index = models.PositiveIntegerField()
     start = models.PositiveIntegerField()
-    queries = models.PositiveIntegerField()
-    labels = models.PositiveIntegerField()
+    size = models.PositiveIntegerField(help_text="How many queries or steps it has.")
+    labels = models.PositiveIntegerField(help_text="How many of its queries were answered.")
     round = models.ForeignKey(Round, on_delete=models.CASCADE, null=True, blank=True, related_name="batches")
     asked = models.CharField(
         max_length=200, blank=True, help_text="Who was asked, with what room: a file, kept where votes are."
+    )
+    released = models.CharField(
+        max_length=200, blank=True, help_text="What was released, where that is no query's: a file, public."
     )
     guesses = models.JSONField(
         null=True, blank=True, help_text="What a student took for likeliest before the vote, where it was asked."
@@ -327,8 +346,8 @@ class VoteBatch(models.Model):
     recorded_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
-        verbose_name = _("batch of votes")
-        verbose_name_plural = _("batches of votes")
+        verbose_name = _("batch")
+        verbose_name_plural = _("batches")
         ordering = ["run", "index"]
         constraints = [models.UniqueConstraint(fields=["run", "index"], name="batch_index_is_unique")]
 
@@ -341,7 +360,7 @@ class Query(models.Model):
 
     # The unique constraint is index enough.
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="queries", db_index=False)
-    batch = models.ForeignKey(VoteBatch, on_delete=models.CASCADE, related_name="results")
+    batch = models.ForeignKey(Batch, on_delete=models.CASCADE, related_name="results")
     row = models.PositiveIntegerField(help_text="The point's row in the public dataset.")
     label = models.PositiveSmallIntegerField(null=True, help_text="Class index; empty where rejected.")
     counts = models.JSONField(null=True, blank=True, help_text="Noisy counts by class, where they were released.")
@@ -357,10 +376,11 @@ class Query(models.Model):
 
 
 class StudentModel(models.Model):
-    """What is published: a model that has learned from released labels alone, and its card."""
+    """What is published: a model that has learned from releases alone, and its card."""
 
     run = models.OneToOneField(Run, on_delete=models.PROTECT, related_name="student")
     artifact = models.CharField(max_length=200, help_text="The model in the models storage.")
+    learner = models.CharField(max_length=40, help_text="The learner that reads it.")
     digest = models.CharField(max_length=64, help_text="SHA-256 of the file.")
     accuracy = models.FloatField(null=True, blank=True)
     label_accuracy = models.FloatField(null=True, blank=True)

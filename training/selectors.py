@@ -24,20 +24,20 @@ def runs_visible_to(user: Any) -> QuerySet[Run]:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is, as it may leave staff: public points asked about, labels, and its method's stages.
+    """How far a run is, as it may leave staff: queries or steps so far and at most, labels, and its method's stages.
 
     ``stages`` are pairs of a status and the share of it that is done, 0 to 1, in the order in which they follow.
     """
 
     stages: list[tuple[str, float]]
     position: int
-    points: int
+    size: int
     labels: int
 
 
 def run_progress(run: Run) -> Progress:
-    stages = method_of(run).stages(run)
-    return Progress(stages=stages, position=run.position, points=run.public_dataset.rows, labels=run.labels)
+    method = method_of(run)
+    return Progress(stages=method.stages(run), position=run.position, size=method.size(run), labels=run.labels)
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class RoundProgress:
     """How far one round of a run is: all of it public. ``representation`` is None as long as it has not begun."""
 
     number: int
-    queries: int
+    size: int
     position: int
     representation: dict[str, Any] | None
 
@@ -54,12 +54,12 @@ def run_rounds(run: Run) -> list[RoundProgress]:
     """The rounds of a run that was approved, those to come included; none of a method without rounds."""
     begun = {each.index: each for each in run.rounds.all()}
     result = []
-    for index, planned in enumerate(run.plan.get("rounds", [])):
+    for index, size in enumerate(method_of(run).round_sizes(run)):
         each = begun.get(index)
         result.append(
             RoundProgress(
                 number=index + 1,
-                queries=each.queries if each else planned["queries"],
+                size=each.size if each else size,
                 position=each.position if each else 0,
                 representation=each.representation if each else None,
             )
@@ -154,17 +154,17 @@ def run_promises(run: Run) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class CostHistory:
-    """After each batch: ``queries`` and ``labels`` so far, and by group the share of its members' caps used."""
+    """After each batch: ``positions`` (queries or steps) and ``labels`` so far, and by group the share of caps used."""
 
-    queries: list[int]
+    positions: list[int]
     labels: list[int]
     shares: dict[str, list[float]]
 
     @property
     def rows(self) -> list[tuple[int, int, list[float]]]:
-        """Queries, labels, and the share used by each group, after each batch."""
+        """Queries or steps, labels, and the share used by each group, after each batch."""
         shares = map(list, zip(*self.shares.values(), strict=True))
-        return list(zip(self.queries, self.labels, shares, strict=True))
+        return list(zip(self.positions, self.labels, shares, strict=True))
 
 
 def run_cost_history(run: Run) -> CostHistory:
@@ -174,9 +174,11 @@ def run_cost_history(run: Run) -> CostHistory:
     if not contents:
         return CostHistory([], [], {})
     charges = np.cumsum([content["charges"] for content in contents], axis=0)
+    sizes = run.batches.order_by("index").values_list("size", "labels")[: len(contents)]
+    positions, labels = np.cumsum(list(sizes), axis=0).T.tolist()
     return CostHistory(
-        queries=np.cumsum([content["queries"] for content in contents]).tolist(),
-        labels=np.cumsum([content["labels"] for content in contents]).tolist(),
+        positions=positions,
+        labels=labels,
         shares={group.name: (charges[:, place] / group.cap).tolist() for place, group in enumerate(run_groups(run))},
     )
 

@@ -8,23 +8,24 @@ from django.db.models import Count, QuerySet
 from accounting.models import Release
 from accounting.shares import ROUNDING, shares
 from consent.models import Study
-from training.models import Query, Run, StudentModel, VoteBatch
+from training.models import Batch, Query, Run, StudentModel
 from training.services.methods import method_of
 from training.services.spending import share_used
 
 
 def release_faults(run: Run) -> Iterator[str]:
     """Is every query of a run in one of its batches, and every batch one release with what it cost?"""
-    batches = list(run.batches.annotate(released=Count("results"), answered=Count("results__label")).order_by("index"))
+    batches = list(run.batches.annotate(queried=Count("results"), answered=Count("results__label")).order_by("index"))
     releases = {each.batch: each for each in Release.objects.filter(run=run.pk, batch__isnull=False)}
-    position = 0
+    method, position = method_of(run), 0
     for number, batch in enumerate(batches):
         who = f"run {run.pk}, batch {batch.index}"
         if (batch.index, batch.start) != (number, position):
             yield f"{who}: does not follow the batch before it."
-        if (batch.released, batch.answered) != (batch.queries, batch.labels):
-            yield f"{who}: says {batch.labels} labels of {batch.queries}, but has {batch.answered} of {batch.released}."
-        position = batch.start + batch.queries
+        queries = batch.size if method.releases_labels else 0
+        if (batch.queried, batch.answered) != (queries, batch.labels):
+            yield f"{who}: says {batch.labels} labels of {queries}, but has {batch.answered} of {batch.queried}."
+        position = batch.start + batch.size
         if not run.rehearsal:
             yield from _register_faults(run, batch, releases.pop(batch.index, None), who)
     if (run.position, run.labels) != (position, sum(batch.labels for batch in batches)):
@@ -42,20 +43,20 @@ def release_faults(run: Run) -> Iterator[str]:
         yield from _model_faults(run)
 
 
-def _register_faults(run: Run, batch: VoteBatch, release: Release | None, who: str) -> Iterator[str]:
+def _register_faults(run: Run, batch: Batch, release: Release | None, who: str) -> Iterator[str]:
     if release is None:
-        yield f"{who}: labels were released, but the register has no entry that paid for them."
+        yield f"{who}: was released, but the register has no entry that paid for it."
         return
-    content = release.content
-    if (content["queries"], content["labels"]) != (batch.queries, batch.labels):
-        yield (
-            f"release {release.sequence}: pays for {content['labels']} labels of {content['queries']} queries, "
-            f"but {who} released {batch.labels} of {batch.queries}."
-        )
     method = method_of(run)
     if release.kind != method.release_kind:
         yield f"release {release.sequence}: is of kind {release.kind}, which a run by this method does not release."
         return
+    content = release.content
+    if method.releases_labels and (content["queries"], content["labels"]) != (batch.size, batch.labels):
+        yield (
+            f"release {release.sequence}: pays for {content['labels']} labels of {content['queries']} queries, "
+            f"but {who} released {batch.labels} of {batch.size}."
+        )
     yield from method.content_faults(run, batch, release)
 
 
@@ -97,14 +98,14 @@ def stray_faults(study: Study) -> Iterator[str]:
         yield f"run {run}: has {entries} entries in the register, but is no run of the study."
 
 
-def batches_kept(study: Study) -> QuerySet[VoteBatch]:
+def batches_kept(study: Study) -> QuerySet[Batch]:
     """The batches whose votes were kept, so that who was charged can be computed anew."""
-    batches = VoteBatch.objects.filter(run__study=study, run__rehearsal=False, run__status=Run.Status.FINISHED)
+    batches = Batch.objects.filter(run__study=study, run__rehearsal=False, run__status=Run.Status.FINISHED)
     kept = batches if study.retain_votes else batches.none()
     return kept.select_related("run__private_dataset", "run__public_dataset", "round").order_by("run", "index")
 
 
-def replay_faults(batch: VoteBatch) -> Iterator[str]:
+def replay_faults(batch: Batch) -> Iterator[str]:
     """Charges of a batch that differ from what its method computes anew."""
     release = Release.objects.get(run=batch.run_id, batch=batch.index)
     yield from method_of(batch.run).replay_faults(batch, release)

@@ -170,7 +170,7 @@ def run_document(run: Run, user: Any) -> dict[str, Any]:
     run.progress = {  # type: ignore[attr-defined]
         "stages": [{"stage": stage, "share": share} for stage, share in progress.stages],
         "queries": progress.position,
-        "points": progress.points,
+        "points": progress.size,
         "labels": progress.labels,
     }
     run.promises = run_promises(run)  # type: ignore[attr-defined]
@@ -462,9 +462,9 @@ class GroupSpendingSerializer(serializers.Serializer):
 
 
 class CostHistorySerializer(serializers.Serializer):
-    """After each batch: queries and labels so far, and by group the share of its members' caps used by the run."""
+    """After each batch: queries or steps, and labels, so far, and by group the share of its members' caps used by the run."""
 
-    queries = serializers.ListField(child=serializers.IntegerField())
+    queries = serializers.ListField(child=serializers.IntegerField(), source="positions")
     labels = serializers.ListField(child=serializers.IntegerField())
     shares = serializers.DictField(child=serializers.ListField(child=serializers.FloatField()))
 

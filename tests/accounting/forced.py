@@ -30,18 +30,19 @@ from consent import services
 from consent.models import ConsentForm, DataHolder, Study
 from consent.selectors import consent_snapshot
 from tests import factories
-from tests.training.asking import ASKING_RUN
+from tests.training.asking import ASKING_RUN, asking_of
 from tests.training.runs import TABLE, run_draft, table_rows
 from training.formats import Rows
 from training.learners import model_load
 from training.methods.pate import PlanError
-from training.models import Query, Round, Run, StudentModel, VoteBatch
+from training.models import Batch, Query, Round, Run, StudentModel
 from training.services import runs as run_commands
 from training.services import students, teaching, voting
 from training.services.advance import chunk_train, shard_ask
 from training.services.ballot import predictions_load
 from training.services.datasets import dataset_import
-from training.services.neighbours import asking
+from training.services.holders import asking, noise, shards
+from training.services.methods import method_of
 from training.services.neighbours.rounds import question_digest, question_load
 from training.verification import release_faults
 
@@ -247,8 +248,8 @@ class World:
 
     def open(self) -> None:
         run = self._run()
-        if run and run.method == Run.Method.NEIGHBOURS:
-            asking.asking_open(run)
+        if run and method_of(run).asking is not None:
+            asking_of(run).open(run)
             return
         while run and run.status in ("approved", "training"):
             self.train()
@@ -279,32 +280,32 @@ class World:
         run = run or self._run()
         if run is None or run.status not in Run.SPENDING:
             return
-        drawn, committed = len(self.draws), VoteBatch.objects.count()
+        drawn, committed = len(self.draws), Batch.objects.count()
         self.leaked = 0
         with contextlib.suppress(Crash):
             if run.status == "voting":
                 voting.vote_batch(run)
-            while self._run() == run and self._asks() and VoteBatch.objects.count() == committed:
+            while self._run() == run and self._asks() and Batch.objects.count() == committed:
                 self.attempt()
-                asking.asking_step(run)
-        latest = VoteBatch.objects.order_by("pk").last()
-        released = latest.queries if latest and VoteBatch.objects.count() > committed else 0
+                asking_of(run).step(run)
+        latest = Batch.objects.order_by("pk").last()
+        released = latest.size if latest and Batch.objects.count() > committed else 0
         if rows := max(released, self.leaked):
             self.seen.append([draw.of(slice(rows)) for draw in self.draws[drawn:]])
             me = consent_snapshot(self.study, among=np.array([FIRST_ID + ME]))
-            self.absent.append(run.method == Run.Method.NEIGHBOURS and not len(me))
+            self.absent.append(method_of(run).asking is not None and not len(me))
 
     def attempt(self) -> None:
         """Every shard of a batch is asked; nothing is released."""
         while self._asks() and (run := self._run()) and not run.shards.exists():
-            asking.asking_step(run)
+            asking_of(run).step(run)
         if self._asks() and (run := self._run()):
             for shard in run.shards.all():
                 shard_ask(shard.pk)
 
     def _asks(self) -> bool:
         run = self._run()
-        return run is not None and run.status == Run.Status.ASKING
+        return run is not None and method_of(run).asking is not None and run.status in Run.SPENDING
 
     def crash(self, after: bool) -> None:
         """A batch whose worker dies before or after it has written the charges."""
@@ -325,10 +326,10 @@ class World:
         self.attempt()
         run = self._run()
         if run:
-            shards = list(run.shards.all())
+            asked = list(run.shards.all())
             self.vote(Run.objects.get(pk=run.pk))
             self._look()
-            for shard in shards:
+            for shard in asked:
                 shard_ask(shard.pk)
             self.vote(run)
 
@@ -379,7 +380,7 @@ def public_view(study: Study) -> dict[str, Any]:
             for row in Release.chain(study.pk)
         ],
         "batches": list(
-            VoteBatch.objects.filter(run__study=study)
+            Batch.objects.filter(run__study=study)
             .order_by("run__created_at", "index")
             .values_list("index", "start", "queries", "labels", "round__index")
         ),
@@ -389,7 +390,7 @@ def public_view(study: Study) -> dict[str, Any]:
             .values_list("batch__index", "row", "label", "counts")
         ),
         "rounds": [
-            (each.index, each.representation, each.queries, each.position, question_digest(question_load(each)))
+            (each.index, each.representation, each.size, each.position, question_digest(question_load(each)))
             for each in rounds
         ],
         "head counts": list(study.head_counts.order_by("pk").values_list("level", "epsilon", "count", "sigma")),
@@ -423,8 +424,8 @@ def world_play(history: list[Step], *, with_me: bool, chunks: int, plant: Plant 
         patch.setattr(teaching, "secrets", key)
         patch.setattr(teaching, "CHUNKS", chunks)
         world = World(with_me, **fields)
-        patch.setattr(asking, "SHARD", math.ceil(sum(world.counts) / chunks))
-        patch.setattr(asking, "_noise", lambda run: ForcedNoise(world.draws))
+        patch.setattr(shards, "SHARD", math.ceil(sum(world.counts) / chunks))
+        patch.setattr(noise, "noise_of", lambda run: ForcedNoise(world.draws))
         patch.setattr(voting, "_noise", lambda: ForcedNoise(world.draws))
         patch.setattr(counting, "SystemNoise", lambda: ForcedNoise(world.draws))
         if plant:

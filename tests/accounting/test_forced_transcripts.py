@@ -4,6 +4,7 @@ Section 7 of the guarantee. The histories run through the real database, service
 :mod:`tests.accounting.forced`.
 """
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,10 @@ from tests.accounting.forced import OTHERS, Step, World, differences, told_and_c
 from training.methods.pate import LEFT_OUT
 from training.models import Run
 from training.services import planning, teaching, voting
-from training.services.neighbours import asking, shards
+from training.services.holders import asking, attempts
+from training.services.holders.asking import Asking
+from training.services.holders.base import People
+from training.services.neighbours import questions
 
 pytestmark = pytest.mark.django_db
 
@@ -469,83 +473,81 @@ def heard_after_leaving(patch: pytest.MonkeyPatch, world: World) -> None:
 
 def fit_after_the_noise(patch: pytest.MonkeyPatch, world: World) -> None:
     """Sums of what everybody would say; then each is charged what their account allows."""
-    real = shards.contributions
+    real = questions.contributions
 
-    def contributions(run: Run, question: Any, part: slice, *who: np.ndarray, **rest: Any) -> Any:
-        holders, limits, spent = who
-        sums, _ = real(run, question, part, holders, np.full(len(limits), 1e9), spent, **rest)
-        return sums, real(run, question, part, holders, limits, spent, **rest)[1]
+    def contributions(run: Run, question: Any, part: slice, people: People) -> Any:
+        sums, _ = real(run, question, part, dataclasses.replace(people, limits=np.full(len(people.limits), 1e9)))
+        return sums, real(run, question, part, people)[1]
 
-    patch.setattr(shards, "contributions", contributions)
+    patch.setattr(questions, "contributions", contributions)
 
 
 def shards_by_record(patch: pytest.MonkeyPatch, world: World) -> None:
     """Every other record is asked elsewhere, with an account of its own; the larger charge counts."""
-    real = shards._records
+    real = questions.records_of
 
     def contributions(*args: Any, **rest: Any) -> Any:
         parts = []
         for half in (0, 1):
-            patch.setattr(shards, "_records", lambda *a, half=half: tuple(each[half::2] for each in real(*a)))
+            patch.setattr(questions, "records_of", lambda *a, half=half: tuple(each[half::2] for each in real(*a)))
             parts.append(contributions_real(*args, **rest))
         return parts[0][0] + parts[1][0], np.maximum(parts[0][1], parts[1][1])
 
-    contributions_real = shards.contributions
-    patch.setattr(shards, "contributions", contributions)
+    contributions_real = questions.contributions
+    patch.setattr(questions, "contributions", contributions)
 
 
 def stop_asking_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
     """Asking ends where somebody has used up most of what they may spend."""
-    real = asking._batch_begin
+    real = Asking._batch_begin
 
-    def begin(run: Run) -> bool:
-        _, limits, spent = asking._participants(run)
-        return asking._asking_close(run) if (spent > 0.2 * limits).any() else real(run)
+    def begin(self: Asking, run: Run) -> bool:
+        _, limits, spent = attempts.participants(run)
+        return self._close(run) if (spent > 0.2 * limits).any() else real(self, run)
 
-    patch.setattr(asking, "_batch_begin", begin)
+    patch.setattr(Asking, "_batch_begin", begin)
 
 
 def counts_before_the_commit(patch: pytest.MonkeyPatch, world: World) -> None:
     """Counts are told to somebody while the transaction that charges for them can still fail."""
-    real = asking._release
+    real = Asking._release
 
-    def release(run: Run, asked: Any, question: Any, counts: np.ndarray, *rest: Any) -> None:
-        world.leaked = len(counts)
-        real(run, asked, question, counts, *rest)
+    def release(self: Asking, asked: Any, released: Any, *rest: np.ndarray) -> None:
+        world.leaked = released.size
+        real(self, asked, released, *rest)
 
-    patch.setattr(asking, "_release", release)
+    patch.setattr(Asking, "_release", release)
 
 
 def attempt_kept(patch: pytest.MonkeyPatch, world: World) -> None:
     """What holders said is released, whoever has left since."""
-    patch.setattr(asking, "_attempt_stands", lambda run: True)
+    patch.setattr(attempts, "attempt_renew", lambda run: None)
 
 
 def attempt_made_anew(patch: pytest.MonkeyPatch, world: World) -> None:
     """Where anybody asked was charged meanwhile, everybody who takes part by now is asked."""
-    real = asking._attempt_stands
+    real = attempts.attempt_renew
 
-    def stands(run: Run) -> bool:
+    def renew(run: Run) -> np.ndarray | None:
         before = arrays_load(run.assignment)
         if np.array_equal(balances(run.study).of(before["holder"]), before["spent"]):
             return real(run)
-        asking._attempt_write(run, *asking._participants(run))
-        asking._shards_renew(run, set(run.shards.values_list("number", flat=True)))
-        return False
+        attempts.attempt_write(run, *attempts.participants(run))
+        return np.arange(run.shards.count())
 
-    patch.setattr(asking, "_attempt_stands", stands)
+    patch.setattr(attempts, "attempt_renew", renew)
 
 
 def earlier_rounds_forgotten(patch: pytest.MonkeyPatch, world: World) -> None:
     """Each round begins with all of the cap."""
-    real, record = asking._participants, asking.release_record
-    patch.setattr(asking, "balances", lambda study: Balances.empty())
+    real, record = attempts.participants, asking.release_record
+    patch.setattr(attempts, "balances", lambda study: Balances.empty())
 
     def participants(run: Run) -> Any:
         holders, limits, spent = real(run)
         return holders, np.full(len(limits), 0.3), 0.0 * spent
 
-    patch.setattr(asking, "_participants", participants)
+    patch.setattr(attempts, "participants", participants)
     patch.setattr(asking, "release_record", lambda **fields: record(**fields | {"limits": None}))
 
 

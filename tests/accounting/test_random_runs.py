@@ -42,11 +42,11 @@ from tests.training.asking import ASKING_RUN
 from tests.training.runs import TABLE, head_counts_state, run_draft, table_rows
 from training.errors import RunError
 from training.methods.pate import PlanError
-from training.models import Dataset, Run, VoteBatch
+from training.models import Batch, Dataset, Run
 from training.services import advance, ending, voting
 from training.services import runs as run_commands
 from training.services.datasets import dataset_import
-from training.services.neighbours import asking
+from training.services.holders import noise, shards
 from training.services.neighbours.rounds import question_load
 from training.verification import release_faults
 
@@ -391,7 +391,7 @@ class Site:
         self.books.seen["asked again"] += len(kept) < len(poll.asked)
         poll.asked = kept
 
-    def _counted(self, run: Run, batch: VoteBatch, poll: Poll) -> None:
+    def _counted(self, run: Run, batch: Batch, poll: Poll) -> None:
         """Everybody who was asked pays for what they said, query by query, as long as they may."""
         asked, question = batch.round, question_load(batch.round)
         private = arrays_load(run.private_dataset.artifact)
@@ -425,14 +425,14 @@ class Site:
             limits={holder: limit * cap(self.books.promise(holder, run.voting_at)) for holder in members},
         )
 
-    def _released(self, run: Run, batch: VoteBatch) -> None:
+    def _released(self, run: Run, batch: Batch) -> None:
         """Everybody in a teacher of a group that votes pays, heard or not."""
         poll, content = self.books.polls[run.pk], Release.objects.get(run=run.pk, batch=batch.index).content
         assignment = arrays_load(run.assignment)
         group_of = dict(zip(assignment["holder"].tolist(), assignment["group"].tolist(), strict=True))
         for holder, moved in poll.moved.items():
             if content["charges"][group_of[holder]]:
-                due = cost(run.plan["aggregator"], moved, batch.queries, batch.labels)
+                due = cost(run.plan["aggregator"], moved, batch.size, batch.labels)
                 # What head counts cost beside the vote had a share of its own.
                 limit = poll.limits[holder] + 0.01 * self.books.seen["counted"] * cap(4.0)
                 self.books.charge(holder, due, limit)
@@ -464,9 +464,9 @@ def test_no_history_costs_anybody_more_than_the_share_of_what_they_were_promised
         clock = Clock()
         monkeypatch.setattr(timezone, "now", clock.now)
         monkeypatch.setattr(voting, "_noise", lambda: SimulationNoise(next(seeds)))
-        monkeypatch.setattr(asking, "_noise", lambda run: SimulationNoise(next(seeds)))
+        monkeypatch.setattr(noise, "noise_of", lambda run: SimulationNoise(next(seeds)))
         monkeypatch.setattr(counting, "SystemNoise", lambda: SimulationNoise(next(seeds)))
-        monkeypatch.setattr(asking, "SHARD", 5)
+        monkeypatch.setattr(shards, "SHARD", 5)
         with transaction.atomic():
             site = Site(clock)
             site.play([step for steps in rounds for step in steps])

@@ -26,7 +26,7 @@ from consent.models import ChainHead, ConsentEvent, ConsentForm, EpsilonPolicy, 
 from tests.factories import form_publish, policy_approve, study_create, user_create
 from tests.training.asking import ASKING_RUN, EVERYBODY, run_ask
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
-from training.models import Query, Round, Run, StudentModel, VoteBatch
+from training.models import Batch, Query, Round, Run, StudentModel
 from training.services.ballot import ballot_load
 from training.services.neighbours import rounds
 from training.verification import release_faults
@@ -321,8 +321,8 @@ FORGERIES: list[tuple[Callable[[Study], object], str]] = [
     (lambda study: run_update(share=0.6), "its share is not the one that was granted"),
     (lambda study: run_update(status="voting"), "which its share does not say"),
     (lambda study: plan_update(lambda plan: plan["budgets"][0].update(label=1.0)), "was not charged what"),
-    (lambda study: VoteBatch.objects.filter(index=1).delete(), "is in the register, but not there"),
-    (lambda study: VoteBatch.objects.filter(index=1).update(start=5), "does not follow the batch before it"),
+    (lambda study: Batch.objects.filter(index=1).delete(), "is in the register, but not there"),
+    (lambda study: Batch.objects.filter(index=1).update(start=5), "does not follow the batch before it"),
     (lambda study: StudentModel.objects.update(digest="0" * 64), "its student model is not the one in the register"),
     (lambda study: rows_of(Release).filter(run__isnull=False).update(run=UNKNOWN), f"run {UNKNOWN}: has 3 entries"),
     (lambda study: rows_of(Release).filter(kind="labels").update(run=None), "no entry that paid for them"),
@@ -387,7 +387,7 @@ def first_round() -> Round:
     return Round.objects.get(index=0)
 
 
-# Not covered without --replay: VoteBatch.asked, the name of a file that only a replay reads. Not covered at all: when a
+# Not covered without --replay: Batch.asked, the name of a file that only a replay reads. Not covered at all: when a
 # round was opened, and what an operator states of where public data come from (Dataset.provenance).
 ASKED_FORGERIES: list[tuple[Callable[[], object], str]] = [
     (lambda: Query.objects.filter(row=3).update(counts=[1, 2, 3]), "are not those that were released"),
@@ -400,11 +400,11 @@ ASKED_FORGERIES: list[tuple[Callable[[], object], str]] = [
     (lambda: plan_update(lambda plan: plan["budgets"][0].update(allowed=1e-6)), "its public charge is not what"),
     (lambda: round_update(index=2), "was not asked as its plan says"),
     (lambda: round_update(artifact=first_round().artifact), "asked other points than its round says"),
-    (lambda: round_update(queries=99), "what its round says of itself"),
+    (lambda: round_update(size=99), "what its round says of itself"),
     (lambda: round_update(representation={"text": "Another", "values": {}}), "what its round says of itself"),
     (lambda: round_update(position=1), "is in a round that has not asked so much"),
-    (lambda: VoteBatch.objects.filter(index=1).update(round=first_round()), "asked other points than its round says"),
-    (lambda: VoteBatch.objects.filter(index=1).update(round=None), "is in no round of its run"),
+    (lambda: Batch.objects.filter(index=1).update(round=first_round()), "asked other points than its round says"),
+    (lambda: Batch.objects.filter(index=1).update(round=None), "is in no round of its run"),
 ]
 
 
@@ -423,9 +423,9 @@ def test_what_was_asked_and_said_is_compared_with_the_register() -> None:
         rounds._question.cache_clear()
         assert any(fault in line for line in faults), (fault, faults)
 
-    batch, release = VoteBatch.objects.get(index=0), Release.objects.get(batch=0)
+    batch, release = Batch.objects.get(index=0), Release.objects.get(batch=0)
     with undone():
-        VoteBatch.objects.filter(index=0).update(asked="runs/nowhere.npz")
+        Batch.objects.filter(index=0).update(asked="runs/nowhere.npz")
         assert any("cannot be checked" in fault for fault in verify("--replay"))
     question = first_round().artifact
     radii = arrays_load(question)["radii"]

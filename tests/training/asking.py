@@ -4,6 +4,8 @@ from typing import Any
 
 from training.models import Run
 from training.services.advance import run_advance, shard_ask
+from training.services.holders.asking import Asking
+from training.services.methods import method_of
 
 #: For run_draft and the like: what makes a run one in which every holder votes.
 EVERYBODY: dict[str, Any] = {
@@ -19,9 +21,16 @@ ASKING_RUN = EVERYBODY | {"asking": {"sigma": 10.0, "radius_share": 0.2}, "batch
 CLEAR_RUN = EVERYBODY | {"asking": {"sigma": 3.0, "radius_share": 0.5}, "batch_size": 5}
 
 
+def asking_of(run: Run) -> Asking:
+    """The engine that asks the holders of a run."""
+    found = method_of(run).asking
+    assert found is not None, "teachers vote in this run"
+    return found
+
+
 def shards_ask(run: Run) -> Run:
     """Do what workers would until every shard of the batch under way is done, where every holder votes."""
-    if run.status == Run.Status.ASKING:
+    if run.status in (Run.Status.ASKING, Run.Status.LEARNING):
         run_advance(run.pk)
         for shard in run.shards.all():
             shard_ask(shard.pk)

@@ -21,7 +21,7 @@ from consent import services as consent_services
 from consent.models import ConsentForm, DataHolder, Study
 from consent.selectors import consent_snapshot
 from tests.factories import policy_approve, user_create
-from tests.training.asking import ASKING_RUN, shards_ask
+from tests.training.asking import ASKING_RUN, asking_of, shards_ask
 from tests.training.runs import (
     TABLE,
     TABLE_RUN,
@@ -40,11 +40,11 @@ from tests.training.runs import (
 from training.formats import Rows
 from training.methods.pate import PlanError
 from training.models import Query, Run, Shard
-from training.services import advance, ending, spending, sweep, voting
+from training.services import advance, ending, parts, spending, sweep, voting
 from training.services import runs as run_commands
 from training.services.datasets import dataset_import
+from training.services.holders import noise, shards
 from training.services.methods import method_of
-from training.services.neighbours import asking, shards
 from training.services.neighbours import rounds as asked_rounds
 from training.verification import batches_kept, release_faults, replay_faults
 
@@ -63,7 +63,7 @@ class NoNoise:
 
 @pytest.fixture
 def exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "_noise", lambda run: NoNoise())
+    monkeypatch.setattr(noise, "noise_of", lambda run: NoNoise())
 
 
 def small_study(**fields: Any) -> Study:
@@ -80,7 +80,7 @@ def attempt(run: Run) -> Run:
     """Every shard of the next batch is asked; nothing is released."""
     before = run.position
     run = shards_ask(run)
-    assert asking.shards_done(run) and run.position == before
+    assert shards.shards_done(run) and run.position == before
     return run
 
 
@@ -89,7 +89,7 @@ def commit(run: Run) -> Run:
     before = run.batches.count()
     for _ in range(3):
         if run.batches.count() == before:
-            asking.asking_step(run)
+            asking_of(run).step(run)
             for shard in run.shards.exclude(state="done"):
                 advance.shard_ask(shard.pk)
     run.refresh_from_db()
@@ -100,7 +100,7 @@ def commit(run: Run) -> Run:
 def opened(study: Study, **fields: Any) -> Run:
     """A run that asks, and has not yet begun."""
     run = asked_run(study, **fields)
-    assert asking.asking_open(run)
+    assert asking_of(run).open(run)
     run.refresh_from_db()
     return run
 
@@ -114,7 +114,7 @@ def unasked(study: Study) -> Run:
     """A run whose first batch was cut into shards, which nobody has asked."""
     run = opened(study)
     while not run.shards.exists():
-        asking.asking_step(run)
+        asking_of(run).step(run)
     return run
 
 
@@ -199,7 +199,7 @@ def test_every_planned_point_is_asked_once_and_what_it_cost_is_charged(exact: No
     assert (run.status, run.stop_reason) == (Run.Status.FINISHED, Run.StopReason.USED_UP), run.message
     assert (run.position, run.labels, run.rejected) == (12, 12, 0)
     assert sorted(run.queries.values_list("row", flat=True)) == list(range(12))
-    assert list(run.batches.values_list("start", "queries", "labels")) == [(0, 4, 4), (4, 4, 4), (8, 4, 4)]
+    assert list(run.batches.values_list("start", "size", "labels")) == [(0, 4, 4), (4, 4, 4), (8, 4, 4)]
     for query in run.queries.all():
         assert query.label == int(np.argmax(query.counts))
     for release in Release.objects.filter(run=run.pk, batch__isnull=False):
@@ -213,7 +213,7 @@ def test_two_rounds_ask_different_points_and_residual_votes_cost_at_most_two() -
     study = small_study()
     run = run_finish(asked_run(study, asking={"rounds": 2, "first_queries": 4}, batch_size=3))
     assert run.status == Run.Status.FINISHED, run.message
-    assert list(run.rounds.values_list("index", "queries", "position")) == [(0, 4, 4), (1, 8, 8)]
+    assert list(run.rounds.values_list("index", "size", "position")) == [(0, 4, 4), (1, 8, 8)]
     assert sorted(run.queries.values_list("row", flat=True)) == list(range(12))
     bounds = [release.charge for release in Release.objects.filter(run=run.pk, batch__isnull=False)]
     assert bounds == [each / 100 for each in (3, 1, 6, 6, 4)]
@@ -251,10 +251,10 @@ def test_a_digit_is_asked_about_in_the_layer_of_the_student_of_the_round_before(
 
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_shards_change_nothing(monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
-    monkeypatch.setattr(asking, "_noise", lambda run: SimulationNoise(run.position))
+    monkeypatch.setattr(noise, "noise_of", lambda run: SimulationNoise(run.position))
     seen = []
     for number in (1, 3, 7):
-        monkeypatch.setattr(asking, "SHARD", -(-HOLDERS // number))
+        monkeypatch.setattr(shards, "SHARD", -(-HOLDERS // number))
         study = small_study(slug=f"shards-{number}", records=3)
         run = begun(study, asking={"sigma": 4.0, "rounds": rounds, "kernel": "epanechnikov"})
         assert run.shards.count() == {1: 1, 3: 3, 7: 6}[number]
@@ -406,7 +406,7 @@ def test_a_shard_whose_worker_died_is_asked_again_and_one_that_is_held_is_not(se
     shard = run.shards.get()
     Shard.objects.update(state="running", claimed_by="somebody", heartbeat=sweep.timezone.now())
     advance.shard_ask(shard.pk)
-    assert not asking.shards_done(run)
+    assert not shards.shards_done(run)
     Shard.objects.update(heartbeat=None)
     advance.shard_ask(shard.pk)
     shard.refresh_from_db()
@@ -417,7 +417,7 @@ def test_a_shard_whose_worker_died_is_asked_again_and_one_that_is_held_is_not(se
 def test_a_shard_over_which_workers_die_again_and_again_ends_the_run() -> None:
     study = small_study()
     run = unasked(study)
-    Shard.objects.update(state="running", deaths=shards.DEATHS - 1)
+    Shard.objects.update(state="running", deaths=parts.DEATHS - 1)
     advance.shard_ask(run.shards.get().pk)
     run.refresh_from_db()
     assert run.status == Run.Status.FAILED and "Workers died" in run.message
@@ -430,8 +430,8 @@ def test_a_worker_that_comes_late_leaves_no_sums_behind(monkeypatch: pytest.Monk
     run = unasked(study)
     shard, answer = run.shards.get(), shards._answer
 
-    def slowly(mine: Shard) -> dict[str, np.ndarray]:
-        result = answer(mine)
+    def slowly(mine: Shard, questions: Any) -> Any:
+        result = answer(mine, questions)
         Shard.objects.filter(pk=mine.pk).update(claimed_by="another", artifact="theirs")
         return result
 
@@ -475,7 +475,7 @@ def test_coordinates_that_a_dying_worker_left_half_written_are_made_anew() -> No
         cache.write_bytes(whole[:length])
         Shard.objects.update(state="pending")
         advance.shard_ask(run.shards.get().pk)
-        assert asking.shards_done(run), length
+        assert shards.shards_done(run), length
     assert_whole(run_finish(run))
 
 
@@ -496,9 +496,9 @@ def test_messages_that_come_twice_release_nothing_twice() -> None:
     commit(Run.objects.get(pk=stale.pk))
     for shard in old:
         advance.shard_ask(shard.pk)
-    assert asking._batch_commit(stale) is False
+    assert asking_of(stale)._batch_commit(stale) is False
     assert Query.objects.filter(run=stale).count() == 4
-    assert asking.asking_open(stale) is False
+    assert asking_of(stale).open(stale) is False
     assert_whole(run_finish(Run.objects.get(pk=stale.pk)))
 
 
@@ -536,12 +536,12 @@ def test_a_locked_study_releases_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
         assert "settle_restore" in run.message
         assert not Release.objects.filter(run=run.pk).exists()
 
-    locked(asking.asking_open)
-    assert asking.asking_open(run) and asking.asking_step(run)
-    locked(asking.asking_step)
+    locked(asking_of(run).open)
+    assert asking_of(run).open(run) and asking_of(run).step(run)
+    locked(asking_of(run).step)
     assert not run.shards.exists()
     run = attempt(run)
-    locked(asking.asking_step)
+    locked(asking_of(run).step)
     assert run_finish(commit(run)).status == Run.Status.FINISHED
 
 
@@ -552,7 +552,7 @@ def test_only_one_run_of_a_study_spends_at_a_time_whatever_its_method() -> None:
     study = small_study()
     teachers, holders = run_start(study, share=0.3, **TABLE_RUN), asked_run(study, share=0.3)
     run_teach(teachers)
-    assert asking.asking_open(holders)
+    assert asking_of(holders).open(holders)
     teachers = run_teach(teachers)
     assert teachers.status == Run.Status.TRAINING and "another run" in teachers.message
     assert not method_of(teachers).may_go_on(teachers)

@@ -61,7 +61,7 @@ def test_teachers_contribute_no_more_often_than_was_paid_for() -> None:
     run = finished(RESIDUAL, batch_size=7, variant="standard")
     ballot, contributed, disagreed = ballot_load(run.pk), np.zeros(20, dtype=int), np.zeros(20, dtype=int)
     for batch in run.batches.filter(start__gte=10).order_by("index"):
-        said = ballot.predictions[:, batch.start : batch.start + batch.queries]
+        said = ballot.predictions[:, batch.start : batch.start + batch.size]
         votes = ballot.plan.aggregator.count(said, 3, np.ones(20), guesses=batch.guesses, disagreed=disagreed)
         for place, guess in enumerate(batch.guesses):
             differs = (said[:, place] != guess) & (said[:, place] != NO_VOTE)

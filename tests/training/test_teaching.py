@@ -19,7 +19,7 @@ from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, stu
 from training.learners.registry import learner_class
 from training.methods.pate import NO_VOTE
 from training.models import Dataset, Run, TeacherChunk
-from training.services import advance, teaching, voting
+from training.services import advance, parts, teaching, voting
 from training.services.ballot import ballot_load, predictions_load
 
 pytestmark = pytest.mark.django_db
@@ -248,7 +248,7 @@ def left_by_a_dead_worker(run: Run, **fields: Any) -> TeacherChunk:
 def test_teachers_that_kill_every_worker_end_their_run() -> None:
     run = run_start(study_with_table(), **TABLE_RUN)
     advance.run_advance(run.pk)
-    chunk = left_by_a_dead_worker(run, deaths=teaching.DEATHS - 1)
+    chunk = left_by_a_dead_worker(run, deaths=parts.DEATHS - 1)
     advance.chunk_train(chunk.pk)
     run.refresh_from_db()
     assert run.status == Run.Status.FAILED
@@ -274,7 +274,7 @@ def test_a_storage_that_does_not_answer_kills_nobody(monkeypatch: pytest.MonkeyP
     chunk = run.chunks.earliest("start")
     with monkeypatch.context() as patch:
         patch.setattr(storages["private"], "_save", Mock(side_effect=OSError("the disk is full")))
-        for _ in range(teaching.DEATHS + 1):
+        for _ in range(parts.DEATHS + 1):
             advance.chunk_train(chunk.pk)
     advance.chunk_train(chunk.pk)
     chunk.refresh_from_db()

@@ -28,7 +28,7 @@ from tests.training.runs import (
     study_with_table,
 )
 from training.methods.pate.aggregators import Aggregator
-from training.models import Query, Run, VoteBatch
+from training.models import Batch, Query, Run
 from training.services import advance, voting
 from training.services import runs as run_commands
 from training.services.ballot import Ballot, ballot_load
@@ -246,7 +246,7 @@ def test_a_batch_that_fails_midway_leaves_neither_labels_nor_charges(
             voting.vote_batch(run)
     run.refresh_from_db()
     assert (run.position, run.labels, run.spent) == (4, 4, charged)
-    assert (VoteBatch.objects.count(), Query.objects.count()) == (1, 4)
+    assert (Batch.objects.count(), Query.objects.count()) == (1, 4)
     assert Release.objects.filter(kind="labels").count() == 1
     np.testing.assert_array_equal(balances(study).spent, before.spent)
     run = vote_to_the_end(run)
@@ -297,7 +297,7 @@ def test_only_one_run_of_a_study_votes_at_a_time() -> None:
     advance.run_advance(second.pk)
     second.refresh_from_db()
     assert second.status == Run.Status.TRAINING
-    assert second.message == "Waits for the vote of another run of this study to end."
+    assert second.message == "Waits for another run of this study, which is spending its share."
     assert elsewhere.status == Run.Status.VOTING
     first = vote_to_the_end(first)
     second = run_finish(second)

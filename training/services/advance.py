@@ -20,8 +20,8 @@ from training.methods.pate import PlanError
 from training.models import Run, Shard, TeacherChunk
 from training.services import students, teaching
 from training.services.ending import run_fail, run_forget
+from training.services.holders import shards
 from training.services.methods import Step, method_of
-from training.services.neighbours import asking, shards
 
 logger = logging.getLogger(__name__)
 
@@ -83,9 +83,10 @@ def chunk_train(chunk_id: str | int) -> None:
 def shard_ask(shard_id: str | int) -> None:
     """Ask a shard of holders, and go on with the run after the last one."""
     shard = Shard.objects.select_related("run").filter(pk=shard_id).first()
-    if shard is None or shard.run.status != Run.Status.ASKING:
+    asking = None if shard is None else method_of(shard.run).asking
+    if shard is None or asking is None or shard.run.status != asking.questions.status:
         return
     with logging_run(shard.run_id), _guarded(shard.run_id):
-        shards.shard_ask(shard)
-        if asking.shards_done(shard.run):
+        shards.shard_ask(shard, asking.questions)
+        if shards.shards_done(shard.run):
             send("run_advance", shard.run_id)

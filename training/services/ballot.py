@@ -12,7 +12,7 @@ import numpy as np
 
 from common.artifacts import arrays_load
 from training.methods.pate import NO_VOTE, Plan
-from training.models import Run, TeacherChunk, VoteBatch
+from training.models import Batch, Run, TeacherChunk
 from training.services.planning import GroupBudget, budgets_from_json, plan_from_json
 
 
@@ -79,7 +79,7 @@ class Ballot:
     def disagreements(self) -> np.ndarray:
         """(teachers,) how often each teacher has said something else than the student in the batches before."""
         counts = np.zeros(len(self.predictions), dtype=np.int64)
-        for start, guesses in VoteBatch.objects.filter(run=self.run_id).values_list("start", "guesses"):
+        for start, guesses in Batch.objects.filter(run=self.run_id).values_list("start", "guesses"):
             if guesses is not None and start >= (self.budgets[0].first or 0):
                 said = self.predictions[:, start : start + len(guesses)]
                 counts += ((said != NO_VOTE) & (said != np.array(guesses))).sum(axis=1)

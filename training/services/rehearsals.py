@@ -18,7 +18,7 @@ from common.bulk import rows_insert
 from consent.models import Level
 from training.methods.pate import Group, assign, simulate_vote
 from training.methods.pate.apportionment import largest_remainder
-from training.models import Query, Run, VoteBatch
+from training.models import Batch, Query, Run
 
 #: What a rehearsal takes where it says nothing else.
 DEFAULTS: dict[str, Any] = {
@@ -100,7 +100,7 @@ def rehearsal_vote(run: Run, plan: Any, predictions: np.ndarray) -> None:
     )
     answered = vote.answered
     with transaction.atomic(savepoint=False):
-        batch = VoteBatch.objects.create(run=run, index=0, start=0, queries=len(answered), labels=int(answered.sum()))
+        batch = Batch.objects.create(run=run, index=0, start=0, size=len(answered), labels=int(answered.sum()))
         rows_insert(
             [
                 Query(run=run, batch=batch, row=row, label=int(label) if is_answered else None)

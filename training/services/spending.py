@@ -12,6 +12,7 @@ LOCKED = gettext_noop(
     "The study is locked: its database was restored from a backup. An administrator settles that with manage.py "
     "settle_restore; then the run goes on."
 )
+WAITS = gettext_noop("Waits for another run of this study, which is spending its share.")
 
 
 def spending_may_begin(run: Run) -> bool:

@@ -14,12 +14,12 @@ from consent.models import ConsentEvent
 from consent.selectors import Promise, Snapshot, consent_snapshot, holders_suspended_since
 from consent.services import study_lock
 from training.dispatch import send
-from training.errors import RunError
 from training.learners import learner_create
-from training.leases import lease, unclaimed
+from training.leases import unclaimed
 from training.methods.pate import LEFT_OUT, NO_VOTE, assign_keyed, teacher_seed
 from training.models import Run, TeacherChunk
 from training.services.ballot import assignment_name, predictions_name
+from training.services.parts import part_do
 from training.services.planning import RunPlan
 from training.services.rehearsals import rehearsal_assignment
 
@@ -27,8 +27,11 @@ logger = logging.getLogger(__name__)
 
 #: Into how many tasks the teachers of a run are cut: enough for many workers and for a bar that moves.
 CHUNKS = 20
-#: How many workers may die over one chunk before its run fails: more than accidents explain.
-DEATHS = 20
+_DIED = gettext_noop(
+    "Workers died again and again while they trained the same teachers; most likely their memory did not suffice. "
+    "Propose the run anew with more teachers, each of which then learns from fewer records, or with a smaller learner; "
+    "or give the workers more memory."
+)
 
 
 def run_prepare(run: Run) -> bool:
@@ -125,36 +128,13 @@ def chunks_done(run: Run) -> bool:
 
 def chunk_train(chunk: TeacherChunk) -> None:
     """Train the teachers of a chunk, keep what they say of the public points, and forget them."""
-    if chunk.state == TeacherChunk.State.DONE:
-        return
-    with lease(TeacherChunk, chunk.pk) as token:
-        if token is None:
-            return
-        # Looked up under the claim: who ends a run waits for claims to end.
-        chunk = TeacherChunk.objects.select_related("run__private_dataset", "run__public_dataset").get(pk=chunk.pk)
-        if chunk.run.status != Run.Status.TRAINING or chunk.state == TeacherChunk.State.DONE:
-            return
-        mine = TeacherChunk.objects.filter(pk=chunk.pk, claimed_by=token)
-        if chunk.state == TeacherChunk.State.RUNNING:  # but nobody's: who trained it died
-            chunk.deaths += 1
-            mine.update(deaths=chunk.deaths)
-            if chunk.deaths >= DEATHS:
-                raise RunError(
-                    gettext_noop(
-                        "Workers died again and again while they trained the same teachers; most likely their memory "
-                        "did not suffice. Propose the run anew with more teachers, each of which then learns from "
-                        "fewer records, or with a smaller learner; or give the workers more memory."
-                    )
-                )
-        mine.update(state=TeacherChunk.State.RUNNING)
-        try:
-            artifact = predictions_name(chunk)
-            arrays_save(artifact, predictions=_predictions(chunk.run, chunk))
-        except BaseException:
-            mine.update(state=TeacherChunk.State.PENDING)
-            raise
-        mine.update(state=TeacherChunk.State.DONE, artifact=artifact)
-        Run.objects.filter(pk=chunk.run_id).update(heartbeat=timezone.now())
+
+    def work(chunk: TeacherChunk) -> str:
+        artifact = predictions_name(chunk)
+        arrays_save(artifact, predictions=_predictions(chunk.run, chunk))
+        return artifact
+
+    part_do(chunk, status=Run.Status.TRAINING, work=work, died=_DIED)
 
 
 def left_since_snapshot(run: Run) -> np.ndarray:

@@ -14,7 +14,6 @@ from uuid import UUID
 import numpy as np
 from django.db import transaction
 from django.utils import timezone
-from django.utils.translation import gettext_noop
 
 from accounting.book import balances
 from accounting.caps import caps_of
@@ -27,12 +26,12 @@ from common.noise import Noise, SystemNoise
 from consent.selectors import Snapshot, consent_snapshot, consent_state
 from consent.services import study_lock
 from training.methods.pate import Plan
-from training.models import Query, Run, TeacherChunk, VoteBatch
+from training.models import Batch, Query, Run, TeacherChunk
 from training.services.ballot import Ballot, ballot_load, predictions_load
 from training.services.interim import interim_probabilities
 from training.services.planning import GroupBudget, budgets_from_json, plan_from_json
 from training.services.rehearsals import rehearsal_vote
-from training.services.spending import runs_send_on, share_used, spending_may_begin, waits_for_restore
+from training.services.spending import WAITS, runs_send_on, share_used, spending_may_begin, waits_for_restore
 from training.services.teaching import assignment_without, chunks_done, chunks_send, holders_gone
 
 logger = logging.getLogger(__name__)
@@ -52,7 +51,7 @@ def vote_open(run: Run) -> bool:
         if run.status != Run.Status.TRAINING or not chunks_done(run):
             return False
         if not spending_may_begin(run):
-            run.message = gettext_noop("Waits for the vote of another run of this study to end.")
+            run.message = WAITS
             run.save(update_fields=["message"])
             return False
         if waits_for_restore(run):
@@ -224,11 +223,11 @@ def _release(
 ) -> None:
     """Write labels, charges and the run's position; the caller's transaction makes them one."""
     count, released = len(labels), int(answered.sum())
-    batch = VoteBatch.objects.create(
+    batch = Batch.objects.create(
         run=run,
         index=run.batches.count(),
         start=run.position,
-        queries=count,
+        size=count,
         labels=released,
         guesses=None if guesses is None else guesses.tolist(),
     )

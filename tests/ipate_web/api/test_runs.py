@@ -11,7 +11,7 @@ from consent.models import Study
 from tests.factories import study_open
 from tests.ipate_web.api.conftest import HEAD_COUNTS, HOLDERS, UNDECIDED, Client
 from tests.training.runs import run_draft, run_finish
-from training.models import Dataset, Query, Run, StudentModel, VoteBatch
+from training.models import Batch, Dataset, Query, Run, StudentModel
 
 RUNS = "/api/v1/runs"
 ROLES_THAT_PROPOSE = ("researcher", "operator")
@@ -273,7 +273,7 @@ def test_whoever_takes_labels_stands_in_the_register(study: Study, client: Clien
 
 def test_the_labels_of_a_usual_run_are_one_page_and_one_entry(study: Study, client: Client) -> None:
     run = run_draft(study)
-    batch = VoteBatch.objects.create(run=run, index=0, start=0, queries=10_001, labels=10_001)
+    batch = Batch.objects.create(run=run, index=0, start=0, size=10_001, labels=10_001)
     Query.objects.bulk_create(Query(run=run, batch=batch, row=row, label=row % 2) for row in range(10_001))
     researcher, address = client("researcher"), f"{RUNS}/{run.pk}/labels"
     page = researcher.get(address).json()

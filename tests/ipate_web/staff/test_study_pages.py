@@ -322,7 +322,7 @@ def test_accounts_can_only_be_looked_at(root: Client, study: Study, model: str) 
         ("dataset", {"name"}),
         ("run", {"title", "purpose", "claimed_by", "message"}),
         ("teacherchunk", {"claimed_by"}),
-        ("votebatch", set()),
+        ("batch", set()),
         ("query", set()),
         ("studentmodel", set()),
     ],

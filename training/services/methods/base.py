@@ -6,7 +6,8 @@ from typing import Any, Protocol
 from accounting.models import Release
 from common.sentences import Sentence
 from training.methods.neighbours.parameters import AskingField
-from training.models import Run, VoteBatch
+from training.models import Batch, Run
+from training.services.holders.asking import Asking
 
 Wrong = Callable[[str, object], None]
 """Notes what is wrong with a proposal: ``wrong(field, message)``."""
@@ -34,13 +35,17 @@ class RunMethod(Protocol):
     Attributes:
         name: a :class:`training.models.Run.Method`.
         steps: what is done in each status of a run of this method, from its approval to its student.
-        release_kind: the kind of its releases that hold labels.
-        batch_size: how many queries are released together where a proposal does not say.
+        release_kind: the kind of its releases that belong to a batch.
+        releases_labels: whether its batches are public points with their labels, each a query.
+        asking: how every holder is asked; None where teachers answer.
+        batch_size: how many queries or steps are released together where a proposal does not say.
     """
 
     name: str
     steps: Mapping[str, Step]
     release_kind: str
+    releases_labels: bool
+    asking: Asking | None
     batch_size: int
 
     def asking_fields(self) -> tuple[AskingField, ...]:
@@ -63,6 +68,14 @@ class RunMethod(Protocol):
         """Whether a run that waited can go on now."""
         ...
 
+    def round_sizes(self, run: Run) -> list[int]:
+        """How many queries or steps each round of the run's plan has; none of a method without rounds."""
+        ...
+
+    def size(self, run: Run) -> int:
+        """How many queries or steps the run has at most."""
+        ...
+
     def mechanism(self, run: Run) -> dict[str, Any]:
         """How what was released was made, for the model card; ``name`` says what it is."""
         ...
@@ -71,10 +84,10 @@ class RunMethod(Protocol):
         """Stages of the run, each a status and how much of it is done, 0 to 1, as it may leave staff."""
         ...
 
-    def content_faults(self, run: Run, batch: VoteBatch, release: Release) -> Iterator[str]:
+    def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:
         """What does not agree between a batch and the release that paid for it."""
         ...
 
-    def replay_faults(self, batch: VoteBatch, release: Release) -> Iterator[str]:
+    def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
         """Charges of a batch that differ from the same charges computed anew from what was kept."""
         ...

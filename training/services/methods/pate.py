@@ -11,9 +11,10 @@ from accounting.models import Release
 from training.learners import learner_class, learner_create
 from training.methods.neighbours.parameters import AskingField
 from training.methods.pate import aggregator_from_parameters
-from training.models import Run, VoteBatch
+from training.models import Batch, Run
 from training.services import teaching, voting
 from training.services.ballot import ballot_load
+from training.services.holders.asking import Asking
 from training.services.methods.base import Step, Wrong
 from training.services.planning import RunPlan, budgets_from_json, run_plan
 from training.services.spending import spending_may_begin
@@ -27,6 +28,8 @@ class Pate:
 
     name = Run.Method.PATE.value
     release_kind = Release.Kind.LABELS.value
+    releases_labels = True
+    asking: Asking | None = None
     batch_size = 50
     steps: Mapping[str, Step] = {
         Run.Status.APPROVED: teaching.run_prepare,
@@ -76,6 +79,12 @@ class Pate:
         # The last teacher may have been trained while another worker held the run: nobody else would go on then.
         return run.status == Run.Status.TRAINING and teaching.chunks_done(run) and spending_may_begin(run)
 
+    def round_sizes(self, run: Run) -> list[int]:
+        return []
+
+    def size(self, run: Run) -> int:
+        return run.public_dataset.rows
+
     def mechanism(self, run: Run) -> dict[str, Any]:
         return run.plan["aggregator"]
 
@@ -91,7 +100,7 @@ class Pate:
             (Run.Status.VOTING, run.position / max(run.public_dataset.rows, 1)),
         ]
 
-    def content_faults(self, run: Run, batch: VoteBatch, release: Release) -> Iterator[str]:
+    def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:
         content, who = release.content, f"run {run.pk}, batch {batch.index}"
         rows = list(batch.results.order_by("row").values_list("label", flat=True))
         answered = np.array([label is not None for label in rows], dtype=bool)
@@ -106,7 +115,7 @@ class Pate:
         if charged - set(content["charges"]):
             yield f"release {release.sequence}: somebody was charged something else than their group."
 
-    def replay_faults(self, batch: VoteBatch, release: Release) -> Iterator[str]:
+    def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
         ballot, charges = ballot_load(batch.run_id), charges_of(release)
         due = np.array(release.content["charges"])[ballot.group_of]
         if not np.array_equal(charges.holders, ballot.members):

@@ -29,7 +29,11 @@ from training.services.neighbours.space import Space, points_of, space_first
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """What a round asks: the arrays of :class:`training.models.Round`, and its noise and kernel."""
+    """What a round asks, with its noise and kernel.
+
+    ``rows`` (Q,) of the public dataset in the order in which they are asked, ``queries`` (Q, d) their coordinates,
+    ``radii`` (Q,) squared, ``voters`` (Q,) by the forecast, and ``predicted`` (Q,) where votes are residual.
+    """
 
     rows: np.ndarray
     queries: np.ndarray
@@ -74,7 +78,7 @@ def round_open(run: Run) -> Round:
         artifact=artifact,
         sigma=asked.sigma,
         radius_share=asked.radius_share,
-        queries=len(asked.rows),
+        size=len(asked.rows),
     )
 
 
@@ -100,6 +104,7 @@ def _first(run: Run, points: np.ndarray) -> _Asked:
 def _residual(run: Run, points: np.ndarray) -> _Asked:
     """Residual votes on other points against the student of the first round; what was chosen by hand stands."""
     asking, first = asking_from_json(run.asking), run.rounds.get(index=0)
+    assert first.radius_share is not None, "a round of votes has a radius"
     before, student = space_first(run.public_dataset, asking), _student(run, points)
     space = _space_of(student, before, points) if asking.embedded else before
     told, probabilities = question_load(first), student.predict_proba(points)
@@ -131,11 +136,6 @@ def _residual(run: Run, points: np.ndarray) -> _Asked:
     return _Asked(
         space, rows, proposed.sigma, proposed.radius_share, voters, predicted=probabilities[rows].argmax(axis=1)
     )
-
-
-def round_under_way(run: Run) -> Round:
-    """The last round that was opened."""
-    return run.rounds.select_related("run").latest("index")
 
 
 def question_load(asked: Round) -> Question:

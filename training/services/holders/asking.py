@@ -1,0 +1,223 @@
+"""Asking every holder: batches whose release and charges are committed together, or not at all.
+
+A batch is asked in shards of holders, on any number of workers. All shards of a batch carry one attempt: who takes part
+and what is left of each account, as one file. Whoever leaves or lowers their level before the commit is taken out, and
+their shard is asked anew. Noise that was drawn for a batch that is asked anew nobody has seen, and nobody will.
+
+Everything that was planned is asked. No account, and no answer, decides when a run ends (condition 1 of the guarantee).
+"""
+
+import logging
+import math
+
+import numpy as np
+from django.db import transaction
+from django.utils import timezone
+
+from accounting.privacy import gdp_epsilon
+from accounting.services import release_record
+from accounting.shares import share_open, share_settle
+from common.artifacts import arrays_load
+from common.bulk import rows_insert
+from consent.selectors import promises_possible
+from consent.services import study_lock
+from training.models import Batch, Round, Run
+from training.services.holders import attempts, noise, shards
+from training.services.holders.base import Questions, Released
+from training.services.holders.rounds import round_under_way
+from training.services.planning import budgets_from_json
+from training.services.spending import WAITS, runs_send_on, share_used, spending_may_begin, waits_for_restore
+
+logger = logging.getLogger(__name__)
+
+
+class Asking:
+    """The steps of a run in which every holder is asked ``questions``."""
+
+    def __init__(self, questions: Questions) -> None:
+        self.questions = questions
+
+    def open(self, run: Run) -> bool:
+        """Begin to ask, once no other run of the study spends."""
+        with transaction.atomic():
+            study_lock(run.study_id)
+            run = _locked(run)
+            if run.status != Run.Status.APPROVED:
+                return False
+            if not spending_may_begin(run):
+                run.message = WAITS
+                run.save(update_fields=["message"])
+                return False
+            if waits_for_restore(run):
+                return False
+            if not run.rehearsal:
+                share_open(study=run.study, subject=run.pk)
+            run.status = self.questions.status
+            run.started_at = run.voting_at = timezone.now()
+            run.spent = [0.0] * len(run.plan["budgets"])
+            run.message = ""
+            run.save(update_fields=["status", "started_at", "voting_at", "spent", "message"])
+        return True
+
+    def step(self, run: Run) -> bool:
+        """Take the asking one step further; True where the next step can follow at once."""
+        current = run.rounds.last()
+        if current is None or current.position >= current.size:
+            if run.rounds.count() < len(run.plan["rounds"]):
+                return self._round_begin(run)
+            return self._close(run)
+        if not run.shards.exists():
+            return self._batch_begin(run)
+        if not shards.shards_done(run):
+            shards.shards_send(run)
+            return False
+        return self._batch_commit(run)
+
+    def may_go_on(self, run: Run) -> bool:
+        """Whether a run that waited can go on now."""
+        if run.status == Run.Status.APPROVED:
+            return spending_may_begin(run)
+        return run.status == self.questions.status and shards.shards_done(run)
+
+    def _round_begin(self, run: Run) -> bool:
+        opened = self.questions.round_open(run)
+        with transaction.atomic():
+            run = _locked(run)
+            if run.status != self.questions.status or run.rounds.count() != opened.index:
+                return False
+            opened.save()
+        logger.info("Round %d begins: %d are to be asked.", opened.index + 1, opened.size)
+        return True
+
+    def _close(self, run: Run) -> bool:
+        with transaction.atomic():
+            study_lock(run.study_id)
+            run = _locked(run)
+            if run.status != self.questions.status:
+                return False
+            reason = self.questions.stop_reason(run)
+            Run.objects.filter(pk=run.pk).update(status=Run.Status.STUDENT, stop_reason=reason)
+            if run.rehearsal:
+                Run.objects.filter(pk=run.pk).update(outcome=_rehearsed_outcome(run))
+            else:
+                share_settle(study=run.study, subject=run.pk, used=share_used(run))
+            runs_send_on(run)
+        logger.info("All %d were asked.", run.position)
+        return True
+
+    # --- A batch ----------------------------------------------------------------------------------------------------
+
+    def _batch_begin(self, run: Run) -> bool:
+        """Note who is asked with what room, and cut them into shards."""
+        with transaction.atomic():
+            study_lock(run.study_id)
+            run = _locked(run)
+            if run.status != self.questions.status or run.shards.exists():
+                return False
+            if waits_for_restore(run):
+                return False
+            attempts.attempt_write(run, *attempts.participants(run))
+            shards.shards_cut(run)
+        return False
+
+    def _batch_commit(self, run: Run) -> bool:
+        """Release a batch that every shard has answered, with what it cost everybody."""
+        self.questions.round_load(round_under_way(run))  # before the lock: it takes time
+        with transaction.atomic():
+            study_lock(run.study_id)
+            run = _locked(run)
+            if run.status != self.questions.status or not shards.shards_done(run):
+                return False
+            if waits_for_restore(run):
+                return False
+            asked = round_under_way(run)
+            try:
+                changed = attempts.attempt_renew(run)
+                if changed is not None:
+                    shards.shards_renew(run, set((changed % run.shards.count()).tolist()))
+                    return True
+                answers = shards.answers_load(run)
+            except FileNotFoundError:
+                # A backup was restored: it names files that were deleted since.
+                attempts.attempt_write(run, *attempts.participants(run))
+                shards.shards_renew(run, set(run.shards.values_list("number", flat=True)))
+                return True
+            holders = np.concatenate([answer["holder"] for answer in answers])
+            charges = np.concatenate([answer["charge"] for answer in answers])
+            order = np.argsort(holders)
+            released = self.questions.release(asked, answers, noise.noise_of(run))
+            self._release(asked, released, holders[order], charges[order])
+            run.shards.all().delete()
+            until = run.batches.count()
+            transaction.on_commit(lambda: shards.answers_delete(run, until))
+        return True
+
+    def _release(self, asked: Round, released: Released, holders: np.ndarray, charges: np.ndarray) -> None:
+        """Write release, charges and positions; the caller's transaction makes them one."""
+        run = asked.run
+        batch = Batch.objects.create(
+            run=run,
+            index=run.batches.count(),
+            start=run.position,
+            size=released.size,
+            labels=released.labels,
+            round=asked,
+            asked=run.assignment,
+            released=released.artifact,
+        )
+        for query in released.queries:
+            query.batch = batch
+        rows_insert(released.queries)
+        costs = _costs(run, released.bound)
+        if run.rehearsal:
+            attempt = arrays_load(run.assignment)
+            attempts.attempt_write(run, attempt["holder"], attempt["limit"], attempt["spent"] + charges)
+        else:
+            release_record(
+                study=run.study,
+                kind=self.questions.release_kind,
+                run=run.pk,
+                batch=batch.index,
+                content=released.content | {"charges": costs},
+                holders=holders,
+                charges=charges,
+                limits=arrays_load(run.assignment, "limit")["limit"],
+                charge=released.bound,
+                acting_user_id=run.approved_by_id,
+            )
+        Round.objects.filter(pk=asked.pk).update(position=asked.position + released.size)
+        Run.objects.filter(pk=run.pk).update(
+            position=run.position + released.size,
+            labels=run.labels + released.labels,
+            spent=(np.array(run.spent) + costs).tolist(),
+            heartbeat=timezone.now(),
+            message="",
+        )
+
+
+def _locked(run: Run) -> Run:
+    return Run.objects.select_for_update(of=("self",)).select_related("study", "public_dataset").get(pk=run.pk)
+
+
+def _rehearsed_outcome(run: Run) -> dict:
+    spent = [
+        {
+            "level": promise["level"],
+            "epsilon": promise["epsilon"],
+            "spent": float(gdp_epsilon(math.sqrt(charged), run.study.delta)) if charged else 0.0,
+        }
+        for promise, charged in zip(run.plan["promises"], run.spent, strict=True)
+    ]
+    return {"epsilons": spent, "method": "gdp", "conversion": "exact"}
+
+
+def _costs(run: Run, bound: float) -> list[float]:
+    """The most that anybody of each promise can have been charged for a batch, in μ²: public.
+
+    A policy since the plan may have made a promise smaller than all that it knows; the whole share then counts as used.
+    """
+    smallest = min(promise["epsilon"] for promise in run.plan["promises"])
+    is_known = run.rehearsal or all(promise.epsilon >= smallest for promise in promises_possible(run.study))
+    budgets = budgets_from_json(run.plan)
+    left = [max(0.0, budget.allowed - spent) for budget, spent in zip(budgets, run.spent, strict=True)]
+    return [min(bound, room) if is_known else room for room in left]

@@ -1,0 +1,72 @@
+"""Attempts: who is asked in a batch, and with what room, noted once for all its shards and checked at the commit."""
+
+from uuid import uuid4
+
+import numpy as np
+from django.db import transaction
+from django.utils import timezone
+
+from accounting.book import balances
+from accounting.caps import caps_of
+from accounting.shares import share_open
+from common.artifacts import arrays_delete, arrays_load, arrays_save
+from consent.selectors import consent_snapshot
+from training.models import Run
+from training.services.ballot import run_folder
+from training.services.planning import RESERVE
+from training.services.rehearsals import rehearsal_holders
+
+
+def attempt_write(run: Run, holders: np.ndarray, limits: np.ndarray, spent: np.ndarray) -> None:
+    """Note who is asked: ``holders`` (H,) ids in rising order, ``limits`` and ``spent`` (H,) μ² of their accounts."""
+    old = run.assignment
+    run.assignment = f"{run_folder(run)}/asked-{uuid4().hex}.npz"
+    arrays_save(run.assignment, holder=holders, limit=limits, spent=spent)
+    Run.objects.filter(pk=run.pk).update(assignment=run.assignment, heartbeat=timezone.now())
+    if old and not run.batches.filter(asked=old).exists():
+        transaction.on_commit(lambda: arrays_delete(old))
+
+
+def participants(run: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(H,) ids of those who own records and take part now, in rising order; up to which μ² each may go; their spent."""
+    until = run.plan["rounds"][run.rounds.count() - 1]["until"]
+    if run.rehearsal:
+        holders, epsilons = rehearsal_holders(run)
+        spent = np.zeros(len(holders))
+        if run.assignment:  # of the batch before; nobody joins or leaves a rehearsal
+            spent = arrays_load(run.assignment, "spent")["spent"]
+        return holders, run.share * until * caps_of(epsilons, run.study.delta) * (1 - RESERVE), spent
+    owners = np.unique(arrays_load(run.private_dataset.artifact, "holder")["holder"])
+    snapshot = consent_snapshot(run.study).of(owners)
+    # What a holder has not used of earlier shares, and of earlier rounds, is theirs to use now (condition 2).
+    fraction = share_open(study=run.study, subject=run.pk) - run.share * (1 - until)
+    limits = fraction * caps_of(snapshot.epsilons, run.study.delta) * (1 - RESERVE)
+    return snapshot.holders, limits, balances(run.study).of(snapshot.holders)
+
+
+def attempt_renew(run: Run) -> np.ndarray | None:
+    """Take out who was asked and must not stay, and note what others were charged meanwhile.
+
+    Called under the study's lock, before anybody sees what was drawn: what is thrown away nobody has seen, and why
+    depends on consents and charges alone.
+
+    Returns:
+        Ids of those for whom something changed, and with whom the batch has to be asked anew; None if it stands.
+    """
+    if run.rehearsal:
+        return None
+    attempt = arrays_load(run.assignment)
+    holders, limits, _ = participants(run)
+    # Something else may have been charged meanwhile: a drawing of head counts.
+    spent = balances(run.study).of(attempt["holder"])
+    present = np.isin(attempt["holder"], holders)
+    lowered = np.zeros(len(present), dtype=bool)
+    lowered[present] = limits[np.searchsorted(holders, attempt["holder"][present])] < attempt["limit"][present]
+    gone = ~present | lowered
+    changed = gone | (spent != attempt["spent"])
+    if not changed.any():
+        return None
+    # What becomes of a holder depends on nobody else: nobody joins here, and no limit is raised, because somebody left
+    # or was charged. Who has only lowered their level is asked again from the next batch on.
+    attempt_write(run, attempt["holder"][~gone], attempt["limit"][~gone], spent[~gone])
+    return attempt["holder"][changed]

@@ -1,0 +1,82 @@
+"""Protocol between the engine that asks every holder and what a method asks them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from common.noise import Noise
+from training.models import Query, Round, Run
+
+#: What a shard answered: ``holder`` (H,) ids, ``charge`` (H,) μ², and what the method adds; all of it secret.
+Answer = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class People:
+    """The holders of a shard: ``holders`` (H,) ids in rising order, ``limits`` and ``spent`` (H,) μ² of their accounts.
+
+    ``alone`` says whether the shard is the only one; ``cache`` names a file for what is computed from records once in a
+    round, none if empty.
+    """
+
+    holders: np.ndarray
+    limits: np.ndarray
+    spent: np.ndarray
+    alone: bool
+    cache: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Released:
+    """What a batch releases: ``size`` queries or steps, ``labels`` of them answered, ``queries`` without their batch.
+
+    ``artifact`` is the file of what is no query's; ``content`` says in the register what left; ``bound`` is the most
+    that anybody can have been charged, a public number in μ².
+    """
+
+    size: int
+    bound: float
+    content: dict[str, Any]
+    labels: int = 0
+    queries: list[Query] = field(default_factory=list)
+    artifact: str = ""
+
+
+class Questions(Protocol):
+    """What a method asks every holder.
+
+    Attributes:
+        status: the status of a run in which it does.
+        release_kind: the kind of its releases.
+        died: what the run says once workers died over the same holders again and again.
+    """
+
+    status: str
+    release_kind: str
+    died: str
+
+    def round_open(self, run: Run) -> Round:
+        """The next round, not saved; its file is. Nothing private is looked at."""
+        ...
+
+    def round_load(self, asked: Round) -> None:
+        """Read what a round asks, so that it is known before a lock is taken."""
+        ...
+
+    def answer(self, asked: Round, people: People, noise: Noise) -> Answer:
+        """What the holders of a shard contribute to the batch under way, without ``holder``.
+
+        A shard that is alone may answer several questions one after the other, each with the release before in view: it
+        then draws the noise of these releases itself, and nobody sees them before the commit.
+        """
+        ...
+
+    def release(self, asked: Round, answers: list[Answer], noise: Noise) -> Released:
+        """What leaves, from the answers of all shards; called under the study's lock, in the committing transaction."""
+        ...
+
+    def stop_reason(self, run: Run) -> str:
+        """Why a run that has asked everything ends."""
+        ...

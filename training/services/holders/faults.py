@@ -1,0 +1,33 @@
+"""Faults of batches in which every holder was asked: do charges agree with the plan, and with the records kept?"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from accounting.book import charges_of
+from accounting.models import Release
+from accounting.services import ROUNDING
+from training.models import Batch, Run
+
+
+def charges_agree(run: Run, batch: Batch, release: Release, bound: float) -> bool:
+    """Whether each promise was publicly charged ``bound``, or what was left of the run's share if that is less.
+
+    After a policy that made promises smaller the whole share counts as used.
+    """
+    earlier = Release.objects.filter(run=run.pk, batch__lt=batch.index).values_list("content", flat=True)
+    for place, (budget, charge) in enumerate(zip(run.plan["budgets"], release.content["charges"], strict=True)):
+        room = budget["allowed"] - sum(content["charges"][place] for content in earlier)
+        slack = ROUNDING * budget["allowed"]
+        if not min(bound, room) - slack <= charge <= max(room, 0.0) + slack:
+            return False
+    return True
+
+
+def charged_faults(batch: Batch, release: Release, holders: np.ndarray, due: np.ndarray) -> Iterator[str]:
+    """Whether a batch was charged to ``holders`` (H,), who were asked, with the μ² that were ``due`` (H,)."""
+    charges = charges_of(release)
+    if not np.array_equal(charges.holders, holders):
+        yield f"release {release.sequence}: batch {batch.index} was not charged to those who were asked."
+    elif not np.allclose(charges.spent, due, rtol=ROUNDING, atol=0):
+        yield f"release {release.sequence}: batch {batch.index} cost those who were asked something else."

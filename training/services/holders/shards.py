@@ -1,0 +1,124 @@
+"""Shards of holders: what they contribute to the batch under way, and what each is charged. All of it is secret."""
+
+import math
+from collections.abc import Collection
+from contextlib import suppress
+from uuid import uuid4
+from zipfile import BadZipFile
+
+import numpy as np
+from django.db import transaction
+
+from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save
+from training.dispatch import send
+from training.leases import unclaimed
+from training.models import Run, Shard
+from training.representations import FittedRepresentation
+from training.services.ballot import run_folder
+from training.services.holders import noise
+from training.services.holders.base import Answer, People, Questions
+from training.services.holders.rounds import round_under_way
+from training.services.parts import part_do
+
+#: Holders in a shard, about; by the head counts, which are public.
+SHARD = 10_000
+MOST_SHARDS = 256
+
+
+def shards_cut(run: Run) -> None:
+    """Cut those who are asked into shards, and send these to the workers."""
+    holders = sum(promise["holders"] for promise in run.plan["promises"])
+    number = min(MOST_SHARDS, max(1, math.ceil(holders / SHARD)))
+    Shard.objects.bulk_create(Shard(run=run, number=place) for place in range(number))
+    transaction.on_commit(lambda: shards_send(run))
+
+
+def shards_send(run: Run) -> None:
+    """Queue the shards that wait."""
+    for shard in run.shards.filter(unclaimed()).exclude(state=Shard.State.DONE):
+        send("shard_ask", shard.pk)
+
+
+def shards_done(run: Run) -> bool:
+    """Whether every shard of the batch under way has been asked."""
+    return run.shards.exists() and not run.shards.exclude(state=Shard.State.DONE).exists()
+
+
+def shards_renew(run: Run, numbers: Collection[int]) -> None:
+    """Ask some shards anew: new rows, so that a worker that is still at an old one writes into nothing."""
+    old = run.shards.filter(number__in=numbers)
+    files = [artifact for artifact in old.values_list("artifact", flat=True) if artifact]
+    old.delete()
+    Shard.objects.bulk_create(Shard(run=run, number=number) for number in sorted(numbers))
+    transaction.on_commit(lambda: arrays_delete(*files))
+    transaction.on_commit(lambda: shards_send(run))
+
+
+def shard_ask(shard: Shard, questions: Questions) -> None:
+    """Ask the holders of a shard about the batch under way, and keep what they contribute."""
+
+    def work(shard: Shard) -> str:
+        name = f"shard-{shard.run.batches.count()}-{shard.number}-{uuid4().hex[:12]}.npz"
+        artifact = f"{run_folder(shard.run)}/{name}"
+        arrays_save(artifact, **_answer(shard, questions))
+        return artifact
+
+    part_do(shard, status=questions.status, work=work, died=questions.died)
+
+
+def _answer(shard: Shard, questions: Questions) -> Answer:
+    run, number = shard.run, shard.run.shards.count() or 1  # none where the batch is over, and nobody waits for this
+    asked = round_under_way(run)
+    attempt = arrays_load(run.assignment)
+    of_shard = attempt["holder"] % number == shard.number
+    people = People(
+        holders=attempt["holder"][of_shard],
+        limits=attempt["limit"][of_shard],
+        spent=attempt["spent"][of_shard],
+        alone=number == 1,
+        cache=f"{run_folder(run)}/coordinates-{asked.index}-{number}-{shard.number}.npz",
+    )
+    return {**questions.answer(asked, people, noise.noise_of(run)), "holder": people.holders}
+
+
+def answers_load(run: Run) -> list[Answer]:
+    """What the shards of the batch under way answered. Raises FileNotFoundError."""
+    return [arrays_load(shard.artifact) for shard in run.shards.all()]
+
+
+def answers_delete(run: Run, until: int) -> None:
+    """Delete the answers to the first ``until`` batches, those of workers that died over them too: none stays."""
+    folder = f"{run_folder(run)}/shard-"
+    answers = (name for name in arrays_list(run_folder(run)) if name.startswith(folder))
+    arrays_delete(*(name for name in answers if int(name.removeprefix(folder).split("-")[0]) < until))
+
+
+def records_of(
+    run: Run, fitted: FittedRepresentation, holders: np.ndarray, cache: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Coordinates (N, d), classes (N,) and owners (N,) of the records of ``holders``.
+
+    Computed once in a round for each shard, and kept in the file ``cache``, if it is named. Only of those who take
+    part: a file that knows others, or lacks somebody, is made anew.
+    """
+    if cache:
+        kept = _kept(cache)
+        if kept is not None and np.isin(holders, kept["asked"]).all():
+            mine = np.isin(kept["owner"], holders)
+            return kept["coordinates"][mine], kept["class"][mine], kept["owner"][mine]
+    private = arrays_load(run.private_dataset.artifact)
+    mine = np.isin(private["holder"], holders)
+    coordinates = fitted.transform(private["x"][mine])
+    classes, owners = private["y"][mine], private["holder"][mine]
+    if cache:
+        with suppress(OSError):  # another worker, whose claim this one has taken over, writes it too
+            arrays_save(cache, coordinates=coordinates, owner=owners, asked=holders, **{"class": classes})
+    return coordinates, classes, owners
+
+
+def _kept(cache: str) -> dict[str, np.ndarray] | None:
+    """What the file holds; None where there is none, or its writer died over it."""
+    try:
+        return arrays_load(cache)
+    except (OSError, EOFError, ValueError, BadZipFile):
+        return None
