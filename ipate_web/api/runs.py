@@ -462,7 +462,7 @@ class GroupSpendingSerializer(serializers.Serializer):
 
 
 class CostHistorySerializer(serializers.Serializer):
-    """After each batch: queries or steps, and labels, so far, and by group the share of its members' caps used by the run."""
+    """After each batch: queries or steps so far, labels, and by group the share of its members' caps that was used."""
 
     queries = serializers.ListField(child=serializers.IntegerField(), source="positions")
     labels = serializers.ListField(child=serializers.IntegerField())

@@ -382,7 +382,7 @@ def public_view(study: Study) -> dict[str, Any]:
         "batches": list(
             Batch.objects.filter(run__study=study)
             .order_by("run__created_at", "index")
-            .values_list("index", "start", "queries", "labels", "round__index")
+            .values_list("index", "start", "size", "labels", "round__index")
         ),
         "queries": list(
             Query.objects.filter(run__study=study)

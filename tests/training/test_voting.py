@@ -113,7 +113,7 @@ def test_enough_labels_are_enough_even_where_points_are_rejected(monkeypatch: py
 
 def test_batches_are_of_the_size_asked_for() -> None:
     run = vote_to_the_end(run_voting(study_with_table(), aggregator=CHEAP, batch_size=5))
-    assert list(run.batches.values_list("index", "start", "queries")) == [(0, 0, 5), (1, 5, 5), (2, 10, 2)]
+    assert list(run.batches.values_list("index", "start", "size")) == [(0, 0, 5), (1, 5, 5), (2, 10, 2)]
 
 
 def test_a_prefix_is_affordable_up_to_the_query_that_could_cost_too_much() -> None:

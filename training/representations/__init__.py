@@ -15,6 +15,7 @@ from training.representations.catalogue import (
     default_representation,
     representation_create,
 )
+from training.representations.linear import LinearModel
 from training.representations.network import Layer, layers_of, layers_of_model
 from training.representations.storage import representation_load, representation_save
 
@@ -23,6 +24,7 @@ __all__ = [
     "Embedding",
     "FittedRepresentation",
     "Layer",
+    "LinearModel",
     "Representation",
     "Standardised",
     "Student",

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from accounting.models import Release
 from common.sentences import Sentence
-from training.methods.neighbours.parameters import AskingField
+from training.methods.fields import AskingField
 from training.models import Batch, Run
 from training.services.holders.asking import Asking
 
@@ -37,7 +37,6 @@ class RunMethod(Protocol):
         steps: what is done in each status of a run of this method, from its approval to its student.
         release_kind: the kind of its releases that belong to a batch.
         releases_labels: whether its batches are public points with their labels, each a query.
-        asking: how every holder is asked; None where teachers answer.
         batch_size: how many queries or steps are released together where a proposal does not say.
     """
 
@@ -45,8 +44,12 @@ class RunMethod(Protocol):
     steps: Mapping[str, Step]
     release_kind: str
     releases_labels: bool
-    asking: Asking | None
     batch_size: int
+
+    @property
+    def asking(self) -> Asking | None:
+        """How every holder is asked; None where teachers answer."""
+        ...
 
     def asking_fields(self) -> tuple[AskingField, ...]:
         """What ``asking`` of a run may hold."""

@@ -8,7 +8,8 @@ from django.utils.translation import gettext as _
 
 from accounting.models import Release
 from common.artifacts import arrays_load
-from training.methods.neighbours.parameters import AskingField, asking_fields, asking_from_json
+from training.methods.fields import AskingField
+from training.methods.neighbours.parameters import asking_fields, asking_from_json
 from training.models import Batch, Run
 from training.representations import REPRESENTATIONS
 from training.services.holders.asking import Asking

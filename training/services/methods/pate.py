@@ -9,12 +9,11 @@ from django.utils.translation import gettext as _
 from accounting.book import charges_of
 from accounting.models import Release
 from training.learners import learner_class, learner_create
-from training.methods.neighbours.parameters import AskingField
+from training.methods.fields import AskingField
 from training.methods.pate import aggregator_from_parameters
 from training.models import Batch, Run
 from training.services import teaching, voting
 from training.services.ballot import ballot_load
-from training.services.holders.asking import Asking
 from training.services.methods.base import Step, Wrong
 from training.services.planning import RunPlan, budgets_from_json, run_plan
 from training.services.spending import spending_may_begin
@@ -29,7 +28,7 @@ class Pate:
     name = Run.Method.PATE.value
     release_kind = Release.Kind.LABELS.value
     releases_labels = True
-    asking: Asking | None = None
+    asking = None
     batch_size = 50
     steps: Mapping[str, Step] = {
         Run.Status.APPROVED: teaching.run_prepare,
