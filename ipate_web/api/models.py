@@ -19,8 +19,8 @@ from rest_framework.throttling import ScopedRateThrottle
 from common.artifacts import model_fetch
 from consent.permissions import studies_with_permission
 from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, request_user
-from training.learners import model_format
 from training.models import StudentModel
+from training.published import published_format
 from training.services.downloads import download_record
 from training.services.students import student_predict
 
@@ -53,7 +53,6 @@ class ModelSerializer(serializers.ModelSerializer):
     id = serializers.UUIDField(source="run_id")
     study = serializers.CharField(source="run.study.slug")
     title = serializers.CharField(source="run.title")
-    learner = serializers.CharField(source="run.student_learner")
     labels = serializers.IntegerField(source="run.labels", help_text="How many labels it learned from.")
     rehearsal = serializers.BooleanField(source="run.rehearsal", help_text="Of a rehearsal study: nothing is promised.")
     accuracy = serializers.FloatField(
@@ -138,7 +137,7 @@ class ModelFile(ApiView):
         if request.method == "GET":  # HEAD takes nothing away
             download_record(run=model.run, what="model", digest=model.digest, acting_user=request_user(request))
         digest = base64.b64encode(bytes.fromhex(model.digest)).decode()
-        filename = f"{model.run.study.slug}-{model.run_id}.{model_format(model.run.student_learner)}"
+        filename = f"{model.run.study.slug}-{model.run_id}.{published_format(model.learner)}"
         headers["Repr-Digest"] = f"sha-256=:{digest}:"
         headers["Content-Disposition"] = content_disposition_header(True, filename) or ""
         return HttpResponse(model_fetch(model.artifact), content_type=ModelBytes.media_type, headers=headers)

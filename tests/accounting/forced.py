@@ -33,16 +33,17 @@ from tests import factories
 from tests.training.asking import ASKING_RUN, asking_of
 from tests.training.runs import TABLE, run_draft, table_rows
 from training.formats import Rows
-from training.learners import model_load
 from training.methods.pate import PlanError
 from training.models import Batch, Query, Round, Run, StudentModel
+from training.published import published_load
 from training.services import runs as run_commands
 from training.services import students, teaching, voting
 from training.services.advance import chunk_train, shard_ask
 from training.services.ballot import predictions_load
 from training.services.datasets import dataset_import
-from training.services.holders import asking, noise, shards
+from training.services.holders import asking, noise
 from training.services.methods import method_of
+from training.services.neighbours.questions import Votes
 from training.services.neighbours.rounds import question_digest, question_load
 from training.verification import release_faults
 
@@ -407,7 +408,7 @@ def _but_digest(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _says(student: StudentModel, points: np.ndarray) -> list[Any]:
-    return model_load(student.run.student_learner, model_fetch(student.artifact)).predict_proba(points).tolist()
+    return published_load(student.learner, model_fetch(student.artifact)).predict_proba(points).tolist()
 
 
 Plant = Callable[[pytest.MonkeyPatch, World], None]
@@ -424,7 +425,7 @@ def world_play(history: list[Step], *, with_me: bool, chunks: int, plant: Plant 
         patch.setattr(teaching, "secrets", key)
         patch.setattr(teaching, "CHUNKS", chunks)
         world = World(with_me, **fields)
-        patch.setattr(shards, "SHARD", math.ceil(sum(world.counts) / chunks))
+        patch.setattr(Votes, "shard", math.ceil(sum(world.counts) / chunks))
         patch.setattr(noise, "noise_of", lambda run: ForcedNoise(world.draws))
         patch.setattr(voting, "_noise", lambda: ForcedNoise(world.draws))
         patch.setattr(counting, "SystemNoise", lambda: ForcedNoise(world.draws))

@@ -475,9 +475,9 @@ def fit_after_the_noise(patch: pytest.MonkeyPatch, world: World) -> None:
     """Sums of what everybody would say; then each is charged what their account allows."""
     real = questions.contributions
 
-    def contributions(run: Run, question: Any, part: slice, people: People) -> Any:
-        sums, _ = real(run, question, part, dataclasses.replace(people, limits=np.full(len(people.limits), 1e9)))
-        return sums, real(run, question, part, people)[1]
+    def contributions(run: Run, question: Any, part: slice, people: People, cache: str) -> Any:
+        free = dataclasses.replace(people, limits=np.full(len(people.limits), 1e9))
+        return real(run, question, part, free, cache)[0], real(run, question, part, people, cache)[1]
 
     patch.setattr(questions, "contributions", contributions)
 
@@ -502,8 +502,8 @@ def stop_asking_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
     real = Asking._batch_begin
 
     def begin(self: Asking, run: Run) -> bool:
-        _, limits, spent = attempts.participants(run)
-        return self._close(run) if (spent > 0.2 * limits).any() else real(self, run)
+        people = attempts.participants(run)
+        return self._close(run) if (people.spent > 0.2 * people.limits).any() else real(self, run)
 
     patch.setattr(Asking, "_batch_begin", begin)
 
@@ -532,7 +532,7 @@ def attempt_made_anew(patch: pytest.MonkeyPatch, world: World) -> None:
         before = arrays_load(run.assignment)
         if np.array_equal(balances(run.study).of(before["holder"]), before["spent"]):
             return real(run)
-        attempts.attempt_write(run, *attempts.participants(run))
+        attempts.attempt_write(run, attempts.participants(run))
         return np.arange(run.shards.count())
 
     patch.setattr(attempts, "attempt_renew", renew)
@@ -543,9 +543,9 @@ def earlier_rounds_forgotten(patch: pytest.MonkeyPatch, world: World) -> None:
     real, record = attempts.participants, asking.release_record
     patch.setattr(attempts, "balances", lambda study: Balances.empty())
 
-    def participants(run: Run) -> Any:
-        holders, limits, spent = real(run)
-        return holders, np.full(len(limits), 0.3), 0.0 * spent
+    def participants(run: Run) -> People:
+        people = real(run)
+        return dataclasses.replace(people, limits=np.full(len(people.limits), 0.3), spent=0.0 * people.spent)
 
     patch.setattr(attempts, "participants", participants)
     patch.setattr(asking, "release_record", lambda **fields: record(**fields | {"limits": None}))

@@ -46,7 +46,8 @@ from training.models import Batch, Dataset, Run
 from training.services import advance, ending, voting
 from training.services import runs as run_commands
 from training.services.datasets import dataset_import
-from training.services.holders import noise, shards
+from training.services.holders import noise
+from training.services.neighbours.questions import Votes
 from training.services.neighbours.rounds import question_load
 from training.verification import release_faults
 
@@ -466,7 +467,7 @@ def test_no_history_costs_anybody_more_than_the_share_of_what_they_were_promised
         monkeypatch.setattr(voting, "_noise", lambda: SimulationNoise(next(seeds)))
         monkeypatch.setattr(noise, "noise_of", lambda run: SimulationNoise(next(seeds)))
         monkeypatch.setattr(counting, "SystemNoise", lambda: SimulationNoise(next(seeds)))
-        monkeypatch.setattr(shards, "SHARD", 5)
+        monkeypatch.setattr(Votes, "shard", 5)
         with transaction.atomic():
             site = Site(clock)
             site.play([step for steps in rounds for step in steps])

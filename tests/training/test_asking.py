@@ -46,6 +46,7 @@ from training.services.datasets import dataset_import
 from training.services.holders import noise, shards
 from training.services.methods import method_of
 from training.services.neighbours import rounds as asked_rounds
+from training.services.neighbours.questions import Votes
 from training.verification import batches_kept, release_faults, replay_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -254,7 +255,7 @@ def test_shards_change_nothing(monkeypatch: pytest.MonkeyPatch, rounds: int) -> 
     monkeypatch.setattr(noise, "noise_of", lambda run: SimulationNoise(run.position))
     seen = []
     for number in (1, 3, 7):
-        monkeypatch.setattr(shards, "SHARD", -(-HOLDERS // number))
+        monkeypatch.setattr(Votes, "shard", -(-HOLDERS // number))
         study = small_study(slug=f"shards-{number}", records=3)
         run = begun(study, asking={"sigma": 4.0, "rounds": rounds, "kernel": "epanechnikov"})
         assert run.shards.count() == {1: 1, 3: 3, 7: 6}[number]

@@ -1,9 +1,10 @@
 """The student learns from released labels alone; it is what is published, with its card."""
 
 import logging
+from dataclasses import dataclass
+from typing import Any
 from uuid import uuid4
 
-import numpy as np
 from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext_noop
@@ -17,8 +18,9 @@ from consent.services import study_lock
 from training.accuracy import published_accuracy
 from training.errors import RunError
 from training.formats import DataError, Schema, schema_from_json
-from training.learners import Model, learner_create, model_load, model_save
+from training.learners import Model, learner_create, model_save
 from training.models import Run, StudentModel
+from training.published import LINEAR, published_load
 from training.selectors import run_promises
 from training.services.methods import method_of
 from training.services.spending import share_used
@@ -35,10 +37,35 @@ EXCEPTION = gettext_noop(
 )
 
 
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A model that may be published: its learner and parameters, and how it does on the test data, rounded."""
+
+    learner: str
+    parameters: dict[str, Any]
+    model: Model
+    evaluation: dict | None
+
+    @property
+    def accuracy(self) -> float | None:
+        return self.evaluation["accuracy"] if self.evaluation else None
+
+    def to_json(self) -> dict[str, Any]:
+        """What the card says of each, so that whoever uses the chosen one knows of the others."""
+        return {"learner": self.learner, "accuracy": self.accuracy}
+
+
+def _chosen(candidates: list[Candidate], wanted: str) -> Candidate:
+    """The student, the first, or what it learned from; without a wish whichever is published to be right more often."""
+    if wanted:
+        return candidates[-1 if wanted == "model" else 0]
+    return max(candidates, key=lambda each: each.accuracy or 0.0)
+
+
 def student_train(run: Run) -> bool:
-    """Train and evaluate the student, store it with its card, and finish the run."""
-    answered = dict(run.queries.filter(label__isnull=False).values_list("row", "label"))
-    if not answered:
+    """Train and evaluate the student, store what is published with its card, and finish the run."""
+    lesson = method_of(run).lesson(run)
+    if not len(lesson.rows):
         raise RunError(
             gettext_noop(
                 "No label was released, so there is nothing for a student to learn from. Propose a run with more noise "
@@ -46,17 +73,19 @@ def student_train(run: Run) -> bool:
             )
         )
     public = arrays_load(run.public_dataset.artifact)
-    rows, labels = np.array(list(answered)), np.array(list(answered.values()))
-    classes = run.public_dataset.classes
-    model = learner_create(run.student_learner, run.student_parameters).fit(
-        public["x"][rows], labels, classes=len(classes), seed=run.seed or 0
+    rows, labels = lesson.rows, lesson.labels
+    student = learner_create(run.student_learner, run.student_parameters).fit(
+        public["x"][rows], labels, classes=len(run.public_dataset.classes), seed=run.seed or 0
     )
     truth = public.get("y")
     label_accuracy = None if truth is None else published_accuracy(int((truth[rows] == labels).sum()), len(rows))
-    evaluation = _evaluation(run, model)
+    candidates = [Candidate(run.student_learner, run.student_parameters, student, _evaluation(run, student))]
+    if lesson.model is not None:
+        candidates.append(Candidate(LINEAR, {}, lesson.model, _evaluation(run, lesson.model)))
+    chosen = _chosen(candidates, lesson.publish)
     # A name of its own, so that a second worker cannot touch the file that the row leads to.
     artifact = f"students/{run.pk}-{uuid4().hex[:12]}.model"
-    digest = model_store(artifact, model_save(model))
+    digest = model_store(artifact, model_save(chosen.model))
     with transaction.atomic():
         study_lock(run.study_id)
         run = Run.objects.select_for_update(of=("self",)).select_related("study", "public_dataset").get(pk=run.pk)
@@ -66,10 +95,12 @@ def student_train(run: Run) -> bool:
             run=run,
             defaults={
                 "artifact": artifact,
+                "learner": chosen.learner,
                 "digest": digest,
-                "accuracy": evaluation["accuracy"] if evaluation else None,
+                "accuracy": chosen.accuracy,
                 "label_accuracy": label_accuracy,
-                "card": _card(run, label_accuracy, evaluation),
+                "card": _card(run, len(rows), label_accuracy, chosen)
+                | {"candidates": [each.to_json() for each in candidates] if len(candidates) > 1 else []},
             },
         )
         if not run.rehearsal:
@@ -77,7 +108,7 @@ def student_train(run: Run) -> bool:
                 study=run.study,
                 kind=Release.Kind.MODEL,
                 run=run.pk,
-                content={"digest": digest, "learner": run.student_learner, "labels": run.labels},
+                content={"digest": digest, "learner": chosen.learner, "labels": run.labels},
                 acting_user_id=run.approved_by_id,
             )
         run.status = Run.Status.FINISHED
@@ -114,7 +145,7 @@ def _evaluation(run: Run, model: Model) -> dict | None:
     }
 
 
-def _card(run: Run, label_accuracy: float | None, evaluation: dict | None) -> dict:
+def _card(run: Run, labels: int, label_accuracy: float | None, chosen: Candidate) -> dict:
     """What a user of the model should know. Nothing in it depends on the private data beyond the released labels."""
     return {
         "study": run.study.title,
@@ -123,16 +154,16 @@ def _card(run: Run, label_accuracy: float | None, evaluation: dict | None) -> di
         "contact": run.study.contact,
         "run": str(run.pk),
         "rehearsal": run.rehearsal,
-        "learner": {"name": run.student_learner, "parameters": run.student_parameters},
+        "learner": {"name": chosen.learner, "parameters": chosen.parameters},
         "classes": run.public_dataset.classes,
         "learned_from": {
             "dataset": run.public_dataset.name,
             "provenance": run.public_dataset.provenance,
-            "labels": run.labels,
+            "labels": labels,
             "queries": run.position,
             "label_accuracy": label_accuracy,
         },
-        "evaluation": evaluation,
+        "evaluation": chosen.evaluation,
         "rounding": ROUNDING,
         "privacy": _rehearsal_privacy(run) if run.rehearsal else _privacy(run),
         "software": f"iPATE {__version__}",
@@ -174,9 +205,7 @@ def student_predict(student: StudentModel, rows: list) -> dict:
     if not rows:
         raise DataError("There are no rows.", "Give at least one.")
     schema: Schema = schema_from_json(student.run.public_dataset.schema)
-    probabilities = model_load(student.run.student_learner, model_fetch(student.artifact)).predict_proba(
-        schema.encode(rows)
-    )
+    probabilities = published_load(student.learner, model_fetch(student.artifact)).predict_proba(schema.encode(rows))
     classes = student.run.public_dataset.classes
     return {
         "classes": classes,

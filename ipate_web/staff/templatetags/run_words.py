@@ -18,6 +18,7 @@ from training.learners import LEARNERS, learner_fields
 from training.methods.neighbours.parameters import KERNEL_CHOICES, REPRESENTATION_CHOICES
 from training.methods.pate import AGGREGATORS
 from training.models import Run
+from training.published import published_label
 
 register = template.Library()
 #: Where a sentence has a value, as in "δ = %(delta)g".
@@ -82,7 +83,7 @@ def by_level(plan: Any) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
 
 @register.filter
 def learner_label(name: str) -> str:
-    return _(LEARNERS[name].label) if name in LEARNERS else name
+    return _(published_label(name))
 
 
 @register.filter

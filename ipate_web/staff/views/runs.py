@@ -17,8 +17,8 @@ from consent.permissions import study_permissions
 from ipate_web.staff.run_charts import class_chart, cost_chart
 from ipate_web.staff.views.pages import paginate, render_page, study_page
 from ipate_web.staff.views.proposals import second_person
-from training.learners import model_format
 from training.models import Run
+from training.published import published_format
 from training.selectors import (
     run_cost_history,
     run_groups,
@@ -144,7 +144,7 @@ def run_model(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
         raise Http404
     if request.method != "HEAD":
         download_record(run=found, what=gettext_noop("model"), digest=student.digest, acting_user=request.user)
-    name = f"{study.slug}-{slugify(found.title) or found.pk}.{model_format(found.student_learner)}"
+    name = f"{study.slug}-{slugify(found.title) or found.pk}.{published_format(student.learner)}"
     response = HttpResponse(model_fetch(student.artifact), content_type="application/octet-stream")
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     return response

@@ -33,7 +33,7 @@ from tests.training.runs import (
 )
 from training.learners import LEARNERS
 from training.learners.cnn import CNN
-from training.models import Run, TeacherChunk
+from training.models import Run, StudentModel, TeacherChunk
 from training.services.datasets import dataset_import
 
 pytestmark = pytest.mark.django_db
@@ -529,7 +529,7 @@ def test_the_file_of_a_model_is_named_by_the_format_of_its_learner(
     }
     named = {}
     for learner in formats:
-        Run.objects.filter(pk=run.pk).update(student_learner=learner)
+        StudentModel.objects.filter(run=run).update(learner=learner)
         pages = url("run_model", study, run.pk), reverse("api:model-file", args=[run.pk])
         answers = [as_("researcher").get(page) for page in pages]
         named[learner] = {answer.headers["Content-Disposition"].rpartition(".")[2].strip('"') for answer in answers}

@@ -55,6 +55,13 @@ class Steps(Choices):
     momentum: float = choice(
         float, 0.9, "Share of the last movement that is kept in the next.", minimum=0.0, maximum=0.999
     )
+    publish: str = choice(
+        str,
+        "",
+        "What is published: the student, or the model that the steps led to and the student learned from; empty for "
+        "whichever is right more often on the test data, the student without any.",
+        choices=("", "student", "model"),
+    )
     rate: float | None = choice(
         float, None, "Share of the holders that a step samples, of the sampled variants.", minimum=1e-6, maximum=1.0
     )
@@ -64,7 +71,7 @@ def steps_fields() -> tuple[AskingField, ...]:
     """What can be chosen, in order.
 
     >>> [choice.name for choice in steps_fields()][-2:]
-    ['momentum', 'rate']
+    ['publish', 'rate']
     """
     return fields_of(Steps)
 

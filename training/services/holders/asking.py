@@ -9,6 +9,7 @@ Everything that was planned is asked. No account, and no answer, decides when a 
 
 import logging
 import math
+from dataclasses import replace
 
 import numpy as np
 from django.db import transaction
@@ -17,7 +18,6 @@ from django.utils import timezone
 from accounting.privacy import gdp_epsilon
 from accounting.services import release_record
 from accounting.shares import share_open, share_settle
-from common.artifacts import arrays_load
 from common.bulk import rows_insert
 from consent.selectors import promises_possible
 from consent.services import study_lock
@@ -116,8 +116,8 @@ class Asking:
                 return False
             if waits_for_restore(run):
                 return False
-            attempts.attempt_write(run, *attempts.participants(run))
-            shards.shards_cut(run)
+            attempts.attempt_write(run, attempts.participants(run))
+            shards.shards_cut(run, self.questions.shard)
         return False
 
     def _batch_commit(self, run: Run) -> bool:
@@ -139,7 +139,7 @@ class Asking:
                 answers = shards.answers_load(run)
             except FileNotFoundError:
                 # A backup was restored: it names files that were deleted since.
-                attempts.attempt_write(run, *attempts.participants(run))
+                attempts.attempt_write(run, attempts.participants(run))
                 shards.shards_renew(run, set(run.shards.values_list("number", flat=True)))
                 return True
             holders = np.concatenate([answer["holder"] for answer in answers])
@@ -167,11 +167,11 @@ class Asking:
         )
         for query in released.queries:
             query.batch = batch
-        rows_insert(released.queries)
-        costs = _costs(run, released.bound)
+        if released.queries:
+            rows_insert(released.queries)
+        costs, attempt = _costs(run, released.bounds), attempts.attempt_load(run.assignment)
         if run.rehearsal:
-            attempt = arrays_load(run.assignment)
-            attempts.attempt_write(run, attempt["holder"], attempt["limit"], attempt["spent"] + charges)
+            attempts.attempt_write(run, replace(attempt, spent=attempt.spent + charges))
         else:
             release_record(
                 study=run.study,
@@ -181,8 +181,8 @@ class Asking:
                 content=released.content | {"charges": costs},
                 holders=holders,
                 charges=charges,
-                limits=arrays_load(run.assignment, "limit")["limit"],
-                charge=released.bound,
+                limits=attempt.limits,
+                charge=max(released.bounds),
                 acting_user_id=run.approved_by_id,
             )
         Round.objects.filter(pk=asked.pk).update(position=asked.position + released.size)
@@ -211,8 +211,8 @@ def _rehearsed_outcome(run: Run) -> dict:
     return {"epsilons": spent, "method": "gdp", "conversion": "exact"}
 
 
-def _costs(run: Run, bound: float) -> list[float]:
-    """The most that anybody of each promise can have been charged for a batch, in μ²: public.
+def _costs(run: Run, bounds: list[float]) -> list[float]:
+    """The most that anybody of each promise was charged for a batch, in μ²: public; never more than the run may use.
 
     A policy since the plan may have made a promise smaller than all that it knows; the whole share then counts as used.
     """
@@ -220,4 +220,4 @@ def _costs(run: Run, bound: float) -> list[float]:
     is_known = run.rehearsal or all(promise.epsilon >= smallest for promise in promises_possible(run.study))
     budgets = budgets_from_json(run.plan)
     left = [max(0.0, budget.allowed - spent) for budget, spent in zip(budgets, run.spent, strict=True)]
-    return [min(bound, room) if is_known else room for room in left]
+    return [min(bound, room) if is_known else room for bound, room in zip(bounds, left, strict=True)]

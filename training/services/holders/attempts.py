@@ -1,5 +1,6 @@
 """Attempts: who is asked in a batch, and with what room, noted once for all its shards and checked at the commit."""
 
+from dataclasses import replace
 from uuid import uuid4
 
 import numpy as np
@@ -13,35 +14,43 @@ from common.artifacts import arrays_delete, arrays_load, arrays_save
 from consent.selectors import consent_snapshot
 from training.models import Run
 from training.services.ballot import run_folder
+from training.services.holders.base import People
 from training.services.planning import RESERVE
 from training.services.rehearsals import rehearsal_holders
 
 
-def attempt_write(run: Run, holders: np.ndarray, limits: np.ndarray, spent: np.ndarray) -> None:
-    """Note who is asked: ``holders`` (H,) ids in rising order, ``limits`` and ``spent`` (H,) μ² of their accounts."""
+def attempt_write(run: Run, people: People) -> None:
+    """Note who is asked."""
     old = run.assignment
     run.assignment = f"{run_folder(run)}/asked-{uuid4().hex}.npz"
-    arrays_save(run.assignment, holder=holders, limit=limits, spent=spent)
+    arrays_save(run.assignment, holder=people.holders, cap=people.caps, limit=people.limits, spent=people.spent)
     Run.objects.filter(pk=run.pk).update(assignment=run.assignment, heartbeat=timezone.now())
     if old and not run.batches.filter(asked=old).exists():
         transaction.on_commit(lambda: arrays_delete(old))
 
 
-def participants(run: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(H,) ids of those who own records and take part now, in rising order; up to which μ² each may go; their spent."""
+def attempt_load(name: str) -> People:
+    """Who was asked, by the file that says so. Raises FileNotFoundError."""
+    arrays = arrays_load(name)
+    return People(arrays["holder"], arrays["cap"], arrays["limit"], arrays["spent"])
+
+
+def participants(run: Run) -> People:
+    """Those who own records and take part now."""
     until = run.plan["rounds"][run.rounds.count() - 1]["until"]
     if run.rehearsal:
         holders, epsilons = rehearsal_holders(run)
         spent = np.zeros(len(holders))
         if run.assignment:  # of the batch before; nobody joins or leaves a rehearsal
             spent = arrays_load(run.assignment, "spent")["spent"]
-        return holders, run.share * until * caps_of(epsilons, run.study.delta) * (1 - RESERVE), spent
+        caps = caps_of(epsilons, run.study.delta)
+        return People(holders, caps, run.share * until * caps * (1 - RESERVE), spent)
     owners = np.unique(arrays_load(run.private_dataset.artifact, "holder")["holder"])
     snapshot = consent_snapshot(run.study).of(owners)
     # What a holder has not used of earlier shares, and of earlier rounds, is theirs to use now (condition 2).
     fraction = share_open(study=run.study, subject=run.pk) - run.share * (1 - until)
-    limits = fraction * caps_of(snapshot.epsilons, run.study.delta) * (1 - RESERVE)
-    return snapshot.holders, limits, balances(run.study).of(snapshot.holders)
+    caps = caps_of(snapshot.epsilons, run.study.delta)
+    return People(snapshot.holders, caps, fraction * caps * (1 - RESERVE), balances(run.study).of(snapshot.holders))
 
 
 def attempt_renew(run: Run) -> np.ndarray | None:
@@ -55,18 +64,18 @@ def attempt_renew(run: Run) -> np.ndarray | None:
     """
     if run.rehearsal:
         return None
-    attempt = arrays_load(run.assignment)
-    holders, limits, _ = participants(run)
+    attempt, now = attempt_load(run.assignment), participants(run)
     # Something else may have been charged meanwhile: a drawing of head counts.
-    spent = balances(run.study).of(attempt["holder"])
-    present = np.isin(attempt["holder"], holders)
+    spent = balances(run.study).of(attempt.holders)
+    present = np.isin(attempt.holders, now.holders)
     lowered = np.zeros(len(present), dtype=bool)
-    lowered[present] = limits[np.searchsorted(holders, attempt["holder"][present])] < attempt["limit"][present]
+    places = np.searchsorted(now.holders, attempt.holders[present])
+    lowered[present] = now.limits[places] < attempt.limits[present]
     gone = ~present | lowered
-    changed = gone | (spent != attempt["spent"])
+    changed = gone | (spent != attempt.spent)
     if not changed.any():
         return None
     # What becomes of a holder depends on nobody else: nobody joins here, and no limit is raised, because somebody left
     # or was charged. Who has only lowered their level is asked again from the next batch on.
-    attempt_write(run, attempt["holder"][~gone], attempt["limit"][~gone], spent[~gone])
-    return attempt["holder"][changed]
+    attempt_write(run, replace(attempt, spent=spent).of(~gone))
+    return attempt.holders[changed]

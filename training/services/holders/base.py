@@ -15,29 +15,32 @@ Answer = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class People:
-    """The holders of a shard: ``holders`` (H,) ids in rising order, ``limits`` and ``spent`` (H,) μ² of their accounts.
+    """Holders who are asked: ``holders`` (H,) ids in rising order.
 
-    ``alone`` says whether the shard is the only one; ``cache`` names a file for what is computed from records once in a
-    round, none if empty.
+    Of their accounts, in μ², (H,) each: the ``caps``, the ``limits`` up to which they may go in the batch, and what is
+    ``spent``.
     """
 
     holders: np.ndarray
+    caps: np.ndarray
     limits: np.ndarray
     spent: np.ndarray
-    alone: bool
-    cache: str = ""
+
+    def of(self, chosen: np.ndarray) -> "People":
+        """Some of them, by a mask (H,)."""
+        return People(self.holders[chosen], self.caps[chosen], self.limits[chosen], self.spent[chosen])
 
 
 @dataclass(frozen=True, eq=False)
 class Released:
     """What a batch releases: ``size`` queries or steps, ``labels`` of them answered, ``queries`` without their batch.
 
-    ``artifact`` is the file of what is no query's; ``content`` says in the register what left; ``bound`` is the most
-    that anybody can have been charged, a public number in μ².
+    ``artifact`` is the file of what is no query's; ``content`` says in the register what left; ``bounds`` are the most
+    that anybody of each promise of the plan can have been charged, public numbers in μ².
     """
 
     size: int
-    bound: float
+    bounds: list[float]
     content: dict[str, Any]
     labels: int = 0
     queries: list[Query] = field(default_factory=list)
@@ -49,11 +52,13 @@ class Questions(Protocol):
 
     Attributes:
         status: the status of a run in which it does.
+        shard: holders in a shard, about; by the head counts, which are public.
         release_kind: the kind of its releases.
         died: what the run says once workers died over the same holders again and again.
     """
 
     status: str
+    shard: int
     release_kind: str
     died: str
 
@@ -65,11 +70,12 @@ class Questions(Protocol):
         """Read what a round asks, so that it is known before a lock is taken."""
         ...
 
-    def answer(self, asked: Round, people: People, noise: Noise) -> Answer:
+    def answer(self, asked: Round, people: People, *, alone: bool, cache: str, noise: Noise) -> Answer:
         """What the holders of a shard contribute to the batch under way, without ``holder``.
 
-        A shard that is alone may answer several questions one after the other, each with the release before in view: it
-        then draws the noise of these releases itself, and nobody sees them before the commit.
+        A shard that is ``alone``, with nobody else asked, may answer several questions one after the other, each with
+        the release before in view: it then draws the ``noise`` of these releases itself, and nobody sees them before
+        the commit. ``cache`` names a file for what is computed from records once in a round.
         """
         ...
 

@@ -1,6 +1,6 @@
 """Faults of batches in which every holder was asked: do charges agree with the plan, and with the records kept?"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -10,18 +10,19 @@ from accounting.services import ROUNDING
 from training.models import Batch, Run
 
 
-def charges_agree(run: Run, batch: Batch, release: Release, bound: float) -> bool:
-    """Whether each promise was publicly charged ``bound``, or what was left of the run's share if that is less.
+def charges_agree(run: Run, batch: Batch, release: Release, bounds: Sequence[float]) -> bool:
+    """Whether each promise was publicly charged its bound, or what was left of the run's share if that is less.
 
     After a policy that made promises smaller the whole share counts as used.
     """
     earlier = Release.objects.filter(run=run.pk, batch__lt=batch.index).values_list("content", flat=True)
-    for place, (budget, charge) in enumerate(zip(run.plan["budgets"], release.content["charges"], strict=True)):
+    told = zip(run.plan["budgets"], release.content["charges"], bounds, strict=True)
+    for place, (budget, charge, bound) in enumerate(told):
         room = budget["allowed"] - sum(content["charges"][place] for content in earlier)
         slack = ROUNDING * budget["allowed"]
         if not min(bound, room) - slack <= charge <= max(room, 0.0) + slack:
             return False
-    return True
+    return release.charge == max(bounds)
 
 
 def charged_faults(batch: Batch, release: Release, holders: np.ndarray, due: np.ndarray) -> Iterator[str]:

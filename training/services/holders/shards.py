@@ -16,19 +16,18 @@ from training.models import Run, Shard
 from training.representations import FittedRepresentation
 from training.services.ballot import run_folder
 from training.services.holders import noise
-from training.services.holders.base import Answer, People, Questions
+from training.services.holders.attempts import attempt_load
+from training.services.holders.base import Answer, Questions
 from training.services.holders.rounds import round_under_way
 from training.services.parts import part_do
 
-#: Holders in a shard, about; by the head counts, which are public.
-SHARD = 10_000
 MOST_SHARDS = 256
 
 
-def shards_cut(run: Run) -> None:
-    """Cut those who are asked into shards, and send these to the workers."""
+def shards_cut(run: Run, size: int) -> None:
+    """Cut those who are asked into shards of about ``size`` holders, and send these to the workers."""
     holders = sum(promise["holders"] for promise in run.plan["promises"])
-    number = min(MOST_SHARDS, max(1, math.ceil(holders / SHARD)))
+    number = min(MOST_SHARDS, max(1, math.ceil(holders / size)))
     Shard.objects.bulk_create(Shard(run=run, number=place) for place in range(number))
     transaction.on_commit(lambda: shards_send(run))
 
@@ -69,16 +68,11 @@ def shard_ask(shard: Shard, questions: Questions) -> None:
 def _answer(shard: Shard, questions: Questions) -> Answer:
     run, number = shard.run, shard.run.shards.count() or 1  # none where the batch is over, and nobody waits for this
     asked = round_under_way(run)
-    attempt = arrays_load(run.assignment)
-    of_shard = attempt["holder"] % number == shard.number
-    people = People(
-        holders=attempt["holder"][of_shard],
-        limits=attempt["limit"][of_shard],
-        spent=attempt["spent"][of_shard],
-        alone=number == 1,
-        cache=f"{run_folder(run)}/coordinates-{asked.index}-{number}-{shard.number}.npz",
-    )
-    return {**questions.answer(asked, people, noise.noise_of(run)), "holder": people.holders}
+    attempt = attempt_load(run.assignment)
+    people = attempt.of(attempt.holders % number == shard.number)
+    cache = f"{run_folder(run)}/coordinates-{asked.index}-{number}-{shard.number}.npz"
+    answer = questions.answer(asked, people, alone=number == 1, cache=cache, noise=noise.noise_of(run))
+    return {**answer, "holder": people.holders}
 
 
 def answers_load(run: Run) -> list[Answer]:

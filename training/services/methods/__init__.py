@@ -4,8 +4,9 @@ from training.models import Run
 from training.services.methods.base import MethodPlan, RunMethod, Step, Wrong
 from training.services.methods.neighbours import Neighbours
 from training.services.methods.pate import Pate
+from training.services.methods.sgd import Sgd
 
-_IMPLEMENTED: tuple[RunMethod, ...] = (Neighbours(), Pate())
+_IMPLEMENTED: tuple[RunMethod, ...] = (Neighbours(), Pate(), Sgd())
 METHODS = {method.name: method for method in _IMPLEMENTED}
 
 

@@ -8,6 +8,7 @@ from common.sentences import Sentence
 from training.methods.fields import AskingField
 from training.models import Batch, Run
 from training.services.holders.asking import Asking
+from training.services.lessons import Lesson
 
 Wrong = Callable[[str, object], None]
 """Notes what is wrong with a proposal: ``wrong(field, message)``."""
@@ -85,6 +86,14 @@ class RunMethod(Protocol):
 
     def stages(self, run: Run) -> list[tuple[str, float]]:
         """Stages of the run, each a status and how much of it is done, 0 to 1, as it may leave staff."""
+        ...
+
+    def curves(self, run: Run) -> dict[str, list[float]]:
+        """Public quantities after every query or step so far, by name, for a chart; none if there are no such."""
+        ...
+
+    def lesson(self, run: Run) -> Lesson:
+        """What the student of the run learns from."""
         ...
 
     def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:

@@ -7,21 +7,19 @@ import numpy as np
 from django.utils.translation import gettext as _
 
 from accounting.models import Release
-from common.artifacts import arrays_load
 from training.methods.fields import AskingField
 from training.methods.neighbours.parameters import asking_fields, asking_from_json
 from training.models import Batch, Run
-from training.representations import REPRESENTATIONS
 from training.services.holders.asking import Asking
-from training.services.holders.base import People
+from training.services.holders.attempts import attempt_load
+from training.services.holders.checks import choices_check
 from training.services.holders.faults import charged_faults, charges_agree
 from training.services.holders.rounds import position_in_round
+from training.services.lessons import Lesson, queries_lesson
 from training.services.methods.base import Step, Wrong
 from training.services.neighbours.planning import AskingPlan, asking_plan
-from training.services.neighbours.questions import Votes, contributions, counts_digest, mechanism
+from training.services.neighbours.questions import Votes, bounds, contributions, counts_digest, mechanism
 from training.services.neighbours.rounds import question_digest, question_load
-
-_TEACHERS_FIELDS = ("learner", "learner_parameters", "aggregator", "teachers")
 
 
 class Neighbours:
@@ -42,22 +40,11 @@ class Neighbours:
         return asking_fields()
 
     def check(self, run: Run, wrong: Wrong) -> None:
-        for name in _TEACHERS_FIELDS:
-            if getattr(run, name):
-                wrong(name, _("There are no teachers where every holder votes. Leave this out."))
         run.variant = ""
-        try:
-            chosen = asking_from_json(run.asking)
-        except (ValueError, TypeError) as error:
-            wrong("asking", error)
-            return
-        run.asking = chosen.to_json()
-        if run.public_dataset_id:
-            is_table = run.public_dataset.schema["kind"] == "table"
-            if is_table and chosen.representation and REPRESENTATIONS[chosen.representation].images:
-                wrong("asking", _("This representation is for images. Choose another one."))
-            if chosen.first_queries and chosen.first_queries >= run.public_dataset.rows:
-                wrong("asking", _("The first round has to leave public points for the next: ask for fewer."))
+        chosen = choices_check(run, wrong, asking_from_json)
+        first = chosen.first_queries if chosen is not None else None
+        if run.public_dataset_id and first and first >= run.public_dataset.rows:
+            wrong("asking", _("The first round has to leave public points for the next: ask for fewer."))
 
     def plan(self, run: Run, share: float = 1.0) -> AskingPlan:
         return asking_plan(run, share)
@@ -85,6 +72,12 @@ class Neighbours:
         planned = sum(self.round_sizes(run))
         return [(Run.Status.ASKING, run.position / planned if planned else 0.0)]
 
+    def curves(self, run: Run) -> dict[str, list[float]]:
+        return {}
+
+    def lesson(self, run: Run) -> Lesson:
+        return queries_lesson(run)
+
     def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:
         who = f"run {run.pk}, batch {batch.index}"
         if batch.round is None or batch.round.run_id != run.pk:
@@ -109,14 +102,12 @@ class Neighbours:
             yield f"{who}: what its round says of itself is not what it asked."
         if batch.round.position < before + batch.size:
             yield f"{who}: is in a round that has not asked so much."
-        bound = batch.size * question.norm / question.sigma**2
-        if release.charge != bound or not charges_agree(run, batch, release, bound):
+        if not charges_agree(run, batch, release, bounds(run, batch.size, question)):
             yield f"release {release.sequence}: its public charge is not what {who} can have cost."
 
     def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
         assert batch.round is not None, "a batch by this method is in a round"
-        attempt, start = arrays_load(batch.asked), position_in_round(batch)
-        people = People(attempt["holder"], attempt["limit"], attempt["spent"], alone=True)
+        people, start = attempt_load(batch.asked), position_in_round(batch)
         asked = slice(start, start + batch.size)
         _sums, due = contributions(batch.run, question_load(batch.round), asked, people)
         yield from charged_faults(batch, release, people.holders, due)

@@ -14,12 +14,14 @@ from training.methods.pate import aggregator_from_parameters
 from training.models import Batch, Run
 from training.services import teaching, voting
 from training.services.ballot import ballot_load
+from training.services.lessons import Lesson, queries_lesson
 from training.services.methods.base import Step, Wrong
 from training.services.planning import RunPlan, budgets_from_json, run_plan
 from training.services.spending import spending_may_begin
 
 #: Relative difference between a charge and the same charge computed anew.
 _TOLERANCE = 1e-12
+_VARIANTS = (Run.Variant.STANDARD, Run.Variant.UPSAMPLING, Run.Variant.WEIGHTING, Run.Variant.VANISHING)
 
 
 class Pate:
@@ -42,7 +44,7 @@ class Pate:
     def check(self, run: Run, wrong: Wrong) -> None:
         if not run.teachers:
             wrong("teachers", _("Say how many teachers vote: 1 or more."))
-        if not run.variant:
+        if run.variant not in _VARIANTS:
             wrong("variant", _("Choose a variant."))
         try:
             learner_class(run.learner)
@@ -98,6 +100,12 @@ class Pate:
             (Run.Status.TRAINING, steps * done // teachers / steps),
             (Run.Status.VOTING, run.position / max(run.public_dataset.rows, 1)),
         ]
+
+    def curves(self, run: Run) -> dict[str, list[float]]:
+        return {}
+
+    def lesson(self, run: Run) -> Lesson:
+        return queries_lesson(run)
 
     def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:
         content, who = release.content, f"run {run.pk}, batch {batch.index}"

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from accounting.caps import caps_of
 from common.artifacts import arrays_load
 from common.sentences import Sentence, gettext_noop
 from training.methods.levels import Level
@@ -16,8 +15,9 @@ from training.methods.neighbours.parameters import LARGEST_SIGMA, Asking, asking
 from training.methods.neighbours.planner import forecast_warnings, plan_rounds
 from training.methods.pate import PlanError
 from training.models import Dataset, Run
-from training.services.neighbours.space import Space, points_of, space_first
-from training.services.planning import RESERVE, GroupBudget, PlannedPromise, promises_counted
+from training.services.holders.planning import budgets_of, levels_of, share_warning
+from training.services.holders.space import Space, points_of, space_first
+from training.services.planning import GroupBudget, PlannedPromise, promises_counted
 
 #: As many labelled public points as a forecast looks at.
 _SAMPLE = 1000
@@ -67,21 +67,9 @@ def asking_plan(run: Run, share: float = 1.0) -> AskingPlan:
     A function of what is public alone: policies, head counts, shares, public points, evaluation data (conditions 1 and
     2 of the guarantee).
     """
-    asking = asking_from_json(run.asking)
-    promises = promises_counted(run)
-    budgets = []
-    for promise in promises:
-        cap = float(caps_of(promise.epsilon, run.study.delta))
-        budgets.append(GroupBudget(cap, share * cap * (1 - RESERVE), 0.0, 0.0))
-    levels = tuple(
-        Level(promise.name, budget.cap, float(promise.holders), asking.records)
-        for promise, budget in zip(promises, budgets, strict=True)
-        if promise.holders
-    )
-    if not levels:
-        raise PlanError(
-            gettext_noop("By the head counts nobody takes part, so that there is nobody to ask. Wait for consents.")
-        )
+    asking, promises = asking_from_json(run.asking), promises_counted(run)
+    budgets = budgets_of(run, promises, share)
+    levels = levels_of(promises, budgets, asking.records)
     try:
         rounds, warnings = _rounds(run, asking, levels, share)
         representation = space_first(run.public_dataset, asking).fitted.representation.sentence()
@@ -94,9 +82,7 @@ def asking_plan(run: Run, share: float = 1.0) -> AskingPlan:
                 "Want fewer labels, or give the run a larger share."
             )
         )
-    if share >= 1 - RESERVE and not run.rehearsal:
-        text = gettext_noop("The run may use all that is left of every holder's cap: no later run could ask again.")
-        warnings = (*warnings, Sentence(text))
+    warnings = (*warnings, *share_warning(run, share))
     return AskingPlan(promises, budgets, rounds, representation, rounds[0].forecast, warnings)
 
 
@@ -168,7 +154,7 @@ def labelled_sample(test: Dataset, space: Space) -> Sample:
     return Sample(space.fitted.transform(points_of(test)[chosen]), labels[chosen])
 
 
-def levels_of(run: Run) -> list[Level]:
+def levels_planned(run: Run) -> list[Level]:
     """The promises of a run's plan with their public or noisy numbers of holders."""
     records = asking_from_json(run.asking).records
     return [

@@ -23,6 +23,7 @@ class Votes:
     """See :class:`training.services.holders.base.Questions`."""
 
     status: str = Run.Status.ASKING
+    shard = 10_000
     release_kind = Release.Kind.COUNTS.value
     died = gettext_noop(
         "Workers died again and again while they asked the same holders; most likely their memory did not suffice. "
@@ -35,9 +36,9 @@ class Votes:
     def round_load(self, asked: Round) -> None:
         question_load(asked)
 
-    def answer(self, asked: Round, people: People, noise: Noise) -> Answer:
-        del noise  # is drawn once, over the sum of all shards
-        sums, charges = contributions(asked.run, question_load(asked), batch_slice(asked), people)
+    def answer(self, asked: Round, people: People, *, alone: bool, cache: str, noise: Noise) -> Answer:
+        del alone, noise  # noise is drawn once, over the sum of all shards
+        sums, charges = contributions(asked.run, question_load(asked), batch_slice(asked), people, cache)
         return {"sums": sums, "charge": charges}
 
     def release(self, asked: Round, answers: list[Answer], noise: Noise) -> Released:
@@ -50,7 +51,7 @@ class Votes:
         return Released(
             size=len(rows),
             labels=len(rows),
-            bound=len(rows) * question.norm / question.sigma**2,
+            bounds=bounds(asked.run, len(rows), question),
             queries=[
                 Query(run=asked.run, row=row, label=label, counts=told)
                 for row, label, told in zip(rows.tolist(), labels.tolist(), counts.tolist(), strict=True)
@@ -69,7 +70,14 @@ class Votes:
         return Run.StopReason.ENOUGH if asked_for_less else Run.StopReason.USED_UP
 
 
-def contributions(run: Run, question: Question, part: slice, people: People) -> tuple[np.ndarray, np.ndarray]:
+def bounds(run: Run, size: int, question: Question) -> list[float]:
+    """The most that anybody of each promise of the plan can be charged for ``size`` queries, in μ²."""
+    return [size * question.norm / question.sigma**2] * len(run.plan["budgets"])
+
+
+def contributions(
+    run: Run, question: Question, part: slice, people: People, cache: str = ""
+) -> tuple[np.ndarray, np.ndarray]:
     """What holders contribute to some queries of a round, as far as their accounts allow.
 
     Args:
@@ -77,11 +85,12 @@ def contributions(run: Run, question: Question, part: slice, people: People) -> 
         question: What its round asks.
         part: The queries of the batch.
         people: Who is asked, with what room.
+        cache: A file for the coordinates of their records; none if empty.
 
     Returns:
         Unnoised sums (Q, C), and what each is charged, (H,) μ².
     """
-    coordinates, classes, owners = records_of(run, question.fitted, people.holders, people.cache)
+    coordinates, classes, owners = records_of(run, question.fitted, people.holders, cache)
     accounts = IndividualAccounts(np.maximum(people.limits, 0.0), people.spent)
     sums, norms = shard_contributions(
         question.queries[part],

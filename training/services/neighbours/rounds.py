@@ -23,8 +23,8 @@ from training.representations import (
     representation_load,
     representation_save,
 )
-from training.services.neighbours.planning import levels_of
-from training.services.neighbours.space import Space, points_of, space_first
+from training.services.holders.space import Space, points_of, space_first
+from training.services.neighbours.planning import levels_planned
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +109,7 @@ def _residual(run: Run, points: np.ndarray) -> _Asked:
     space = _space_of(student, before, points) if asking.embedded else before
     told, probabilities = question_load(first), student.predict_proba(points)
     counts: dict[int, Any] = dict(run.queries.filter(batch__round=first).values_list("row", "counts"))
-    levels, planned = levels_of(run), run.plan["rounds"]
+    levels, planned = levels_planned(run), run.plan["rounds"]
     others = np.setdiff1d(np.arange(len(points)), told.rows)
     wanted = planned[1]["queries"]
     others = others[doubtful_queries(probabilities[others], wanted)]

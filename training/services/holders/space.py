@@ -1,4 +1,4 @@
-"""The public side of a run in which every holder votes: its points, and the space in which neighbours are near."""
+"""The public side of a run in which every holder is asked: its points, and the space in which they are described."""
 
 import json
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from common.artifacts import arrays_load
-from training.methods.neighbours.parameters import Asking
+from training.methods.fields import Choices
 from training.models import Dataset
 from training.representations import FittedRepresentation, representation_create
 
@@ -21,10 +21,10 @@ class Space:
     public: np.ndarray
 
 
-def space_first(public_dataset: Dataset, asking: Asking) -> Space:
+def space_first(public_dataset: Dataset, choices: Choices) -> Space:
     """The space of the first round. Raises ValueError where the points do not suit the representation."""
     points = _points(public_dataset.artifact)
-    chosen = asking.space(points.shape[1:])
+    chosen = choices.space(points.shape[1:])
     return _space(public_dataset.artifact, chosen.name, json.dumps(chosen.parameters()))
 
 

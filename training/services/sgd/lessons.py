@@ -1,0 +1,23 @@
+"""What a run of private gradient steps has learned: a linear model, and its predictions on the public points."""
+
+import numpy as np
+
+from training.methods.sgd.parameters import steps_from_json
+from training.models import Round, Run
+from training.representations import LinearModel
+from training.services.holders.space import points_of
+from training.services.lessons import Lesson
+from training.services.sgd.rounds import state_before, task_load
+
+
+def linear_model(asked: Round) -> LinearModel:
+    """The model after all steps of a round; a function of what was released."""
+    task = task_load(asked)
+    return state_before(task, asked, asked.run.batches.count()).model(task.fitted)
+
+
+def descent_lesson(run: Run) -> Lesson:
+    """The last round's model, and what it makes of every public point: its predictions cost nobody anything."""
+    model = linear_model(run.rounds.select_related("run").latest("index"))
+    labels = model.predict(points_of(run.public_dataset))
+    return Lesson(np.arange(len(labels)), labels, model, steps_from_json(run.asking).publish)

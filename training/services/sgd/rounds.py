@@ -1,0 +1,138 @@
+"""Rounds of private gradient steps: what is asked, and the public state after every chunk of steps."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+
+from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save
+from training.methods.sgd.descent import Descent
+from training.methods.sgd.parameters import steps_from_json
+from training.methods.sgd.planner import StepsPlan, steps_plan_from_json
+from training.models import Batch, Round, Run
+from training.representations import FittedRepresentation, representation_load, representation_save
+from training.services.holders.space import space_first
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What a round asks: gradients of a linear model on a representation, from the state ``begin`` on."""
+
+    plan: StepsPlan
+    fitted: FittedRepresentation
+    begin: Descent
+
+    def bounds(self, run: Run, steps: int) -> list[float]:
+        """The most that anybody of each promise of the run's plan can be charged for some steps, in μ²."""
+        weights = self.plan.level_weights([budget["cap"] for budget in run.plan["budgets"]])
+        return (steps * weights**2 / self.plan.sigma**2).tolist()
+
+
+def round_open(run: Run) -> Round:
+    """The next round of a run, in a new file; the caller's transaction writes the row. Nothing private is looked at."""
+    index = run.rounds.count()
+    plan = steps_plan_from_json(run.plan["rounds"][index]["plan"])
+    space = space_first(run.public_dataset, steps_from_json(run.asking))
+    begin = Descent.begin(plan, space.public, len(run.public_dataset.classes))
+    artifact = f"{_folder(run)}/{index}-{uuid4().hex[:12]}.npz"
+    fitted = np.frombuffer(representation_save(space.fitted), dtype=np.uint8)
+    arrays_save(artifact, representation=fitted, **begin.to_arrays())
+    return Round(
+        run=run,
+        index=index,
+        representation=space.fitted.representation.sentence().to_json(),
+        artifact=artifact,
+        sigma=plan.sigma,
+        size=plan.steps,
+    )
+
+
+def task_load(asked: Round) -> Task:
+    """What a round asks."""
+    return _task(asked.artifact, json.dumps(asked.run.plan["rounds"][asked.index]["plan"]))
+
+
+# Files of rounds never change under one name.
+@lru_cache(maxsize=2)
+def _task(artifact: str, document: str) -> Task:
+    arrays, plan = arrays_load(artifact), steps_plan_from_json(json.loads(document))
+    fitted = representation_load(arrays.pop("representation").tobytes())
+    return Task(plan, fitted, Descent.from_arrays(plan, arrays))
+
+
+def task_digest(task: Task) -> str:
+    """SHA-256 of everything that a round asks."""
+    return _digest({**task.fitted.state(), **_named("begin", task.begin.to_arrays())}, json.dumps(task.plan.to_json()))
+
+
+def sums_digest(sums: np.ndarray) -> str:
+    """SHA-256 of the noisy sums of a chunk, (steps, d + 1, C)."""
+    return _digest({"sums": sums})
+
+
+# --- The state after a chunk ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """What a chunk of steps released: noisy ``sums`` (steps, d + 1, C), and the ``state`` after them."""
+
+    sums: np.ndarray
+    state: Descent
+
+
+def state_before(task: Task, asked: Round, index: int) -> Descent:
+    """The state before the batch ``index`` of the run: a function of what was released in the round until then."""
+    earlier = asked.batches.filter(index__lt=index).order_by("index").last()
+    return task.begin if earlier is None else chunk_load(task, earlier).state
+
+
+def chunk_save(run: Run, index: int, chunk: Chunk) -> str:
+    """Keep what a batch releases, in a new file, public once the row names it; returns its name."""
+    artifact = f"{_folder(run)}/{_CHUNK}{index}-{uuid4().hex[:12]}.npz"
+    arrays_save(artifact, sums=chunk.sums, **_named("state", chunk.state.to_arrays()))
+    return artifact
+
+
+def chunk_load(task: Task, batch: Batch) -> Chunk:
+    """What a batch released. Raises FileNotFoundError."""
+    arrays = arrays_load(batch.released)
+    state = {name.removeprefix("state."): array for name, array in arrays.items() if name.startswith("state.")}
+    return Chunk(arrays["sums"], Descent.from_arrays(task.plan, state))
+
+
+def chunks_tidy(run: Run) -> None:
+    """Delete what was drawn and never released: files of commits that failed. Nobody has seen them."""
+    named = set(run.batches.values_list("released", flat=True))
+    drawn = (name for name in arrays_list(_folder(run)) if name.startswith(f"{_folder(run)}/{_CHUNK}"))
+    arrays_delete(*(name for name in drawn if name not in named))
+
+
+def state_same(one: Descent, other: Descent) -> bool:
+    """Whether two states are equal, bit for bit."""
+    ours, theirs = one.to_arrays(), other.to_arrays()
+    return all(np.array_equal(array, theirs[name]) for name, array in ours.items())
+
+
+_CHUNK = "steps-"
+
+
+def _folder(run: Run) -> str:
+    return f"rounds/{run.pk}"
+
+
+def _named(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {f"{prefix}.{name}": array for name, array in arrays.items()}
+
+
+def _digest(arrays: Mapping[str, Any], text: str = "") -> str:
+    digest = hashlib.sha256(text.encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
