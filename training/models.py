@@ -393,3 +393,8 @@ class StudentModel(models.Model):
 
     def __str__(self) -> str:
         return f"student of {self.run}"
+
+    @property
+    def is_released_itself(self) -> bool:
+        """Whether it is what a run released step by step, and no student that learned from that."""
+        return self.learner != self.run.student_learner

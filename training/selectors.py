@@ -14,7 +14,7 @@ from consent.permissions import studies_with_permission
 from training.leases import unclaimed
 from training.methods.pate import LEFT_OUT
 from training.models import Run
-from training.services.methods import method_of
+from training.services.methods import METHODS, method_of
 
 
 def runs_visible_to(user: Any) -> QuerySet[Run]:
@@ -27,17 +27,33 @@ class Progress:
     """How far a run is, as it may leave staff: queries or steps so far and at most, labels, and its method's stages.
 
     ``stages`` are pairs of a status and the share of it that is done, 0 to 1, in the order in which they follow.
+    ``left`` is how long the rest will take at the same pace, where everything that was planned is asked.
     """
 
     stages: list[tuple[str, float]]
     position: int
     size: int
     labels: int
+    left: timedelta | None = None
 
 
 def run_progress(run: Run) -> Progress:
     method = method_of(run)
-    return Progress(stages=method.stages(run), position=run.position, size=method.size(run), labels=run.labels)
+    return Progress(method.stages(run), run.position, method.size(run), run.labels, _time_left(run))
+
+
+def _time_left(run: Run) -> timedelta | None:
+    """How long it takes until every planned question is released; None where nothing is known of that."""
+    planned = sum(method_of(run).round_sizes(run))
+    last = run.batches.order_by("index").values_list("recorded_at", flat=True).last()
+    if run.status not in Run.SPENDING or not planned or last is None or run.voting_at is None:
+        return None
+    return (last - run.voting_at) / run.position * (planned - run.position)
+
+
+def run_curves(run: Run) -> dict[str, list[float]]:
+    """Public quantities after each step of a run so far, by name."""
+    return method_of(run).curves(run)
 
 
 @dataclass(frozen=True)
@@ -154,11 +170,15 @@ def run_promises(run: Run) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class CostHistory:
-    """After each batch: ``positions`` (queries or steps) and ``labels`` so far, and by group the share of caps used."""
+    """After each batch: ``positions`` (queries or steps) and ``labels`` so far, and by group the share of caps used.
+
+    ``labelled`` says whether the run's method releases labels.
+    """
 
     positions: list[int]
     labels: list[int]
     shares: dict[str, list[float]]
+    labelled: bool
 
     @property
     def rows(self) -> list[tuple[int, int, list[float]]]:
@@ -171,8 +191,9 @@ def run_cost_history(run: Run) -> CostHistory:
     """How the public charges of a run grew with its labels."""
     releases = Release.objects.filter(study_id=run.study_id, run=run.pk, batch__isnull=False).order_by("batch")
     contents = list(releases.values_list("content", flat=True))
+    labelled = method_of(run).releases_labels
     if not contents:
-        return CostHistory([], [], {})
+        return CostHistory([], [], {}, labelled)
     charges = np.cumsum([content["charges"] for content in contents], axis=0)
     sizes = run.batches.order_by("index").values_list("size", "labels")[: len(contents)]
     positions, labels = np.cumsum(list(sizes), axis=0).T.tolist()
@@ -180,6 +201,7 @@ def run_cost_history(run: Run) -> CostHistory:
         positions=positions,
         labels=labels,
         shares={group.name: (charges[:, place] / group.cap).tolist() for place, group in enumerate(run_groups(run))},
+        labelled=labelled,
     )
 
 
@@ -190,5 +212,6 @@ def runs_of(study: Study) -> QuerySet[Run]:
 
 def labels_released(study: Study) -> dict[str, int]:
     """How many runs of a study have voted, and how many labels they released."""
-    totals = study.runs.filter(position__gt=0).aggregate(runs=Count("pk"), labels=Sum("labels"))
+    voting = [name for name, method in METHODS.items() if method.releases_labels]
+    totals = study.runs.filter(position__gt=0, method__in=voting).aggregate(runs=Count("pk"), labels=Sum("labels"))
     return {"runs": totals["runs"], "labels": totals["labels"] or 0}

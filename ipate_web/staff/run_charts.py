@@ -9,13 +9,22 @@ from training.selectors import CostHistory, GroupSpending
 
 
 def cost_chart(history: CostHistory, groups: list[GroupSpending]) -> Chart | None:
-    """Share of every member's cap used over the labels released so far, with the run's share as limit."""
-    if not history.labels:
+    """Share of every member's cap used over labels released or steps taken so far, with the run's share as limit."""
+    if not history.positions:
         return None
     series = [
         Series(group_label(group.name), [0.0, *history.shares[group.name]], group.allowed_share) for group in groups
     ]
-    return Chart([0, *history.labels], series, x_label=_("labels released"), y_label=_("share of the cap"))
+    x, x_label = (history.labels, _("labels released")) if history.labelled else (history.positions, _("steps taken"))
+    return Chart([0, *x], series, x_label=x_label, y_label=_("share of the cap"))
+
+
+def curve_chart(curves: dict[str, list[float]]) -> Chart | None:
+    """What a run's method tells of every step so far."""
+    series = [Series(_(name), values) for name, values in curves.items() if values]
+    if not series:
+        return None
+    return Chart(list(range(1, len(series[0].values) + 1)), series, x_label=_("step"))
 
 
 def class_chart(student: StudentModel) -> Chart | None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -9,7 +10,7 @@ from django import template
 from django.utils.formats import get_format, number_format
 from django.utils.html import format_html
 from django.utils.text import capfirst
-from django.utils.translation import get_language
+from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
 
 from common.sentences import Sentence
@@ -17,8 +18,10 @@ from consent.models import Level
 from training.learners import LEARNERS, learner_fields
 from training.methods.neighbours.parameters import KERNEL_CHOICES, REPRESENTATION_CHOICES
 from training.methods.pate import AGGREGATORS
+from training.methods.sgd.parameters import PUBLISH_CHOICES
 from training.models import Run
 from training.published import published_label
+from training.services.methods import method_of
 
 register = template.Library()
 #: Where a sentence has a value, as in "δ = %(delta)g".
@@ -55,6 +58,29 @@ def localised(number: str) -> str:
 def part(run: Run, name: str) -> str:
     """The template with which the run's method renders the part ``name`` of a page."""
     return f"staff/runs/{run.method}/{name}.html"
+
+
+@register.filter
+def releases_labels(run: Run) -> bool:
+    """Whether the run's method releases labels of public points, one for each query."""
+    return method_of(run).releases_labels
+
+
+@register.filter
+def duration(left: timedelta) -> str:
+    """A time to come, roughly: "3 minutes"."""
+    minutes = round(left.total_seconds() / 60)
+    if minutes < 1:
+        return _("less than a minute")
+    if minutes < 120:
+        return ngettext("%(number)d minute", "%(number)d minutes", minutes) % {"number": minutes}
+    return _("%(number)d hours") % {"number": round(minutes / 60)}
+
+
+@register.filter
+def publish_label(choice: str) -> str:
+    """What a run of gradient steps publishes: "the student"."""
+    return _(PUBLISH_CHOICES[choice])
 
 
 @register.filter

@@ -12,6 +12,7 @@ from django.http import Http404, HttpResponse, HttpResponseBase, StreamingHttpRe
 from django.shortcuts import get_object_or_404, render
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
 
 from accounting.exports import FORMATS, export_name
@@ -80,10 +81,17 @@ def _row(release: Release, titles: dict[UUID, str]) -> RegisterRow:
     return RegisterRow(
         release,
         title=titles.get(release.run, "") if release.run else "",
-        what=_(what) if what else "",
+        what=_(what) if what else _steps(content.get("steps")),
         queries=content.get("queries"),
         labels=content.get("labels"),
     )
+
+
+def _steps(number: object) -> str:
+    """How many gradient steps a release holds, in words; nothing where it holds none."""
+    if not isinstance(number, int):
+        return ""
+    return ngettext("%(number)d step", "%(number)d steps", number) % {"number": number}
 
 
 def _shares(study: Study, titles: dict[UUID, str]) -> list[tuple[Share, str]]:
@@ -161,4 +169,4 @@ def ledger_report(request: SignedInRequest, study: Study, pk: UUID) -> HttpRespo
 def _charges(run: Run) -> dict[str, Any]:
     """What templates/staff/runs/charges.html shows; nothing of a run that was never approved."""
     groups, history = run_groups(run), run_cost_history(run)
-    return {"groups": groups, "costs": cost_chart(history, groups), "history": history.rows}
+    return {"groups": groups, "costs": cost_chart(history, groups), "history": history}

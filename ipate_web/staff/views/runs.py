@@ -14,13 +14,14 @@ from common.artifacts import model_fetch
 from common.requests import SignedInRequest
 from consent.models import Study
 from consent.permissions import study_permissions
-from ipate_web.staff.run_charts import class_chart, cost_chart
+from ipate_web.staff.run_charts import class_chart, cost_chart, curve_chart
 from ipate_web.staff.views.pages import paginate, render_page, study_page
 from ipate_web.staff.views.proposals import second_person
 from training.models import Run
 from training.published import published_format
 from training.selectors import (
     run_cost_history,
+    run_curves,
     run_groups,
     run_is_unattended,
     run_progress,
@@ -84,7 +85,8 @@ def _live_context(run: Run, can: frozenset[str]) -> dict[str, Any]:
         "unattended": run_is_unattended(run),
         "groups": groups,
         "costs": cost_chart(history, groups),
-        "history": history.rows,
+        "history": history,
+        "curves": curve_chart(run_curves(run)),
     }
     student = getattr(run, "student", None)
     if student is not None:
@@ -97,6 +99,7 @@ _BEGUN: dict[str, tuple[str, str]] = {
     Run.Status.TRAINING: (gettext_noop("Teachers begun"), "started_at"),
     Run.Status.VOTING: (gettext_noop("Vote begun"), "voting_at"),
     Run.Status.ASKING: (gettext_noop("Asking begun"), "voting_at"),
+    Run.Status.LEARNING: (gettext_noop("Learning begun"), "voting_at"),
 }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from common.sentences import gettext_noop
 from training.methods.fields import AskingField, Choices, choice, fields_of
 
 MOST_ROUNDS = 2
@@ -86,3 +87,11 @@ def steps_from_json(document: Mapping[str, Any]) -> Steps:
     50
     """
     return Steps.from_json(document)
+
+
+PUBLISH_CHOICES = {
+    "": gettext_noop("whichever is right more often on the test data; the student without any"),
+    "student": gettext_noop("the student"),
+    "model": gettext_noop("the model that the steps led to"),
+}
+"""What can be published, by name."""

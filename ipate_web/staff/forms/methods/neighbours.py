@@ -8,25 +8,21 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
 from consent.models import Study
-from ipate_web.staff.forms.methods.base import MethodFields, number
+from ipate_web.staff.forms.methods.base import number
+from ipate_web.staff.forms.methods.holders import HoldersFields
 from training.methods.neighbours.parameters import (
     KERNEL_CHOICES,
     MOST_ROUNDS,
-    REPRESENTATION_CHOICES,
     Asking,
     asking_from_json,
 )
 from training.models import Run
-from training.representations import REPRESENTATIONS
 
 #: Queries that are asked together, unless chosen: few commits, and counts are seen soon.
 BATCH = 500
 
-_STATEMENTS = {name: kind.statement for name, kind in REPRESENTATIONS.items() if kind.statement}
-"""What the operator has to state before a representation may be used."""
 
-
-class NeighboursFields(MethodFields):
+class NeighboursFields(HoldersFields):
     """See :class:`MethodFields`."""
 
     name = Run.Method.NEIGHBOURS.value
@@ -34,23 +30,13 @@ class NeighboursFields(MethodFields):
         "Whoever owns a record near a public point votes for its class, each as often as their own promise allows; "
         "noisy counts are released. No teachers are trained, and small groups need no special treatment."
     )
+    prefix = "asking"
+    space_help = gettext_lazy("The space in which neighbours are near; fitted on the public points alone.")
     places = {"batch_size": "asking-batch_size", "asking": None}
 
-    def _add(self) -> None:
+    def _fields(self) -> dict[str, forms.Field]:
         by_forecast = _("Empty: chosen by the forecast.")
-        fields: dict[str, forms.Field] = {
-            "representation": forms.ChoiceField(
-                label=_("Representation"),
-                help_text=_("The space in which neighbours are near; fitted on the public points alone."),
-                required=False,
-                choices=[(name, _(label)) for name, label in REPRESENTATION_CHOICES.items()],
-            ),
-            **{
-                _statement(name): forms.BooleanField(
-                    label=_("I state: %(statement)s") % {"statement": _(statement)}, required=False
-                )
-                for name, statement in _STATEMENTS.items()
-            },
+        return {
             "rounds": forms.TypedChoiceField(
                 label=_("Rounds"),
                 coerce=int,
@@ -89,16 +75,6 @@ class NeighboursFields(MethodFields):
             ),
             "batch_size": number(whole=True, label=_("Queries in a batch"), min_value=1),
         }
-        self.form.fields |= {_field(name): field for name, field in fields.items()}
-
-    @property
-    def space(self) -> BoundField:
-        return self._bound("representation")
-
-    @property
-    def statements(self) -> list[tuple[str, BoundField]]:
-        """What has to be stated for a representation: its name and the field."""
-        return [(name, self._bound(_statement(name))) for name in _STATEMENTS]
 
     @property
     def rounds(self) -> BoundField:
@@ -117,32 +93,22 @@ class NeighboursFields(MethodFields):
     def details(self) -> list[BoundField]:
         return [self._bound(name) for name in ("sigma", "radius", "kernel", "records", "batch_size")]
 
-    def _bound(self, name: str) -> BoundField:
-        return self.form[_field(name)]
-
     def uncounted(self) -> list[str]:
-        return [_field("first_queries")] if self._value("rounds") == 1 else []
+        return [self.field("first_queries")] if self._value("rounds") == 1 else []
 
     def check(self) -> None:
-        chosen, public = self._value("representation"), self.form.cleaned_data.get("public_dataset")
-        if chosen in _STATEMENTS and not self._value(_statement(chosen)):
-            self.form.add_error(_field(_statement(chosen)), _("It can be used only if you state this."))
-        if chosen and public is not None and public.schema["kind"] == "table" and REPRESENTATIONS[chosen].images:
-            self.form.add_error(_field("representation"), _("This representation is for images. Choose another one."))
-        first = self._value("first_queries")
+        super().check()
+        first, public = self._value("first_queries"), self.form.cleaned_data.get("public_dataset")
         if self._value("rounds") != 1 and public is not None and first and first >= public.rows:
             self.form.add_error(
-                _field("first_queries"), _("The first round has to leave public points for the next: ask for fewer.")
+                self.field("first_queries"),
+                _("The first round has to leave public points for the next: ask for fewer."),
             )
 
-    def _value(self, name: str) -> Any:
-        return self.form.cleaned_data.get(_field(name))
-
     def run_fields(self) -> dict[str, Any]:
-        chosen, rounds, radius = self._value("representation"), self._value("rounds"), self._value("radius")
+        rounds, radius = self._value("rounds"), self._value("radius")
         asking = Asking(
-            representation=chosen,
-            stated=chosen in _STATEMENTS and self._value(_statement(chosen)),
+            **self.chosen_space(),
             rounds=rounds,
             first_queries=self._value("first_queries") if rounds > 1 else None,
             sigma=self._value("sigma"),
@@ -150,36 +116,24 @@ class NeighboursFields(MethodFields):
             kernel=self._value("kernel"),
             records=self._value("records"),
         )
-        return {
-            "learner": "",
-            "variant": "",
-            "teachers": None,
-            "asking": asking.to_json(),
-            "batch_size": self._value("batch_size"),
-        }
+        return self.asked(asking.to_json())
 
     @staticmethod
     def initial(study: Study) -> dict[str, Any]:
-        return {**_asked(Asking()), _field("batch_size"): BATCH}
+        return {**_asked(Asking()), NeighboursFields.field("batch_size"): BATCH}
 
     @staticmethod
     def initial_like(run: Run) -> dict[str, Any]:
-        return {**_asked(asking_from_json(run.asking)), _field("batch_size"): run.batch_size}
+        return {**_asked(asking_from_json(run.asking)), NeighboursFields.field("batch_size"): run.batch_size}
 
 
 def _asked(asking: Asking) -> dict[str, Any]:
     """Values of the form's fields. Nobody's statement is taken over: it is made anew."""
     names = ("representation", "rounds", "first_queries", "sigma", "kernel", "records")
     radius = None if asking.radius_share is None else round(100 * asking.radius_share, 9)
-    return {_field(name): getattr(asking, name) for name in names} | {_field("radius"): radius}
-
-
-def _field(name: str) -> str:
-    return f"asking-{name}"
-
-
-def _statement(representation: str) -> str:
-    return f"stated-{representation}"
+    return {NeighboursFields.field(name): getattr(asking, name) for name in names} | {
+        NeighboursFields.field("radius"): radius
+    }
 
 
 def _rounds_in_words(rounds: int) -> str:
