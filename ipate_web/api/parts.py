@@ -98,7 +98,7 @@ class LearnerList(ApiView):
 
 
 class RepresentationList(ApiView):
-    """In which space neighbours are near."""
+    """In which space votes and gradient steps work."""
 
     @extend_schema(
         summary="Representations",
@@ -107,7 +107,7 @@ class RepresentationList(ApiView):
         responses=RepresentationSerializer(many=True),
     )
     def get(self, request: Request) -> Response:
-        """The representations and their parameters, for `asking` of a run in which every holder votes.
+        """The representations and their parameters, for `asking` of a run in which every holder is asked.
 
         All are fitted on public points. From the second round on the inner layer of the student serves, by itself.
         """

@@ -57,6 +57,21 @@ EVERYBODY = OpenApiExample(
         "student_learner": "random_forest",
     },
 )
+STEPS = OpenApiExample(
+    "Private gradient steps",
+    request_only=True,
+    value={
+        "study": "digits",
+        "title": "Private gradient steps",
+        "purpose": "One model for all classes, from everybody's gradients.",
+        "private_dataset": 1,
+        "public_dataset": 2,
+        "test_dataset": 3,
+        "method": "sgd",
+        "asking": {"steps": 50},
+        "student_learner": "random_forest",
+    },
+)
 REHEARSAL = OpenApiExample(
     "A rehearsal",
     request_only=True,
@@ -111,8 +126,8 @@ class ProgressSerializer(serializers.Serializer):
     """How far a run is."""
 
     stages = StageSerializer(many=True, help_text="In the order in which they follow.")
-    queries = serializers.IntegerField(help_text="Public points put to the vote so far.")
-    points = serializers.IntegerField(help_text="Public points in all.")
+    queries = serializers.IntegerField(help_text="Public points put to the vote, or gradient steps taken, so far.")
+    points = serializers.IntegerField(help_text="How many public points there are, or gradient steps were planned.")
     labels = serializers.IntegerField(help_text="Queries answered so far.")
 
 
@@ -274,7 +289,7 @@ class RunList(ApiView, generics.ListAPIView):
         tags=["runs"],
         request=RunProposalSerializer,
         responses={201: RunDetailSerializer},
-        examples=[PROPOSAL, EVERYBODY, REHEARSAL],
+        examples=[PROPOSAL, EVERYBODY, STEPS, REHEARSAL],
     )
     def post(self, request: Request) -> Response:
         """Save a draft. It starts once an operator of the study, another person than you, approves it."""
@@ -310,12 +325,25 @@ class PlannedPromiseSerializer(PromiseSerializer):
     group = serializers.IntegerField(help_text="Its place in groups; -1 where it is left out.")
 
 
-class PlannedRoundSerializer(serializers.Serializer):
-    """What is asked in a round."""
+class PlannedStepsSerializer(serializers.Serializer):
+    """How the gradient steps of a round are made."""
 
-    queries = serializers.IntegerField(help_text="Public points.")
-    sigma = serializers.FloatField(help_text="Standard deviation of the noise of each count.")
-    radius_share = serializers.FloatField(help_text="Share of the public points within the radius of a query.")
+    steps = serializers.IntegerField()
+    sigma = serializers.FloatField(help_text="Noise of each number, in clipping norms.")
+    clip_norm = serializers.FloatField(help_text="Largest norm of a gradient, where points have norm 1.")
+    step_size = serializers.FloatField()
+    momentum = serializers.FloatField()
+
+
+class PlannedRoundSerializer(serializers.Serializer):
+    """What is asked in a round: public points of the holders' votes, or gradients by a plan."""
+
+    queries = serializers.IntegerField(required=False, help_text="Public points.")
+    sigma = serializers.FloatField(required=False, help_text="Standard deviation of the noise of each count.")
+    radius_share = serializers.FloatField(
+        required=False, help_text="Share of the public points within the radius of a query."
+    )
+    plan = PlannedStepsSerializer(required=False)
     until = serializers.FloatField(help_text="The part of the run's share that may be used by its end.")
 
 
@@ -372,7 +400,7 @@ class PlanSerializer(serializers.Serializer):
     left_out = serializers.ListField(child=serializers.CharField(), required=False)
 
     rounds = PlannedRoundSerializer(many=True, required=False)
-    representation = serializers.CharField(required=False, help_text="The space in which neighbours are near.")
+    representation = serializers.CharField(required=False, help_text="The space in which votes or steps work.")
     forecast = ForecastSerializer(required=False)
 
 
@@ -395,7 +423,7 @@ class RunPlan(ApiView):
         tags=["runs"],
         request=PlanRequestSerializer,
         responses=PlanSerializer,
-        examples=[PROPOSAL, EVERYBODY, REHEARSAL],
+        examples=[PROPOSAL, EVERYBODY, STEPS, REHEARSAL],
     )
     def post(self, request: Request) -> Response:
         """What the run would do, what it may charge, what to expect, and warnings, without saving anything."""
@@ -456,7 +484,7 @@ class GroupSpendingSerializer(serializers.Serializer):
     cap = serializers.FloatField(help_text="Its μ².")
     allowed = serializers.FloatField(help_text="The run's share of the cap.")
     spent = serializers.FloatField(
-        help_text="In μ²: what every member was charged by this run so far; where every holder votes, at most that."
+        help_text="In μ²: what every member was charged by this run so far; where every holder is asked, at most that."
     )
     retired = serializers.BooleanField()
 
@@ -479,7 +507,7 @@ class RunCosts(ApiView):
     def get(self, request: Request, pk: UUID) -> Response:
         """Charges group by group: what all members were charged alike, or at most. Functions of what was released.
 
-        Empty in a rehearsal. Where every holder votes a group is the holders of one promise.
+        Empty in a rehearsal. Where every holder is asked a group is the holders of one promise.
         """
         run = visible_run(request.user, pk)
         return Response(CostsSerializer({"groups": run_groups(run), "history": run_cost_history(run)}).data)
@@ -550,8 +578,8 @@ class RunLabels(ApiView, generics.ListAPIView):
     def get(self, request: Request, pk: UUID) -> Response:
         """The public points that were labelled; as JSON, 1,000 a page and at most 10,000, or all of them as CSV.
 
-        Where every holder votes, each with the noisy number of holders who voted for each class. However many pages you
-        fetch of the same labels, the release register gets one entry.
+        Where every holder votes, each with the noisy number of holders who voted for each class; none where a run
+        learns by gradient steps. However many pages you fetch of the same labels, the release register gets one entry.
         """
         self.run = visible_run(request.user, pk)
         permission_check(request.user, "training.use_student", self.run.study)

@@ -325,7 +325,7 @@ FORGERIES: list[tuple[Callable[[Study], object], str]] = [
     (lambda study: Batch.objects.filter(index=1).update(start=5), "does not follow the batch before it"),
     (lambda study: StudentModel.objects.update(digest="0" * 64), "its student model is not the one in the register"),
     (lambda study: rows_of(Release).filter(run__isnull=False).update(run=UNKNOWN), f"run {UNKNOWN}: has 3 entries"),
-    (lambda study: rows_of(Release).filter(kind="labels").update(run=None), "no entry that paid for them"),
+    (lambda study: rows_of(Release).filter(kind="labels").update(run=None), "no entry that paid for it"),
     (lambda study: rows_of(ShareRecord).filter(purpose="run")._raw_delete("default"), "no share was granted"),
     (lambda study: shares_forge(), "add up to 2, more than 1"),
     (lambda study: rows_of(ShareRecord).filter(kind="opened")._raw_delete("default"), "without an open share"),

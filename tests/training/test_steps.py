@@ -1,19 +1,67 @@
 """Private gradient steps: what is released, what it costs whom, and that a chunk comes whole, whatever happens."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import transaction
 
+from accounting.book import balances, charges_of
+from accounting.caps import caps_of
+from accounting.models import Release
+from accounting.shares import share_free, shares
 from accounting.verification import study_faults
-from consent.models import Study
-from tests.training.asking import STEPS_RUN
-from tests.training.runs import run_finish, run_start, study_with_table
-from training.models import Run
+from common.artifacts import arrays_load, arrays_save, model_fetch
+from common.noise import SimulationNoise
+from consent import services as consent_services
+from consent.models import ConsentForm, DataHolder, Study
+from consent.selectors import consent_snapshot
+from tests.factories import user_create
+from tests.training.asking import STEPS_RUN, asking_of, shards_ask
+from tests.training.runs import (
+    head_counts_state,
+    rehearsal_with_table,
+    run_draft,
+    run_finish,
+    run_start,
+    study_with_data,
+    study_with_table,
+)
+from training.methods.pate import PlanError
+from training.methods.sgd.linear import CLIP_STEPS
+from training.models import Batch, Round, Run, Shard
+from training.services import advance, ending
+from training.services import runs as run_commands
+from training.services.holders import noise, shards
+from training.services.methods import method_of
+from training.services.sgd import gradients
+from training.services.sgd.gradients import Gradients
+from training.services.sgd.lessons import linear_model
+from training.services.sgd.rounds import state_before, task_load
+from training.services.students import student_predict
 from training.verification import batches_kept, release_faults, replay_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 HOLDERS = 12
+#: Steps so small that the model hardly moves: everybody's gradient stays as long as the clipping norm allows.
+SLOW = {"sigma": 20.0, "step_size": 1e-3}
+
+
+class NoNoise:
+    """What is released is what was said: for tests alone."""
+
+    def rounded_normal(self, scale: float, shape: tuple[int, ...]) -> np.ndarray:
+        return np.zeros(shape, np.int64)
+
+
+@pytest.fixture
+def exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noise, "noise_of", lambda run: NoNoise())
 
 
 def small_study(**fields: Any) -> Study:
@@ -26,18 +74,457 @@ def learning_run(study: Study, *, share: float = 0.5, **fields: Any) -> Run:
     return run_start(study, share=share, **STEPS_RUN | fields | {"asking": chosen})
 
 
+def attempt(run: Run) -> Run:
+    """The next chunk is computed; nothing is released."""
+    before = run.position
+    run = shards_ask(run)
+    assert shards.shards_done(run) and run.position == before
+    return run
+
+
+def commit(run: Run) -> Run:
+    """The chunk under way is released, computed again where it has to be."""
+    before = run.batches.count()
+    for _ in range(3):
+        if run.batches.count() == before:
+            asking_of(run).step(run)
+            for shard in run.shards.exclude(state="done"):
+                advance.shard_ask(shard.pk)
+    run.refresh_from_db()
+    assert run.batches.count() == before + 1, run.message
+    return run
+
+
+def begun(study: Study, **fields: Any) -> Run:
+    """A run of which the first chunk was computed, and not released."""
+    run = learning_run(study, **fields)
+    assert asking_of(run).open(run)
+    run.refresh_from_db()
+    return attempt(run)
+
+
+def everybody(study: Study) -> list[DataHolder]:
+    return list(DataHolder.objects.filter(study=study).order_by("pk"))
+
+
+def decide(who: DataHolder, level: str) -> None:
+    form = ConsentForm.objects.filter(study=who.study).latest("version")
+    consent_services.consent_give(holder=who, level=level, form=form, acting_user=None)
+
+
+def withdraw(who: DataHolder) -> None:
+    consent_services.consent_withdraw(holder=who, acting_user=None)
+
+
+def charged(run: Run, batch: int) -> dict[int, float]:
+    told = charges_of(Release.objects.get(run=run.pk, batch=batch))
+    return dict(zip(told.holders.tolist(), told.spent.tolist(), strict=True))
+
+
+def sums(run: Run, batch: int) -> np.ndarray:
+    """(steps, d + 1, C) what a batch released, in clipping norms."""
+    return arrays_load(run.batches.get(index=batch).released)["sums"] / CLIP_STEPS
+
+
+def gradients_of(run: Run, batch: int, among: list[DataHolder]) -> dict[int, list[np.ndarray]]:
+    """Clipped gradients of some holders at every step of a batch, in clipping norms, in plain floating point."""
+    asked = run.rounds.get()
+    task, private = task_load(asked), arrays_load(run.private_dataset.artifact)
+    caps = {budget["cap"] for budget in run.plan["budgets"]}
+    state, found = state_before(task, asked, batch), {who.pk: [] for who in among}
+    for released in arrays_load(run.batches.get(index=batch).released)["sums"]:
+        for who in among:
+            mine = private["holder"] == who.pk
+            coordinates = task.fitted.transform(private["x"][mine]).astype(float)
+            features = np.column_stack([coordinates, np.full(mine.sum(), 127.0)])
+            odds = np.exp(features @ state.weights)
+            residuals = odds / odds.sum(axis=1, keepdims=True) - np.eye(3)[private["y"][mine]]
+            gradient = features.T @ residuals / mine.sum()
+            cap = caps_of(float(consent_snapshot(run.study, among=np.array([who.pk])).epsilons[0]), run.study.delta)
+            weight = np.sqrt(float(cap) / max(caps))
+            norm = np.linalg.norm(gradient) / state.clip_norm
+            found[who.pk].append(weight * gradient / state.clip_norm / max(norm, 1.0))
+        state = state.after(released)
+    return found
+
+
+def heard(run: Run, batch: int, among: list[DataHolder]) -> None:
+    """These are heard in a batch without noise, each with their clipped gradients, and nobody else."""
+    expected = gradients_of(run, batch, among)
+    np.testing.assert_allclose(sums(run, batch), np.sum(list(expected.values()), axis=0), atol=0.01)
+    assert set(charged(run, batch)) == {who.pk for who in among}
+    sigma = run.plan["rounds"][0]["plan"]["sigma"]
+    for who in among:
+        due = sum((each**2).sum() for each in expected[who.pk]) / sigma**2
+        assert charged(run, batch)[who.pk] == pytest.approx(due, rel=0.01)
+
+
 def assert_whole(run: Run) -> None:
+    """Nothing is wrong with what was released, nor with what it cost."""
     run.refresh_from_db()
     assert [*study_faults(run.study), *release_faults(run)] == []
     for batch in batches_kept(run.study):
         assert list(replay_faults(batch)) == []
 
 
+def files(run: Run, folder: str = "runs") -> list[str]:
+    return sorted(path.name for path in (Path(settings.PRIVATE_DIR) / folder / str(run.pk)).glob("*"))
+
+
+# --- From the approval to the end -----------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("retain", [True, False])
-def test_every_planned_step_is_taken_and_what_it_cost_is_charged(retain: bool) -> None:
+def test_every_planned_step_is_taken_and_what_it_cost_is_charged(exact: None, retain: bool) -> None:
     study = small_study(retain_votes=retain)
-    run = run_finish(learning_run(study))
+    run = run_finish(learning_run(study, asking=SLOW))
     assert (run.status, run.stop_reason) == (Run.Status.FINISHED, Run.StopReason.STEPS), run.message
     assert (run.position, run.labels, run.queries.count()) == (6, 0, 0)
     assert list(run.batches.values_list("start", "size")) == [(0, 2), (2, 2), (4, 2)]
+    largest = max(budget["cap"] for budget in run.plan["budgets"])
+    for release in Release.objects.filter(run=run.pk, batch__isnull=False):
+        assert release.kind == Release.Kind.STEPS
+        assert release.charge == pytest.approx(2 / 20.0**2)
+        for charge, budget in zip(release.content["charges"], run.plan["budgets"], strict=True):
+            assert charge == pytest.approx(2 / 20.0**2 * budget["cap"] / largest)
+    assert share_free(study) == pytest.approx(1 - shares(study)[run.pk].used)
+    assert shares(study)[run.pk].used == pytest.approx(6 / 20.0**2 / largest)
     assert_whole(run)
+
+
+def test_a_chunk_is_the_sum_of_everybodys_clipped_gradients_and_charged_by_their_norms(exact: None) -> None:
+    study = small_study(records=3)
+    run = commit(attempt(commit(begun(study, asking=SLOW))))
+    for batch in range(2):
+        heard(run, batch, everybody(study))
+
+
+def test_noise_is_added_to_every_number_of_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[tuple[float, tuple[int, ...]]] = []
+
+    class Counting(NoNoise):
+        def rounded_normal(self, scale: float, shape: tuple[int, ...]) -> np.ndarray:
+            drawn.append((scale, shape))
+            return np.full(shape, 1000 * len(drawn), np.int64)
+
+    monkeypatch.setattr(noise, "noise_of", lambda run: NoNoise())
+    plain = sums(commit(begun(small_study(), asking={"sigma": 3.0})), 0)
+    monkeypatch.setattr(noise, "noise_of", lambda run: Counting())
+    noisy = sums(commit(begun(small_study(slug="noisy"), asking={"sigma": 3.0})), 0)
+    assert drawn == [(3.0 * CLIP_STEPS, plain.shape[1:])] * 2
+    assert (noisy[0] - plain[0] == 1000 / CLIP_STEPS).all()
+
+
+def test_digits_are_learned_through_wavelets_and_the_better_model_is_published() -> None:
+    study = study_with_data(retain_votes=True, levels="LLLL")
+    run = run_finish(run_start(study, **STEPS_RUN | {"asking": {"steps": 30}, "batch_size": 10}))
+    assert run.status == Run.Status.FINISHED, run.message
+    assert_whole(run)
+    card = run.student.card
+    accuracies = {each["learner"]: each["accuracy"] for each in card["candidates"]}
+    assert set(accuracies) == {"linear", "nearest_neighbour"}
+    assert run.student.accuracy == max(accuracies.values()) > 0.3, "ten classes, a few hundred people"
+    assert card["learned_from"]["queries"] == 30
+    assert card["privacy"]["mechanism"]["rounds"][0]["steps"] == 30
+
+
+@pytest.mark.parametrize(("publish", "learner"), [("model", "linear"), ("student", "nearest_neighbour")])
+def test_what_is_published_can_be_chosen(exact: None, publish: str, learner: str) -> None:
+    run = run_finish(learning_run(small_study(), asking=SLOW | {"publish": publish}))
+    student = run.student
+    assert (student.learner, student.card["learner"]["name"]) == (learner, learner)
+    assert student.is_released_itself == (publish == "model")
+    model = linear_model(run.rounds.get())
+    if publish == "model":
+        stored = type(model).from_bytes(model_fetch(student.artifact))
+        np.testing.assert_array_equal(stored.weights, model.weights)
+    rows = [{"length": 0.1, "width": 0.5}, {"length": 0.9, "width": 0.5}]
+    points = run.public_dataset.schema["classes"]
+    told = student_predict(student, rows)
+    assert set(told["predictions"]) <= set(points) and len(told["predictions"]) == len(rows)
+    assert_whole(run)
+
+
+def test_shards_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps one by one, whatever shards they are computed in: whole numbers add up in any order."""
+    monkeypatch.setattr(noise, "noise_of", lambda run: SimulationNoise(run.position))
+    seen = []
+    for number in (1, 3, 7):
+        monkeypatch.setattr(Gradients, "shard", -(-HOLDERS // number))
+        study = small_study(slug=f"shards-{number}", records=2)
+        run = begun(study, batch_size=1, asking={"sigma": 4.0})
+        assert run.shards.count() == {1: 1, 3: 3, 7: 6}[number]
+        run = run_finish(run)
+        assert run.status == Run.Status.FINISHED, run.message
+        released = [sums(run, batch).tolist() for batch in range(6)]
+        seen.append((released, balances(study).spent.tolist(), run.spent))
+        assert_whole(run)
+    assert seen[0] == seen[1] == seen[2]
+
+
+def test_several_shards_take_one_step_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Gradients, "shard", 5)
+    run = run_finish(learning_run(small_study(), batch_size=4))
+    assert run.status == Run.Status.FINISHED, run.message
+    assert list(run.batches.values_list("start", "size")) == [(step, 1) for step in range(6)]
+    assert_whole(run)
+
+
+def test_nobody_is_charged_more_than_they_may_spend(exact: None) -> None:
+    """Noise so small that everybody's account is used up before the last step."""
+    study = small_study()
+    run = run_finish(learning_run(study, share=0.4, asking=SLOW | {"sigma": 5.0, "steps": 40}, batch_size=10))
+    assert (run.status, run.position) == (Run.Status.FINISHED, 40), "no account decides when a run ends"
+    spent = balances(study).of(np.array([who.pk for who in everybody(study)]))
+    caps = caps_of(consent_snapshot(study).epsilons, study.delta)
+    assert (spent <= 0.4 * caps).all() and (spent > 0.2 * caps).any()
+    assert shares(study)[run.pk].used == pytest.approx(0.4)
+    assert_whole(run)
+
+
+# --- Who is heard ---------------------------------------------------------------------------------------------------
+
+
+def test_who_withdraws_before_the_release_is_not_heard_nor_charged(exact: None) -> None:
+    study = small_study()
+    run, people = begun(study, asking=SLOW), everybody(study)
+    withdraw(people[4])
+    run = commit(run)
+    rest = [who for who in people if who != people[4]]
+    heard(run, 0, rest)
+    withdraw(people[7])
+    run = commit(attempt(run))
+    rest.remove(people[7])
+    heard(run, 1, rest)
+    assert_whole(run_finish(run))
+
+
+def test_who_comes_counts_from_the_next_chunk_on(exact: None) -> None:
+    study = small_study(levels="HALHAL------")
+    run, people = begun(study, asking=SLOW), everybody(study)
+    decide(people[8], "LOW")
+    run = commit(run)
+    heard(run, 0, people[:6])
+    run = commit(attempt(run))
+    heard(run, 1, [*people[:6], people[8]])
+
+
+def test_a_lowered_level_takes_effect_before_the_release_a_raised_one_after_it(exact: None) -> None:
+    study = small_study(levels="LLLLLLLLLLHH")
+    head_counts_state(study)
+    run, people = begun(study, asking=SLOW), everybody(study)
+    decide(people[0], "HIGH")
+    decide(people[11], "LOW")
+    run = commit(run)
+    before = charged(run, 0)
+    assert people[0].pk not in before, "they have not answered under their new promise"
+    run = commit(attempt(run))
+    heard(run, 1, people)
+    assert charged(run, 1)[people[11].pk] > 2 * before[people[11].pk], "under a larger promise"
+    assert_whole(run_finish(run))
+
+
+# --- Workers, messages and endings ----------------------------------------------------------------------------------
+
+
+def test_a_chunk_over_which_a_worker_died_is_computed_anew_and_charges_the_same(exact: None) -> None:
+    """The run goes on as if nothing had happened: what was drawn nobody has seen."""
+    told = []
+    for dies in (False, True):
+        study = small_study(slug=f"dies-{dies}")
+        run = begun(study, asking=SLOW)
+        if dies:
+            Shard.objects.filter(run=run).update(state="running", claimed_by="dead", heartbeat=None)
+            advance.shard_ask(run.shards.get().pk)
+            assert run.shards.get().deaths == 1
+        run = run_finish(run)
+        told.append((balances(study).spent.tolist(), [sums(run, batch).tolist() for batch in range(3)]))
+        assert_whole(run)
+    assert told[0] == told[1]
+
+
+def test_what_was_drawn_for_a_commit_that_failed_is_deleted(
+    monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Callable[..., Any]
+) -> None:
+    study = small_study()
+    with django_capture_on_commit_callbacks(execute=True):
+        run = begun(study)
+    real = gradients.chunk_save
+
+    def fails(*args: Any) -> str:
+        real(*args)
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="space"):
+        patch.setattr(gradients, "chunk_save", fails)
+        asking_of(run).step(run)
+    assert len(files(run, "rounds")) == 2, "the round, and what nobody has seen"
+    with django_capture_on_commit_callbacks(execute=True):
+        run = commit(run)
+    assert files(run, "rounds") == sorted([Path(run.rounds.get().artifact).name, Path(run.batches.get().released).name])
+    assert not [name for name in files(run) if name.startswith("shard")]
+
+
+def test_messages_that_come_twice_release_nothing_twice() -> None:
+    stale = begun(small_study())
+    old = stale.shards.get()
+    commit(Run.objects.get(pk=stale.pk))
+    advance.shard_ask(old.pk)
+    assert asking_of(stale)._batch_commit(stale) is False
+    assert Batch.objects.filter(run=stale).count() == 1
+    assert_whole(run_finish(Run.objects.get(pk=stale.pk)))
+
+
+@pytest.mark.parametrize("end", ["cancel", "fail"])
+def test_a_run_that_ends_in_mid_chunk_keeps_what_was_released_and_nothing_else(
+    end: str, django_capture_on_commit_callbacks: Callable[..., Any]
+) -> None:
+    study = small_study()
+    run = attempt(commit(begun(study)))
+    late = run.shards.get()
+    with django_capture_on_commit_callbacks(execute=True):
+        if end == "cancel":
+            run_commands.run_cancel(run=run, acting_user=user_create("olga"))
+        else:
+            ending.run_fail(run.pk, "A disk was full.")
+    advance.shard_ask(late.pk)
+    advance.run_advance(run.pk)
+    run.refresh_from_db()
+    assert (run.status, run.position) == ("cancelled" if end == "cancel" else "failed", 2)
+    assert files(run) == []
+    assert_whole(run)
+
+
+def test_another_run_waits_until_the_steps_are_taken() -> None:
+    study = small_study()
+    first, second = learning_run(study, share=0.3), learning_run(study, share=0.3)
+    assert asking_of(first).open(first)
+    assert not asking_of(second).open(second)
+    second.refresh_from_db()
+    assert "another run" in second.message and not method_of(second).may_go_on(second)
+    assert run_finish(Run.objects.get(pk=first.pk)).status == Run.Status.FINISHED
+    assert run_finish(second).status == Run.Status.FINISHED
+
+
+def test_a_rehearsal_repeats_itself_by_its_seed_and_charges_nobody() -> None:
+    study = rehearsal_with_table()
+    told = []
+    for seed in (7, 7, 8):
+        run = run_finish(learning_run(study, share=1.0, seed=seed))
+        assert run.status == Run.Status.FINISHED, run.message
+        told.append(([sums(run, batch).tolist() for batch in range(3)], run.outcome))
+        assert list(release_faults(run)) == []
+    assert told[0] == told[1]
+    assert told[0][0] != told[2][0]
+    assert not Release.objects.filter(study=study, batch__isnull=False).exists()
+    assert not balances(study).holders.size
+
+
+# --- What verification finds ----------------------------------------------------------------------------------------
+
+
+def sums_change(run: Run) -> None:
+    """One number of what was released is another."""
+    batch = run.batches.get(index=1)
+    arrays = arrays_load(batch.released)
+    arrays["sums"][0, 0, 0] += 1
+    arrays_save(batch.released, **arrays)
+
+
+def state_change(run: Run) -> None:
+    """The checkpoint says something else than what was released."""
+    batch = run.batches.get(index=1)
+    arrays = arrays_load(batch.released)
+    arrays["state.parameters"] = arrays["state.parameters"] * 1.01
+    arrays_save(batch.released, **arrays)
+
+
+def plan_change(run: Run) -> None:
+    run.plan["rounds"][0]["plan"]["step_size"] = 99.0
+    Run.objects.filter(pk=run.pk).update(plan=run.plan)
+
+
+def budgets_change(run: Run) -> None:
+    """The plan says that everybody may spend less than was charged."""
+    run.plan["budgets"][0]["allowed"] *= 0.01
+    run.plan["budgets"][0]["cap"] *= 0.5
+    Run.objects.filter(pk=run.pk).update(plan=run.plan)
+
+
+FORGERIES: list[tuple[Callable[[Run], object], str]] = [
+    (sums_change, "are not those that were released"),
+    (sums_change, "does not follow from what was released"),
+    (state_change, "does not follow from what was released"),
+    (plan_change, "asked something else"),
+    (plan_change, "was not asked as its plan says"),
+    (budgets_change, "is not what run"),
+    (lambda run: Round.objects.update(sigma=99.0), "what its round says of itself"),
+    (lambda run: Batch.objects.filter(index=1).update(released="rounds/none.npz"), "cannot be read"),
+    (lambda run: Batch.objects.filter(index=2).update(size=1), "says 1 steps"),
+    (lambda run: Batch.objects.filter(index=2).delete(), "is in the register, but not there"),
+    (lambda run: Run.objects.filter(pk=run.pk).update(spent=[0.0, 0.0, 0.0]), "is not the sum of its releases"),
+]
+
+
+def test_what_does_not_follow_from_the_releases_is_found() -> None:
+    run = run_finish(learning_run(small_study()))
+    chunk = run.batches.get(index=1).released
+    kept, plan = arrays_load(chunk), run.plan
+    for forge, fault in FORGERIES:
+        with transaction.atomic():
+            forge(run)
+            found = list(release_faults(Run.objects.get(pk=run.pk)))
+            transaction.set_rollback(True)
+        arrays_save(chunk, **kept)
+        run.refresh_from_db()
+        assert run.plan == plan
+        assert any(fault in line for line in found), (fault, found)
+    assert_whole(run)
+
+
+def test_charges_that_records_do_not_explain_are_found_by_the_replay() -> None:
+    run = run_finish(learning_run(small_study()))
+    batch = run.batches.get(index=1)
+    arrays = arrays_load(batch.asked)
+    arrays_save(batch.asked, **arrays | {"cap": 0.5 * arrays["cap"]})
+    assert any("cost those who were asked something else" in fault for fault in replay_faults(batch))
+    arrays_save(batch.asked, **arrays | {"holder": arrays["holder"] + 1})
+    assert any("not charged to those who were asked" in fault for fault in replay_faults(batch))
+
+
+# --- Plans and proposals --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "told"),
+    [
+        ({"asking": {"sigmas": 3}}, "asking", "There is no sigmas"),
+        ({"asking": {"sigma": -1.0}}, "asking", "sigma is -1.0"),
+        ({"asking": {"steps": 0}}, "asking", "steps is 0"),
+        ({"asking": {"publish": "nothing"}}, "asking", "choose one of"),
+        ({"asking": {"representation": "wavelets"}}, "asking", "is for images"),
+        ({"asking": {"representation": "embedding"}}, "asking", "need a statement"),
+        ({"asking": 5}, "asking", ""),
+        ({"teachers": 5}, "teachers", "There are no teachers"),
+        ({"wanted_labels": 5}, "wanted_labels", "Nobody is asked for labels"),
+        ({"student_learner": "oracle"}, "student_learner", "choose one of"),
+        ({"batch_size": 0}, "batch_size", ""),
+    ],
+)
+def test_a_proposal_that_could_not_be_carried_out_is_refused(fields: dict[str, Any], field: str, told: str) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        run_draft(small_study(), **STEPS_RUN | fields)
+    assert told in str(refusal.value.message_dict[field])
+
+
+def test_a_plan_follows_from_public_numbers_alone() -> None:
+    study = small_study()
+    run = run_draft(study, **STEPS_RUN | {"asking": {"steps": 8}})
+    before = method_of(run).plan(run, 0.5).to_json()
+    for who in everybody(study)[::2]:
+        withdraw(who)
+    assert method_of(run).plan(run, 0.5).to_json() == before
+    assert before["rounds"][0]["plan"]["steps"] == 8
+    assert [promise["holders"] for promise in before["promises"]] == [4, 4, 4]
+    with pytest.raises(PlanError, match="so much noise"):
+        method_of(run).plan(run, 1e-9)

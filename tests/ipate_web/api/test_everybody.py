@@ -140,7 +140,7 @@ def test_runs_are_filtered_by_method(asked: Run, study: Study, client: Client) -
 
 def test_what_asking_may_hold_is_listed_with_values_that_are_taken(study: Study, client: Client) -> None:
     methods = {each["name"]: each["asking"] for each in client("researcher").get("/api/v1/methods").json()}
-    assert methods.keys() == {"neighbours", "pate"}
+    assert methods.keys() == {"neighbours", "pate", "sgd"}
     assert methods["pate"] == []
     defaults = {field["name"]: field["default"] for field in methods["neighbours"]}
     assert asking_from_json(defaults) == asking_from_json({})

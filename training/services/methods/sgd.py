@@ -85,16 +85,16 @@ class Sgd:
             return
         task, before = task_load(asked), position_in_round(batch)
         try:
-            chunk = chunk_load(task, batch)
+            chunk, state = chunk_load(task, batch), state_before(task, asked, batch.index)
         except (OSError, KeyError, ValueError):
-            yield f"{who}: what it released cannot be read."
+            yield f"{who}: what it released, or what came before it, cannot be read."
             return
         if not len(chunk.sums) == batch.size == content["steps"]:
             yield f"{who}: says {batch.size} steps, its file {len(chunk.sums)}, its release {content['steps']}."
             return
         if content["digest"] != sums_digest(chunk.sums):
             yield f"release {release.sequence}: the sums of {who} are not those that were released."
-        *_states, after = states_after(state_before(task, asked, batch.index), chunk.sums)
+        *_states, after = states_after(state, chunk.sums)
         if not state_same(after, chunk.state):
             yield f"{who}: its state does not follow from what was released."
         if content["question"] != task_digest(task):

@@ -22,9 +22,9 @@ class SgdFields(HoldersFields):
 
     name = Run.Method.SGD.value
     help = gettext_lazy(
-        "A linear model learns step by step from the sum of everybody's gradients, to which noise is added; each holder "
-        "is charged for the length of their own. No point is put to a vote; the student learns what the model says of "
-        "the public points, or the model itself is published."
+        "A linear model learns step by step from the sum of everybody's gradients, to which noise is added; each "
+        "holder is charged for the length of their own. No point is put to a vote; the student learns what the model "
+        "says of the public points, or the model itself is published."
     )
     prefix = "steps"
     space_help = gettext_lazy("What the model sees of a record; fitted on the public points alone.")
