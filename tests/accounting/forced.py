@@ -30,7 +30,7 @@ from consent import services
 from consent.models import ConsentForm, DataHolder, Study
 from consent.selectors import consent_snapshot
 from tests import factories
-from tests.training.asking import ASKING_RUN, asking_of
+from tests.training.asking import ASKING_RUN, STEPS_RUN, asking_of
 from tests.training.runs import TABLE, run_draft, table_rows
 from training.formats import Rows
 from training.methods.pate import PlanError
@@ -45,6 +45,8 @@ from training.services.holders import asking, noise
 from training.services.methods import method_of
 from training.services.neighbours.questions import Votes
 from training.services.neighbours.rounds import question_digest, question_load
+from training.services.sgd.gradients import Gradients
+from training.services.sgd.rounds import task_digest, task_load
 from training.verification import release_faults
 
 #: Who takes part beside the one, by first decision.
@@ -94,24 +96,31 @@ class Draw:
 
 @dataclass(eq=False)
 class ForcedNoise:
-    """What is released depends on how many draws there were before, and on nothing else."""
+    """What is released depends on how much was released before, and on nothing else."""
 
     draws: list[Draw]
     is_simulation = False
+    drawn: int = 0
+
+    def _rng(self, kind: int) -> np.random.Generator:
+        self.drawn += 1
+        return np.random.default_rng([kind, Batch.objects.count(), self.drawn])
 
     def normal(self, scale: float, shape: Any) -> Any:
-        rng = np.random.default_rng([7, len(self.draws)])
+        rng = self._rng(7)
         if len(shape) == 1:  # a check: passed, or failed, by far
             return Forced(self.draws, "check", scale, np.where(rng.random(shape) < 0.7, 1e9, -1e9))
         return Forced(self.draws, "gaussian", scale, rng.normal(size=shape))
 
     def laplace(self, scale: float, shape: Any) -> Any:
-        rng = np.random.default_rng([8, len(self.draws)])
+        rng = self._rng(8)
         return Forced(self.draws, "laplace", scale, rng.normal(size=shape))
 
     def rounded_normal(self, scale: float, shape: Any) -> Any:
-        rng = np.random.default_rng([9, len(self.draws)])
-        return Forced(self.draws, "counts", scale, rng.integers(3, 9, size=shape))
+        rng = self._rng(9)
+        if len(np.atleast_1d(shape)) == 1:
+            return Forced(self.draws, "head counts", scale, rng.integers(3, 9, size=shape))
+        return Forced(self.draws, "steps", scale, np.rint(scale * rng.normal(size=shape)).astype(np.int64))
 
 
 @dataclass(eq=False)
@@ -227,6 +236,10 @@ class World:
         if "asking" in fields:
             asked = {"sigma": 5.0 + labels % 3, "radius_share": 0.3, **fields["asking"]}
             chosen = ASKING_RUN | {"batch_size": 3, **fields, "asking": asked}
+        elif "steps" in fields:
+            asked = {"sigma": 5.0 + labels % 3, "steps": 7, **fields["steps"]}
+            rest = {name: value for name, value in fields.items() if name != "steps"}
+            chosen = STEPS_RUN | {"batch_size": 3, **rest, "asking": asked}
         else:
             chosen |= {"aggregator": {"name": "gnmax", "sigma": 9.0 + labels % 5}, **fields}
         try:
@@ -292,7 +305,10 @@ class World:
         latest = Batch.objects.order_by("pk").last()
         released = latest.size if latest and Batch.objects.count() > committed else 0
         if rows := max(released, self.leaked):
-            self.seen.append([draw.of(slice(rows)) for draw in self.draws[drawn:]])
+            if run.status == Run.Status.LEARNING:  # each step is a draw; what was drawn and thrown away nobody sees
+                self.seen.append(self.draws[-rows:])
+            else:
+                self.seen.append([draw.of(slice(rows)) for draw in self.draws[drawn:]])
             me = consent_snapshot(self.study, among=np.array([FIRST_ID + ME]))
             self.absent.append(method_of(run).asking is not None and not len(me))
 
@@ -390,9 +406,13 @@ def public_view(study: Study) -> dict[str, Any]:
             .order_by("run__created_at", "row")
             .values_list("batch__index", "row", "label", "counts")
         ),
-        "rounds": [
-            (each.index, each.representation, each.size, each.position, question_digest(question_load(each)))
-            for each in rounds
+        "rounds": [(each.index, each.representation, each.size, each.position, _asks(each)) for each in rounds],
+        "steps": [
+            arrays_load(name, "sums")["sums"].tolist()
+            for name in Batch.objects.filter(run__study=study)
+            .exclude(released="")
+            .order_by("run__created_at", "index")
+            .values_list("released", flat=True)
         ],
         "head counts": list(study.head_counts.order_by("pk").values_list("level", "epsilon", "count", "sigma")),
         "students": [
@@ -400,6 +420,13 @@ def public_view(study: Study) -> dict[str, Any]:
             for student in StudentModel.objects.filter(run__study=study).order_by("run__created_at")
         ],
     }
+
+
+def _asks(asked: Round) -> str:
+    """The digest of everything that a round asks."""
+    if asked.run.method == Run.Method.SGD:
+        return task_digest(task_load(asked))
+    return question_digest(question_load(asked))
 
 
 def _but_digest(content: dict[str, Any]) -> dict[str, Any]:
@@ -425,7 +452,8 @@ def world_play(history: list[Step], *, with_me: bool, chunks: int, plant: Plant 
         patch.setattr(teaching, "secrets", key)
         patch.setattr(teaching, "CHUNKS", chunks)
         world = World(with_me, **fields)
-        patch.setattr(Votes, "shard", math.ceil(sum(world.counts) / chunks))
+        for questions in (Votes, Gradients):
+            patch.setattr(questions, "shard", math.ceil(sum(world.counts) / chunks))
         patch.setattr(noise, "noise_of", lambda run: ForcedNoise(world.draws))
         patch.setattr(voting, "_noise", lambda: ForcedNoise(world.draws))
         patch.setattr(counting, "SystemNoise", lambda: ForcedNoise(world.draws))

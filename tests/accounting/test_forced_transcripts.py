@@ -49,6 +49,11 @@ def asking_of(share: float = 0.5, /, **asked: Any) -> list[Step]:
     return [("approve", share, {"asking": asked}), *FINISH]
 
 
+def steps_of(share: float = 0.5, /, **asked: Any) -> list[Step]:
+    """A run of private gradient steps."""
+    return [("approve", share, {"steps": asked}), *FINISH]
+
+
 HISTORIES: dict[str, list[Step]] = {
     "two runs, the second by what the first released": [*run_of(0.4), *run_of(0.6, batch_size=7)],
     "upsampling": run_of(1.0, variant="upsampling", aggregator={"name": "gnmax", "sigma": 16.0}),
@@ -217,6 +222,58 @@ HISTORIES: dict[str, list[Step]] = {
         ("draw_counts",),
         *asking_of(0.2),
     ],
+    "private gradient steps between runs of other methods": [
+        *run_of(0.2),
+        *steps_of(0.3),
+        *asking_of(0.2),
+        *steps_of(0.3, sigma=3.0, steps=9),
+    ],
+    "who leaves while gradients are taken is not heard, and returns": [
+        ("approve", 0.5, {"steps": {}}),
+        ("open",),
+        ("attempt",),
+        ("i_withdraw",),
+        ("vote",),
+        ("vote",),
+        ("i_give", "AVERAGE"),
+        ("attempt",),
+        ("i_withdraw",),
+        ("i_give", "AVERAGE"),
+        ("finish",),
+        ("i_withdraw",),
+        *steps_of(0.2),
+        ("i_give", "LOW"),
+        *steps_of(0.2),
+    ],
+    "levels, head counts and policies between gradients and their release": [
+        ("approve", 0.5, {"steps": {"sigma": 3.0}}),
+        ("open",),
+        ("attempt",),
+        ("i_give", "HIGH"),
+        ("other_gives", 2, "HIGH"),
+        ("vote",),
+        ("attempt",),
+        ("i_give", "LOW"),
+        ("draw_counts",),
+        ("vote",),
+        ("attempt",),
+        ("policy", 0.8, 1.5, 2.5),
+        ("other_withdraws", 3),
+        ("finish",),
+        *steps_of(0.3),
+    ],
+    "gradients are taken by workers that die, and twice": [
+        ("approve", 1.0, {"steps": {"sigma": 2.0}, "batch_size": 2}),
+        ("open",),
+        ("attempt",),
+        ("crash", False),
+        ("crash", True),
+        ("redeliver",),
+        ("crash", True),
+        ("attempt",),
+        ("redeliver",),
+        ("finish",),
+    ],
     "runs of both methods beside each other, one of which is cancelled": [
         ("approve", 0.3, {}),
         ("approve", 0.3, {"asking": {}}),
@@ -314,7 +371,13 @@ asked = st.fixed_dictionaries(
     },
     optional={"wanted_labels": st.integers(1, 6)},
 )
-proposals = st.one_of(teachers, asked)
+steps = st.fixed_dictionaries(
+    {
+        "batch_size": st.sampled_from([2, 7]),
+        "steps": st.fixed_dictionaries({}, optional={"sigma": st.just(2.0), "clip_norm": st.just(2.0)}),
+    }
+)
+proposals = st.one_of(teachers, asked, steps)
 mine = st.one_of(st.tuples(st.just("i_give"), levels), st.just(("i_withdraw",)))
 theirs = st.one_of(
     st.tuples(st.just("other_gives"), st.integers(0, 11), levels),

@@ -15,11 +15,11 @@ from django.conf import settings
 from accounting.book import balances
 from accounting.verification import study_faults
 from common.artifacts import arrays_load
-from consent.models import DataHolder
+from consent.models import DataHolder, Study
 from consent.services import consent_withdraw
 from ipate_web.processes import running, worker_command
 from tests.databases import database_url
-from tests.training.asking import ASKING_RUN
+from tests.training.asking import ASKING_RUN, STEPS_RUN
 from tests.training.runs import (
     assert_labels_and_register_agree,
     run_start,
@@ -151,6 +151,29 @@ def test_a_worker_killed_while_it_asks_leaves_a_correct_ledger(tmp_path: Path) -
     run.refresh_from_db()
     assert run.status == Run.Status.FINISHED, run.message
     assert sorted(run.queries.values_list("row", flat=True)) == list(range(60))
+    assert_whole(study, run)
+
+
+def test_a_worker_killed_while_it_learns_leaves_a_correct_ledger(tmp_path: Path) -> None:
+    log = tmp_path / "worker.log"
+    study = study_with_table(holders=12, retain_votes=True)
+    run = run_start(study, share=0.5, **STEPS_RUN | {"asking": {"steps": 40, "sigma": 20.0}})
+    state = watch(run)
+    for chunks in (1, 4):
+        with worker(log) as process:
+            wait_until(state(lambda run, least=2 * chunks: run.position >= least), log)  # type: ignore[misc]
+            kill(process)
+        assert Run.objects.get(pk=run.pk).status == Run.Status.LEARNING, "the kill came too late"
+    with worker(log):
+        wait_until(state(lambda run: run.has_ended), log)
+    run.refresh_from_db()
+    assert (run.status, run.position) == (Run.Status.FINISHED, 40), run.message
+    assert list(run.batches.values_list("start", flat=True)) == list(range(0, 40, 2))
+    assert_whole(study, run)
+
+
+def assert_whole(study: Study, run: Run) -> None:
+    """Nothing is wrong with what was released, nor with what it cost."""
     assert [*study_faults(study), *release_faults(run)] == []
     for batch in batches_kept(study):
         assert list(replay_faults(batch)) == []

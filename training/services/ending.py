@@ -12,6 +12,7 @@ from consent.services import study_lock
 from training.models import Run
 from training.selectors import run_is_claimed
 from training.services.ballot import run_folder
+from training.services.holders.rounds import released_tidy
 from training.services.spending import runs_send_on, share_used
 
 logger = logging.getLogger(__name__)
@@ -37,10 +38,11 @@ def run_fail(run_id: str | UUID, message: str) -> None:
 def run_forget(run: Run) -> None:
     """Delete what a run that has ended must not keep: who was in which teacher or asked, what the teachers predicted.
 
-    A study that keeps votes keeps what a replay needs, and nothing besides.
+    What was drawn and not released goes, too. A study that keeps votes keeps what a replay needs, and nothing besides.
 
     While a worker still holds something of the run it may write once more: then the sweep deletes again.
     """
+    released_tidy(run)
     if run.study.retain_votes and run.status == Run.Status.FINISHED:
         kept = {run.assignment, *run.chunks.values_list("artifact", flat=True)}
         kept |= set(run.batches.values_list("asked", flat=True))

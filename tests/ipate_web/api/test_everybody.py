@@ -46,9 +46,9 @@ def test_nothing_of_teachers_has_to_be_given(study: Study, client: Client) -> No
         ({"asking": {"representation": "embedding"}}, "asking", "made without the private data"),
         ({"asking": {"rounds": 2, "first_queries": POINTS}}, "asking", "leave public points"),
         ({"asking": "gently"}, "asking", "dictionary"),
-        ({"learner": "random_forest"}, "learner", "no teachers where every holder votes"),
-        ({"aggregator": {"name": "gnmax", "sigma": 5.0}}, "aggregator", "no teachers where every holder votes"),
-        ({"teachers": 20}, "teachers", "no teachers where every holder votes"),
+        ({"learner": "random_forest"}, "learner", "no teachers where every holder is asked"),
+        ({"aggregator": {"name": "gnmax", "sigma": 5.0}}, "aggregator", "no teachers where every holder is asked"),
+        ({"teachers": 20}, "teachers", "no teachers where every holder is asked"),
     ],
 )
 def test_a_mistake_is_told_by_field(study: Study, client: Client, fields: Any, field: str, words: str) -> None:

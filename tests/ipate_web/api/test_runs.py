@@ -85,7 +85,7 @@ def test_a_cancelled_draft_cannot_be_approved(study: Study, client: Client) -> N
         ({"learner": ""}, "learner", "choose one of"),
         ({"variant": ""}, "variant", "Choose a variant"),
         ({"aggregator": {}}, "aggregator", "name one of"),
-        ({"asking": {"rounds": 2}}, "asking", "only where every holder votes"),
+        ({"asking": {"rounds": 2}}, "asking", "only where every holder is asked"),
         ({"method": "wishful"}, "method", "not a valid choice"),
         ({"title": ""}, "title", "blank"),
         ({"variant": "wishful"}, "variant", "not a valid choice"),

@@ -61,7 +61,7 @@ class Pate:
         except (ValueError, TypeError, AttributeError) as error:
             wrong("aggregator", error)
         if run.asking:
-            wrong("asking", _("How holders are asked counts only where every holder votes. Leave it out."))
+            wrong("asking", _("How holders are asked counts only where every holder is asked. Leave it out."))
         if not run.rehearsal and run.weight_scheme == Run.WeightScheme.CALIBRATED:
             wrong(
                 "weight_scheme",

@@ -23,6 +23,7 @@ from training.representations import (
     representation_load,
     representation_save,
 )
+from training.services.holders.rounds import rounds_folder
 from training.services.holders.space import Space, points_of, space_first
 from training.services.neighbours.planning import levels_planned
 
@@ -69,7 +70,7 @@ def round_open(run: Run) -> Round:
     }
     if asked.predicted is not None:
         arrays["predicted"] = asked.predicted
-    artifact = f"rounds/{run.pk}/{index}-{uuid4().hex[:12]}.npz"
+    artifact = f"{rounds_folder(run)}/{index}-{uuid4().hex[:12]}.npz"
     arrays_save(artifact, **arrays)
     return Round(
         run=run,

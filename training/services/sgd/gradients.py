@@ -18,13 +18,12 @@ from training.methods.sgd.linear import release_sums, step_contributions
 from training.methods.sgd.records import HolderRecords
 from training.models import Round, Run
 from training.services.holders.base import Answer, People, Released
-from training.services.holders.rounds import batch_slice
+from training.services.holders.rounds import batch_slice, released_tidy
 from training.services.holders.shards import records_of
 from training.services.sgd.rounds import (
     Chunk,
     Task,
     chunk_save,
-    chunks_tidy,
     round_open,
     state_before,
     sums_digest,
@@ -72,7 +71,7 @@ class Gradients:
             sums = release_sums(total, task.plan.sigma, noise)[None]
         *_, state = states_after(state_before(task, asked, index), sums)
         artifact = chunk_save(run, index, Chunk(sums, state))
-        transaction.on_commit(lambda: chunks_tidy(run))
+        transaction.on_commit(lambda: released_tidy(run))
         return Released(
             size=len(sums),
             bounds=task.bounds(run, len(sums)),

@@ -10,12 +10,13 @@ from uuid import uuid4
 
 import numpy as np
 
-from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save
+from common.artifacts import arrays_load, arrays_save
 from training.methods.sgd.descent import Descent
 from training.methods.sgd.parameters import steps_from_json
 from training.methods.sgd.planner import StepsPlan, steps_plan_from_json
 from training.models import Batch, Round, Run
 from training.representations import FittedRepresentation, representation_load, representation_save
+from training.services.holders.rounds import released_name, rounds_folder
 from training.services.holders.space import space_first
 
 
@@ -39,7 +40,7 @@ def round_open(run: Run) -> Round:
     plan = steps_plan_from_json(run.plan["rounds"][index]["plan"])
     space = space_first(run.public_dataset, steps_from_json(run.asking))
     begin = Descent.begin(plan, space.public, len(run.public_dataset.classes))
-    artifact = f"{_folder(run)}/{index}-{uuid4().hex[:12]}.npz"
+    artifact = f"{rounds_folder(run)}/{index}-{uuid4().hex[:12]}.npz"
     fitted = np.frombuffer(representation_save(space.fitted), dtype=np.uint8)
     arrays_save(artifact, representation=fitted, **begin.to_arrays())
     return Round(
@@ -94,7 +95,7 @@ def state_before(task: Task, asked: Round, index: int) -> Descent:
 
 def chunk_save(run: Run, index: int, chunk: Chunk) -> str:
     """Keep what a batch releases, in a new file, public once the row names it; returns its name."""
-    artifact = f"{_folder(run)}/{_CHUNK}{index}-{uuid4().hex[:12]}.npz"
+    artifact = released_name(run, index)
     arrays_save(artifact, sums=chunk.sums, **_named("state", chunk.state.to_arrays()))
     return artifact
 
@@ -106,24 +107,10 @@ def chunk_load(task: Task, batch: Batch) -> Chunk:
     return Chunk(arrays["sums"], Descent.from_arrays(task.plan, state))
 
 
-def chunks_tidy(run: Run) -> None:
-    """Delete what was drawn and never released: files of commits that failed. Nobody has seen them."""
-    named = set(run.batches.values_list("released", flat=True))
-    drawn = (name for name in arrays_list(_folder(run)) if name.startswith(f"{_folder(run)}/{_CHUNK}"))
-    arrays_delete(*(name for name in drawn if name not in named))
-
-
 def state_same(one: Descent, other: Descent) -> bool:
     """Whether two states are equal, bit for bit."""
     ours, theirs = one.to_arrays(), other.to_arrays()
     return all(np.array_equal(array, theirs[name]) for name, array in ours.items())
-
-
-_CHUNK = "steps-"
-
-
-def _folder(run: Run) -> str:
-    return f"rounds/{run.pk}"
 
 
 def _named(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

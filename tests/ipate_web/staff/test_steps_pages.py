@@ -1,0 +1,153 @@
+"""Proposing, approving and watching runs of private gradient steps."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from accounting.models import Release
+from consent.models import Role, Study
+from consent.services import membership_add
+from ipate_web.staff.forms.runs import RunForm, initial_for
+from tests import factories
+from tests.training.asking import STEPS_RUN, batch_ask, run_ask
+from tests.training.runs import rehearsal_with_table, run_draft, run_start, study_with_table
+from training.models import Run
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def study() -> Study:
+    study = study_with_table(holders=60)
+    for role in Role.values:
+        membership_add(study=study, user=factories.user_create(role), role=role, acting_user=None)
+    return study
+
+
+def as_(role: str) -> Client:
+    client = Client()
+    client.force_login(factories.user_create(role))
+    return client
+
+
+def url(page: str, study: Study, *args: object) -> str:
+    return reverse(f"staff:{page}", args=[study.slug, *args])
+
+
+def filled_in(study: Study, **changes: Any) -> dict[str, Any]:
+    """What a browser sends for the form as it was opened and the method chosen, with ``changes``."""
+    form = RunForm(study=study, acting_user=factories.user_create("operator"), initial=initial_for(study))
+    values = {field.html_name: field.value() for field in form}
+    sent = {
+        name: getattr(value, "pk", value) for name, value in values.items() if value is not None and value is not False
+    }
+    return {**sent, "title": "Steps", "method": "sgd", **changes}
+
+
+def test_what_is_left_open_is_chosen_by_rule(study: Study) -> None:
+    page = as_("operator").post(url("run_new", study), filled_in(study))
+    assert page.status_code == 200, page.context["form"].errors
+    (planned,) = page.context["plan"].rounds
+    assert planned.plan.steps > 1 and planned.plan.sigma > 0
+    for words in ("Noise multiplier σ", f'<td class="number">{planned.plan.steps}</td>', "The columns, standardised"):
+        assert words in page.text, words
+
+
+def test_what_was_chosen_is_saved_and_offered_again(study: Study) -> None:
+    chosen = {"steps-steps": 9, "steps-sigma": 4.5, "steps-clip_norm": 0.7, "steps-step_size": 3}
+    chosen |= {"steps-momentum": 0.5, "steps-publish": "model", "steps-batch_size": 4}
+    as_("operator").post(url("run_new", study), filled_in(study, **chosen, confirmed="1"))
+    run = Run.objects.get()
+    assert (run.method, run.variant, run.learner, run.teachers, run.batch_size) == ("sgd", "individual", "", None, 4)
+    told = {name: run.asking[name] for name in ("steps", "sigma", "clip_norm", "step_size", "momentum", "publish")}
+    assert told == {
+        "steps": 9, "sigma": 4.5, "clip_norm": 0.7, "step_size": 3.0, "momentum": 0.5, "publish": "model"
+    }  # fmt: skip
+    form = as_("operator").get(url("run_new", study), {"like": run.pk}).context["form"]
+    assert {name: form[name].value() for name in chosen} == chosen
+    page = as_("operator").get(url("run", study, run.pk)).text
+    for words in ("momentum 0.5", "4 steps in a chunk", "the model that the steps led to"):
+        assert words in page, words
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "words"),
+    [
+        ({"steps-steps": 0}, "steps-steps", "greater than"),
+        ({"steps-sigma": 1e9}, "steps-sigma", "less than"),
+        ({"steps-momentum": ""}, "steps-momentum", "required"),
+        ({"steps-representation": "wavelets"}, "steps-representation", "is for images"),
+        ({"steps-representation": "embedding"}, "steps-stated-embedding", "only if you state this"),
+        ({"steps-batch_size": 0}, "steps-batch_size", "greater than"),
+        ({"wanted_labels": 5}, "wanted_labels", "Nobody is asked for labels"),
+    ],
+)
+def test_a_mistake_is_told_beside_its_field(study: Study, changes: dict[str, Any], field: str, words: str) -> None:
+    page = as_("operator").post(url("run_new", study), filled_in(study, **changes))
+    assert page.status_code == 422
+    assert words in str(page.context["form"].errors[field])
+
+
+def test_steps_taken_are_shown_while_the_model_learns(study: Study) -> None:
+    run = batch_ask(run_start(study, **STEPS_RUN, share=0.5))
+    assert (run.status, run.position) == ("learning", 2)
+    for name in ("run", "run_live"):
+        page = as_("researcher").get(url(name, study, run.pk))
+        for words in ("Learning by private gradient steps</label>", '<span class="number">33 %</span>', "of 6"):
+            assert words in page.text, words
+        for words in ("Learning begun", "Taken so far", "until everything that was planned is asked", "noise alone"):
+            assert words in page.text, words
+        assert page.context["curves"].x == [1, 2]
+        assert all(len(series.values) == 2 for series in page.context["curves"].series)
+        for words in ("See the labels", "Labels released", "put to the vote"):
+            assert words not in page.text, words
+    page = as_("operator").get(url("run_cancel", study, run.pk)).text
+    assert "The 2 gradient steps released so far stay released" in page and "labels released" not in page
+
+
+def test_a_finished_run_shows_public_charges_and_the_card(study: Study) -> None:
+    run = run_ask(run_start(study, **STEPS_RUN, share=0.5))
+    assert run.status == Run.Status.FINISHED, run.message
+    page = as_("committee").get(url("run", study, run.pk))
+    for words in (
+        "the most that anybody of a level can have been charged",
+        "Round 1: 6 full steps; every holder",
+        "every planned step was taken",
+        "Models to choose from",
+        "6 gradient steps",
+        "promised and kept: ε 1, over all that the study releases",
+    ):
+        assert words in page.text, words
+    for group in page.context["groups"]:
+        assert 0 < group.spent_share <= group.allowed_share
+    assert as_("researcher").get(url("run_model", study, run.pk)).status_code == 200
+
+
+def test_the_register_and_the_report_know_released_steps(study: Study) -> None:
+    run = run_ask(run_start(study, **STEPS_RUN, share=0.5))
+    page = as_("auditor").get(url("ledger", study), {"kind": Release.Kind.STEPS})
+    assert page.text.count("<td>gradient steps: 2 steps</td>") == run.batches.count() == 3
+    report = as_("auditor").get(url("ledger_report", study, run.pk)).text
+    for words in ("Private gradient steps", "Round 1: 6 full steps", "steps taken"):
+        assert words in report, words
+
+
+def test_a_rehearsal_is_shown_with_what_levels_would_have_spent() -> None:
+    rehearsal = rehearsal_with_table(holders=60)
+    membership_add(study=rehearsal, user=factories.user_create("operator"), role=Role.OPERATOR, acting_user=None)
+    sent = filled_in(rehearsal, seed=3, **{"steps-steps": 4, "steps-sigma": 2})
+    as_("operator").post(url("run_new", rehearsal), {**sent, "confirmed": "1"})
+    assert as_("olga").post(url("run_approve", rehearsal, Run.objects.get().pk)).status_code == 302
+    run = run_ask(Run.objects.get())
+    assert run.status == Run.Status.FINISHED, run.message
+    page = as_("olga").get(url("run", rehearsal, run.pk)).text
+    for words in ("What it would have cost each level", "in Gaussian differential privacy", "noise alone"):
+        assert words in page
+
+
+def test_a_list_of_runs_says_by_which_method(study: Study) -> None:
+    run_draft(study, **STEPS_RUN)
+    page = as_("auditor").get(url("runs", study)).text
+    assert "<td>private gradient steps, everyone is charged for their own gradients</td>" in page
