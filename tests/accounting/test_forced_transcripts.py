@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from accounting.book import Balances, balances
 from accounting.caps import caps_of
+from accounting.privacy import IndividualAccounts
 from accounting.shares import shares
 from common.artifacts import arrays_load
 from consent.models import Level
@@ -26,6 +27,8 @@ from training.services.holders import asking, attempts
 from training.services.holders.asking import Asking
 from training.services.holders.base import People
 from training.services.neighbours import questions
+from training.services.sgd import gradients
+from training.services.sgd import planning as sgd_planning
 
 pytestmark = pytest.mark.django_db
 
@@ -614,8 +617,34 @@ def earlier_rounds_forgotten(patch: pytest.MonkeyPatch, world: World) -> None:
     patch.setattr(asking, "release_record", lambda **fields: record(**fields | {"limits": None}))
 
 
+def gradients_beyond_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
+    """Sums of everybody's gradients; then each is charged what their account allows."""
+    real = gradients.step_contributions
+
+    def contributions(records: Any, *args: Any, accounts: IndividualAccounts, **rest: Any) -> Any:
+        free = IndividualAccounts(np.full(records.holders, 1e9))
+        sums, _ = real(records, *args, accounts=free, **rest)
+        return sums, real(records, *args, accounts=accounts, **rest)[1]
+
+    patch.setattr(gradients, "step_contributions", contributions)
+
+
+def people_counted(patch: pytest.MonkeyPatch, world: World) -> None:
+    """Steps are as long as there are people who take part, by their consents."""
+    real = sgd_planning.plan_steps
+
+    def plan(*args: Any, **rest: Any) -> Any:
+        return dataclasses.replace(real(*args, **rest), people=float(len(consent_snapshot(world.study))))
+
+    patch.setattr(sgd_planning, "plan_steps", plan)
+
+
 def withdrawn_in_mid_batch(sigma: float = 5.0) -> list[Step]:
     return [("approve", 1.0, {"asking": {"sigma": sigma}}), ("open",), ("attempt",), ("i_withdraw",), ("vote",)]
+
+
+def withdrawn_in_mid_chunk() -> list[Step]:
+    return [("approve", 1.0, {"steps": {}}), ("open",), ("attempt",), ("i_withdraw",), ("vote",)]
 
 
 PLANTS: list[tuple[Any, list[Step], str]] = [
@@ -649,6 +678,9 @@ PLANTS: list[tuple[Any, list[Step], str]] = [
         "was charged",
     ),
     (attempt_kept, withdrawn_in_mid_batch(), "who had left was heard"),
+    (attempt_kept, withdrawn_in_mid_chunk(), "who had left was heard"),
+    (gradients_beyond_accounts, steps_of(1.0, sigma=1.5), "was charged"),
+    (people_counted, steps_of(0.5), "public runs differ"),
     (
         attempt_made_anew,
         [

@@ -39,6 +39,7 @@ def test_every_command_of_the_guide_works(live_server: LiveServer, study: Study,
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
     assert Run.objects.filter(title="Weighted, 20 teachers", status="draft").exists()
     assert Run.objects.filter(title="Every holder votes", method="neighbours", status="draft").exists()
+    assert Run.objects.filter(title="Private gradient steps", method="sgd", status="draft").exists()
     assert '"forecast":' in done.stdout, "of its plan"
     assert '"answers":' in done.stdout, "of the plan"
     assert (tmp_path / "labels.csv").read_text().startswith("row,label")
