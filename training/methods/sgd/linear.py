@@ -71,7 +71,8 @@ def step_contributions(
             residuals = _residuals(model, features, records.label[stack.records])
             contributions = _singles if stack.records.shape[1] == 1 else _means
             squared_norms, total = contributions(features, residuals, clip_norm, shares[stack.holders])
-            allowed = _charge(accounts, stack.holders, squared_norms, sigma)
+            step = csr_array((squared_norms, stack.holders, [0, len(squared_norms)]), shape=(1, records.holders))
+            allowed = accounts.charge(step, sigma).data
             charged[stack.holders] = np.where(allowed, squared_norms / sigma**2, 0.0)
             sums += total(allowed).astype(np.int64)
     return sums, charged
@@ -136,9 +137,3 @@ def _factors(lengths: Floats, allowance: Floats, unit: float, shares: Floats) ->
     """
     most = np.maximum(shares * (CLIP_STEPS * _ROUNDED) - allowance, 0.0)
     return np.minimum(shares * unit, most / np.where(lengths > 0, lengths, np.inf))
-
-
-def _charge(accounts: IndividualAccounts, holders: NDArray[np.int64], norms: Floats, sigma: float) -> NDArray[np.bool_]:
-    """Whether each of some holders' contributions is allowed."""
-    everyone = len(accounts.spent)
-    return accounts.charge(csr_array((norms, holders, [0, len(holders)]), shape=(1, everyone)), sigma).data

@@ -8,6 +8,7 @@ from typing import Any
 
 from common.sentences import gettext_noop
 from training.methods.fields import AskingField, Choices, choice, fields_of
+from training.representations import Representation, Standardised, Wavelets
 
 MOST_ROUNDS = 2
 MOST_STEPS = 10_000
@@ -66,6 +67,10 @@ class Steps(Choices):
     rate: float | None = choice(
         float, None, "Share of the holders that a step samples, of the sampled variants.", minimum=1e-6, maximum=1.0
     )
+
+    def usual_space(self, shape: tuple[int, ...]) -> Representation:
+        """More components than votes need, and not quite whitened: a direction of small spread has more noise in it."""
+        return Wavelets(components=200, exponent=0.75) if len(shape) > 1 else Standardised()
 
 
 def steps_fields() -> tuple[AskingField, ...]:
