@@ -20,7 +20,7 @@ ASKING_RUN = EVERYBODY | {"asking": {"sigma": 10.0, "radius_share": 0.2}, "batch
 #: With less noise, so that labels are mostly right.
 CLEAR_RUN = EVERYBODY | {"asking": {"sigma": 3.0, "radius_share": 0.5}, "batch_size": 5}
 #: For run_draft and the like: what makes a run one of private gradient steps; few people need little noise to learn.
-STEPS_RUN = EVERYBODY | {"method": Run.Method.SGD, "asking": {"steps": 6, "sigma": 2.0}, "batch_size": 2}
+STEPS_RUN = EVERYBODY | {"method": Run.Method.SGD, "asking": {"steps": 6, "sigma": 10.0}, "batch_size": 2}
 
 
 def asking_of(run: Run) -> Asking:

@@ -157,7 +157,7 @@ def test_a_worker_killed_while_it_asks_leaves_a_correct_ledger(tmp_path: Path) -
 def test_a_worker_killed_while_it_learns_leaves_a_correct_ledger(tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
     study = study_with_table(holders=12, retain_votes=True)
-    run = run_start(study, share=0.5, **STEPS_RUN | {"asking": {"steps": 40, "sigma": 20.0}})
+    run = run_start(study, share=0.5, **STEPS_RUN | {"asking": {"steps": 24, "sigma": 20.0}})
     state = watch(run)
     for chunks in (1, 4):
         with worker(log) as process:
@@ -167,8 +167,8 @@ def test_a_worker_killed_while_it_learns_leaves_a_correct_ledger(tmp_path: Path)
     with worker(log):
         wait_until(state(lambda run: run.has_ended), log)
     run.refresh_from_db()
-    assert (run.status, run.position) == (Run.Status.FINISHED, 40), run.message
-    assert list(run.batches.values_list("start", flat=True)) == list(range(0, 40, 2))
+    assert (run.status, run.position) == (Run.Status.FINISHED, 24), run.message
+    assert list(run.batches.values_list("start", flat=True)) == list(range(0, 24, 2))
     assert_whole(study, run)
 
 

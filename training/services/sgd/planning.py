@@ -3,9 +3,9 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from common.sentences import Sentence, gettext_noop
+from common.sentences import Sentence
 from training.methods.pate import PlanError
-from training.methods.sgd.parameters import LARGEST_SIGMA, steps_from_json
+from training.methods.sgd.parameters import steps_from_json
 from training.methods.sgd.planner import StepsPlan, plan_steps
 from training.models import Run
 from training.services.holders.planning import budgets_of, levels_of, share_warning
@@ -64,13 +64,6 @@ def descent_plan(run: Run, share: float = 1.0) -> DescentPlan:
         ]
     except ValueError as error:
         raise PlanError(str(error)) from error
-    if max(each.sigma for each in planned) > LARGEST_SIGMA:
-        raise PlanError(
-            gettext_noop(
-                "So many steps for so small a share would need so much noise that they say nothing. Take fewer steps, "
-                "or give the run a larger share."
-            )
-        )
     rounds = [PlannedRound(each, (number + 1) / steps.rounds) for number, each in enumerate(planned)]
     notes = dict.fromkeys(note for each in planned for note in (*each.notes, *each.warnings))
     sentence = fitted.representation.sentence()
