@@ -1,4 +1,4 @@
-"""What is checked of every proposal in which every holder is asked."""
+"""Checks of every proposal in which each holder is asked."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar

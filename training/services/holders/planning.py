@@ -1,4 +1,4 @@
-"""What plans of runs in which every holder is asked have in common: promises, what each may be charged, warnings."""
+"""Parts of every plan in which each holder is asked: promises, budgets, levels, warnings."""
 
 from accounting.caps import caps_of
 from common.sentences import Sentence, gettext_noop

@@ -1,4 +1,4 @@
-"""Where a run in which every holder is asked stands, and the files of what it asks and releases."""
+"""Position of a run in which every holder is asked, and the files of what it asks and releases."""
 
 from uuid import uuid4
 

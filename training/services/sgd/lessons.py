@@ -1,4 +1,4 @@
-"""What a run of private gradient steps has learned: a linear model, and its predictions on the public points."""
+"""The lesson of private gradient steps: a linear model, and its predictions on the public points."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What the released sums of private gradient steps say of how the learning goes: all of it public."""
+"""Curves of private gradient steps, from the released sums alone: public."""
 
 from functools import lru_cache
 

@@ -1,4 +1,4 @@
-"""What forms of all methods in which every holder is asked have in common: the representation, and names of fields."""
+"""Base of the form fields of methods in which every holder is asked: the representation, and names of fields."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar
