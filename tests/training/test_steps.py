@@ -228,6 +228,19 @@ def test_digits_are_learned_through_wavelets_and_the_better_model_is_published()
     assert card["privacy"]["mechanism"]["rounds"][0]["steps"] == 30
 
 
+def test_the_second_round_learns_in_the_layer_of_the_student_of_the_first() -> None:
+    study = study_with_data(retain_votes=True)
+    network = {"student_learner": "cnn", "student_parameters": {"epochs": 3}}
+    run = run_finish(learning_run(study, asking={"rounds": 2, "steps": 4}, batch_size=4, **network))
+    assert run.status == Run.Status.FINISHED, run.message
+    first, second = run.rounds.all()
+    assert "inner layer" in second.representation["template"] != first.representation["template"]
+    assert list(run.batches.values_list("round__index", "start", "size")) == [(0, 0, 4), (1, 4, 4)]
+    assert [each["until"] for each in run.plan["rounds"]] == [0.5, 1.0]
+    assert [each["steps"] for each in run.student.card["privacy"]["mechanism"]["rounds"]] == [4, 4]
+    assert_whole(run)
+
+
 @pytest.mark.parametrize(("publish", "learner"), [("model", "linear"), ("student", "nearest_neighbour")])
 def test_what_is_published_can_be_chosen(exact: None, publish: str, learner: str) -> None:
     run = run_finish(learning_run(small_study(), asking=SLOW | {"publish": publish}))

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from training.learners import Model
+from training.learners import Model, learner_create
 from training.models import Run
+from training.services.holders.space import points_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,3 +27,10 @@ def queries_lesson(run: Run) -> Lesson:
     """The labels of the answered queries of a run."""
     answered = dict(run.queries.filter(label__isnull=False).values_list("row", "label"))
     return Lesson(np.array(list(answered), dtype=np.int64), np.array(list(answered.values()), dtype=np.int64))
+
+
+def student_fit(run: Run, lesson: Lesson) -> Model:
+    """A student of the run's learner that has learned the lesson."""
+    learner = learner_create(run.student_learner, run.student_parameters)
+    points = points_of(run.public_dataset)[lesson.rows]
+    return learner.fit(points, lesson.labels, classes=len(run.public_dataset.classes), seed=run.seed or 0)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
 from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext_noop
@@ -18,10 +19,11 @@ from consent.services import study_lock
 from training.accuracy import published_accuracy
 from training.errors import RunError
 from training.formats import DataError, Schema, schema_from_json
-from training.learners import Model, learner_create, model_save
+from training.learners import Model, model_save
 from training.models import Run, StudentModel
 from training.published import LINEAR, published_load
 from training.selectors import run_promises
+from training.services.lessons import student_fit
 from training.services.methods import method_of
 from training.services.spending import share_used
 
@@ -72,12 +74,9 @@ def student_train(run: Run) -> bool:
                 "(a larger σ makes labels cheaper) or a lower threshold, or approve one with a larger share."
             )
         )
-    public = arrays_load(run.public_dataset.artifact)
     rows, labels = lesson.rows, lesson.labels
-    student = learner_create(run.student_learner, run.student_parameters).fit(
-        public["x"][rows], labels, classes=len(run.public_dataset.classes), seed=run.seed or 0
-    )
-    truth = public.get("y")
+    student = student_fit(run, lesson)
+    truth = _truth(run)
     label_accuracy = None if truth is None else published_accuracy(int((truth[rows] == labels).sum()), len(rows))
     candidates = [Candidate(run.student_learner, run.student_parameters, student, _evaluation(run, student))]
     if lesson.model is not None:
@@ -117,6 +116,14 @@ def student_train(run: Run) -> bool:
         run.save(update_fields=["status", "ended_at", "message"])
     logger.info("The student was trained on %d labels.", len(labels))
     return True
+
+
+def _truth(run: Run) -> np.ndarray | None:
+    """(n,) the classes of the public points, where they are known."""
+    try:
+        return arrays_load(run.public_dataset.artifact, "y")["y"]
+    except KeyError:
+        return None
 
 
 def _evaluation(run: Run, model: Model) -> dict | None:

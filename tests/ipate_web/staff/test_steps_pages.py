@@ -57,7 +57,7 @@ def test_what_is_left_open_is_chosen_by_rule(study: Study) -> None:
 
 def test_what_was_chosen_is_saved_and_offered_again(study: Study) -> None:
     chosen = {"steps-steps": 9, "steps-sigma": 4.5, "steps-clip_norm": 0.7, "steps-step_size": 3}
-    chosen |= {"steps-momentum": 0.5, "steps-publish": "model", "steps-batch_size": 4}
+    chosen |= {"steps-momentum": 0.5, "steps-publish": "model", "steps-rounds": 2, "steps-batch_size": 4}
     as_("operator").post(url("run_new", study), filled_in(study, **chosen, confirmed="1"))
     run = Run.objects.get()
     assert (run.method, run.variant, run.learner, run.teachers, run.batch_size) == ("sgd", "individual", "", None, 4)

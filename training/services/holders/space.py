@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from common.artifacts import arrays_load
+from training.learners import Model
 from training.methods.fields import Choices
 from training.models import Dataset
-from training.representations import FittedRepresentation, representation_create
+from training.representations import FittedRepresentation, Student, layers_of_model, representation_create
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,4 +45,13 @@ def _space(artifact: str, name: str, parameters: str) -> Space:
     chosen: dict[str, Any] = json.loads(parameters)
     points = _points(artifact)
     fitted = representation_create(name, chosen).fit(points)
+    return Space(fitted, fitted.transform(points))
+
+
+def space_of_student(student: Model, first: Space, points: np.ndarray, *, beside_wavelets: bool = False) -> Space:
+    """The student's inner layer as a space, beside wavelets if wanted; the ``first`` round's where it has none."""
+    layers = layers_of_model(student)
+    if not layers:
+        return first
+    fitted = Student(layers=layers, wavelets=beside_wavelets).fit(points)
     return Space(fitted, fitted.transform(points))

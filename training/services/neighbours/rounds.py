@@ -9,8 +9,6 @@ from uuid import uuid4
 import numpy as np
 
 from common.artifacts import arrays_load, arrays_save
-from training.learners import learner_create
-from training.learners.base import Model
 from training.methods.neighbours.parameters import asking_from_json
 from training.methods.neighbours.planner import EarlierRound, next_round
 from training.methods.neighbours.rounds import doubtful_queries, spread_queries
@@ -18,13 +16,12 @@ from training.methods.neighbours.votes import radii
 from training.models import Round, Run
 from training.representations import (
     FittedRepresentation,
-    Student,
-    layers_of_model,
     representation_load,
     representation_save,
 )
 from training.services.holders.rounds import rounds_folder
-from training.services.holders.space import Space, points_of, space_first
+from training.services.holders.space import Space, points_of, space_first, space_of_student
+from training.services.lessons import queries_lesson, student_fit
 from training.services.neighbours.planning import levels_planned
 
 
@@ -106,8 +103,8 @@ def _residual(run: Run, points: np.ndarray) -> _Asked:
     """Residual votes on other points against the student of the first round; what was chosen by hand stands."""
     asking, first = asking_from_json(run.asking), run.rounds.get(index=0)
     assert first.radius_share is not None, "a round of votes has a radius"
-    before, student = space_first(run.public_dataset, asking), _student(run, points)
-    space = _space_of(student, before, points) if asking.embedded else before
+    before, student = space_first(run.public_dataset, asking), student_fit(run, queries_lesson(run))
+    space = space_of_student(student, before, points) if asking.embedded else before
     told, probabilities = question_load(first), student.predict_proba(points)
     counts: dict[int, Any] = dict(run.queries.filter(batch__round=first).values_list("row", "counts"))
     levels, planned = levels_planned(run), run.plan["rounds"]
@@ -172,20 +169,3 @@ def _question(round_id: int, artifact: str) -> Question:
         kernel=asking_from_json(run.asking).kernel,
         n_classes=len(run.public_dataset.classes),
     )
-
-
-def _student(run: Run, points: np.ndarray) -> Model:
-    """The student of the rounds so far. It learned from released labels alone."""
-    labels = dict(run.queries.filter(label__isnull=False).order_by("row").values_list("row", "label"))
-    rows, values = np.array(list(labels)), np.array(list(labels.values()))
-    learner = learner_create(run.student_learner, run.student_parameters)
-    return learner.fit(points[rows], values, classes=len(run.public_dataset.classes), seed=run.seed or 0)
-
-
-def _space_of(student: Model, first: Space, points: np.ndarray) -> Space:
-    """The student's inner layer as a space; the first round's where the student has none."""
-    layers = layers_of_model(student)
-    if not layers:
-        return first
-    fitted = Student(layers=layers).fit(points)
-    return Space(fitted, fitted.transform(points))

@@ -20,11 +20,11 @@ from training.models import Round, Run
 from training.services.holders.base import Answer, People, Released
 from training.services.holders.rounds import batch_slice, released_tidy
 from training.services.holders.shards import records_of
+from training.services.sgd.opening import round_open
 from training.services.sgd.rounds import (
     Chunk,
     Task,
     chunk_save,
-    round_open,
     state_before,
     sums_digest,
     task_digest,

@@ -6,18 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 
 from common.artifacts import arrays_load, arrays_save
 from training.methods.sgd.descent import Descent
-from training.methods.sgd.parameters import steps_from_json
 from training.methods.sgd.planner import StepsPlan, steps_plan_from_json
 from training.models import Batch, Round, Run
-from training.representations import FittedRepresentation, representation_load, representation_save
-from training.services.holders.rounds import released_name, rounds_folder
-from training.services.holders.space import space_first
+from training.representations import FittedRepresentation, representation_load
+from training.services.holders.rounds import released_name
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,25 +29,6 @@ class Task:
         """The most that anybody of each promise of the run's plan can be charged for some steps, in μ²."""
         weights = self.plan.level_weights([budget["cap"] for budget in run.plan["budgets"]])
         return (steps * weights**2 / self.plan.sigma**2).tolist()
-
-
-def round_open(run: Run) -> Round:
-    """The next round of a run, in a new file; the caller's transaction writes the row. Nothing private is looked at."""
-    index = run.rounds.count()
-    plan = steps_plan_from_json(run.plan["rounds"][index]["plan"])
-    space = space_first(run.public_dataset, steps_from_json(run.asking))
-    begin = Descent.begin(plan, space.public, len(run.public_dataset.classes))
-    artifact = f"{rounds_folder(run)}/{index}-{uuid4().hex[:12]}.npz"
-    fitted = np.frombuffer(representation_save(space.fitted), dtype=np.uint8)
-    arrays_save(artifact, representation=fitted, **begin.to_arrays())
-    return Round(
-        run=run,
-        index=index,
-        representation=space.fitted.representation.sentence().to_json(),
-        artifact=artifact,
-        sigma=plan.sigma,
-        size=plan.steps,
-    )
 
 
 def task_load(asked: Round) -> Task:

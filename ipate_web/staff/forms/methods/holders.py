@@ -7,6 +7,7 @@ from django import forms
 from django.forms.boundfield import BoundField
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from ipate_web.staff.forms.methods.base import MethodFields
 from training.methods.neighbours.parameters import REPRESENTATION_CHOICES
@@ -92,6 +93,16 @@ class HoldersFields(MethodFields):
 
     def _value(self, name: str) -> Any:
         return self.form.cleaned_data.get(self.field(name))
+
+
+def rounds_field(most: int, help_text: str) -> forms.Field:
+    """How many rounds a run has."""
+    choices = [(rounds, _rounds_in_words(rounds)) for rounds in range(1, most + 1)]
+    return forms.TypedChoiceField(label=_("Rounds"), coerce=int, choices=choices, help_text=help_text)
+
+
+def _rounds_in_words(rounds: int) -> str:
+    return ngettext("%(rounds)d round", "%(rounds)d rounds", rounds) % {"rounds": rounds}
 
 
 def _statement(representation: str) -> str:

@@ -5,11 +5,11 @@ from typing import Any
 from django import forms
 from django.forms.boundfield import BoundField
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import gettext_lazy
 
 from consent.models import Study
 from ipate_web.staff.forms.methods.base import number
-from ipate_web.staff.forms.methods.holders import HoldersFields
+from ipate_web.staff.forms.methods.holders import HoldersFields, rounds_field
 from training.methods.neighbours.parameters import (
     KERNEL_CHOICES,
     MOST_ROUNDS,
@@ -37,11 +37,8 @@ class NeighboursFields(HoldersFields):
     def _fields(self) -> dict[str, forms.Field]:
         by_forecast = _("Empty: chosen by the forecast.")
         return {
-            "rounds": forms.TypedChoiceField(
-                label=_("Rounds"),
-                coerce=int,
-                choices=[(rounds, _rounds_in_words(rounds)) for rounds in range(1, MOST_ROUNDS + 1)],
-                help_text=_("From the second on the student learned so far chooses the space, and votes correct it."),
+            "rounds": rounds_field(
+                MOST_ROUNDS, _("From the second on the student learned so far chooses the space, and votes correct it.")
             ),
             "first_queries": number(
                 whole=True,
@@ -134,7 +131,3 @@ def _asked(asking: Asking) -> dict[str, Any]:
     return {NeighboursFields.field(name): getattr(asking, name) for name in names} | {
         NeighboursFields.field("radius"): radius
     }
-
-
-def _rounds_in_words(rounds: int) -> str:
-    return ngettext("%(rounds)d round", "%(rounds)d rounds", rounds) % {"rounds": rounds}

@@ -9,12 +9,12 @@ from django.utils.translation import gettext_lazy
 
 from consent.models import Study
 from ipate_web.staff.forms.methods.base import number
-from ipate_web.staff.forms.methods.holders import HoldersFields
-from training.methods.sgd.parameters import PUBLISH_CHOICES, Steps, steps_fields, steps_from_json
+from ipate_web.staff.forms.methods.holders import HoldersFields, rounds_field
+from training.methods.sgd.parameters import MOST_ROUNDS, PUBLISH_CHOICES, Steps, steps_fields, steps_from_json
 from training.models import Run
 from training.services.methods import METHODS
 
-_NUMBERS = ("steps", "clip_norm", "sigma", "step_size", "momentum")
+_CHOICES = ("rounds", "steps", "clip_norm", "sigma", "step_size", "momentum", "publish")
 
 
 class SgdFields(HoldersFields):
@@ -42,6 +42,9 @@ class SgdFields(HoldersFields):
         helps = {"momentum": _("Share of the last movement that is kept in the next.")}
         specs = {spec.name: spec for spec in steps_fields()}
         return {
+            "rounds": rounds_field(
+                MOST_ROUNDS, _("In the second the model learns in the inner layer of the student of the first.")
+            ),
             **{
                 name: number(
                     whole=specs[name].type is int,
@@ -68,19 +71,19 @@ class SgdFields(HoldersFields):
 
     @property
     def details(self) -> list[BoundField]:
-        return [self._bound(name) for name in (*_NUMBERS, "publish", "batch_size")]
+        return [self._bound(name) for name in (*_CHOICES, "batch_size")]
 
     def uncounted(self) -> list[str]:
         return []
 
     def run_fields(self) -> dict[str, Any]:
-        numbers = {name: self._value(name) for name in _NUMBERS}
-        return self.asked(Steps(**self.chosen_space(), **numbers, publish=self._value("publish")).to_json())
+        chosen = {name: self._value(name) for name in _CHOICES}
+        return self.asked(Steps(**self.chosen_space(), **chosen).to_json())
 
     @classmethod
     def _values(cls, steps: Steps, batch_size: int) -> dict[str, Any]:
         """Values of the form's fields. Nobody's statement is taken over: it is made anew."""
-        names = ("representation", *_NUMBERS, "publish")
+        names = ("representation", *_CHOICES)
         return {cls.field(name): getattr(steps, name) for name in names} | {cls.field("batch_size"): batch_size}
 
     @staticmethod

@@ -1,0 +1,44 @@
+"""Opening of rounds of gradient steps: the space in which a model learns, from public points and releases alone."""
+
+from uuid import uuid4
+
+import numpy as np
+
+from common.artifacts import arrays_save
+from training.methods.sgd.descent import Descent
+from training.methods.sgd.parameters import steps_from_json
+from training.methods.sgd.planner import steps_plan_from_json
+from training.models import Round, Run
+from training.representations import representation_save
+from training.services.holders.rounds import rounds_folder
+from training.services.holders.space import Space, points_of, space_first, space_of_student
+from training.services.lessons import student_fit
+from training.services.sgd.lessons import descent_lesson
+
+
+def round_open(run: Run) -> Round:
+    """The next round of a run, in a new file; the caller's transaction writes the row. Nothing private is looked at."""
+    index = run.rounds.count()
+    plan = steps_plan_from_json(run.plan["rounds"][index]["plan"])
+    space = _space(run, index)
+    begin = Descent.begin(plan, space.public, len(run.public_dataset.classes))
+    artifact = f"{rounds_folder(run)}/{index}-{uuid4().hex[:12]}.npz"
+    fitted = np.frombuffer(representation_save(space.fitted), dtype=np.uint8)
+    arrays_save(artifact, representation=fitted, **begin.to_arrays())
+    return Round(
+        run=run,
+        index=index,
+        representation=space.fitted.representation.sentence().to_json(),
+        artifact=artifact,
+        sigma=plan.sigma,
+        size=plan.steps,
+    )
+
+
+def _space(run: Run, index: int) -> Space:
+    """That of the first round as chosen; then the inner layer of the student so far, beside the wavelets of images."""
+    first = space_first(run.public_dataset, steps_from_json(run.asking))
+    if index == 0:
+        return first
+    student, points = student_fit(run, descent_lesson(run)), points_of(run.public_dataset)
+    return space_of_student(student, first, points, beside_wavelets=first.fitted.representation.images)
