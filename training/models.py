@@ -90,8 +90,6 @@ class Run(models.Model):
         WEIGHTING = "weighting", _("weighting")
         VANISHING = "vanishing", _("vanishing")
         INDIVIDUAL = "individual", _("everyone is charged for their own gradients")
-        SAMPLE = "sample", _("every group has its own sampling rate")
-        SCALE = "scale", _("every group has its own clipping norm")
 
     class WeightScheme(models.TextChoices):
         GDP = "gdp", _("in proportion to μ: groups reach their shares together")

@@ -100,7 +100,7 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             model_name='run',
             name='variant',
-            field=models.CharField(blank=True, choices=[('standard', 'standard'), ('upsampling', 'upsampling'), ('weighting', 'weighting'), ('vanishing', 'vanishing'), ('individual', 'everyone is charged for their own gradients'), ('sample', 'every group has its own sampling rate'), ('scale', 'every group has its own clipping norm')], default='weighting', max_length=20, verbose_name='variant'),
+            field=models.CharField(blank=True, choices=[('standard', 'standard'), ('upsampling', 'upsampling'), ('weighting', 'weighting'), ('vanishing', 'vanishing'), ('individual', 'everyone is charged for their own gradients')], default='weighting', max_length=20, verbose_name='variant'),
         ),
         migrations.AddConstraint(
             model_name='round',
