@@ -52,11 +52,11 @@ def forecast_steps(
     truth = _clusters(points, n_classes) if labels is None else np.asarray(labels)[chosen]
     judged, learned = np.split(np.arange(len(points)), [len(points) // 3])
     records = HolderRecords(points[learned], truth[learned], np.arange(len(learned)), len(learned))
-    right = [
+    right, noiseless = (
         float((_descend(plan, records, points[judged], n_classes, noisy) == truth[judged]).mean())
         for noisy in (True, False)
-    ]
-    return StepsForecast(*right, from_labels=labels is not None)
+    )
+    return StepsForecast(right, noiseless, from_labels=labels is not None)
 
 
 def _descend(
