@@ -1,6 +1,6 @@
 """Private gradient steps, every holder's contribution charged to their own account: models, constants, speed.
 
-    IPATE_DATA_DIR=… python -m benchmarks.sgd [goals constants levels speed] [--quick]
+    IPATE_DATA_DIR=… python -m benchmarks.sgd [mnist adult diabetes constants levels speed] [--quick]
 
 Prints tables and keeps the numbers in benchmarks/results/sgd.json, each part under its name. `--quick` takes fewer
 runs, and keeps nothing. Constants were tuned on public splits alone: see docs/sgd.md.
@@ -20,7 +20,14 @@ def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from benchmarks.sgd import parts
 
-    known = {"goals": parts.goals, "constants": parts.constants, "levels": parts.levels, "speed": parts.speed}
+    known = {
+        "mnist": parts.mnist,
+        "adult": parts.adult,
+        "diabetes": parts.diabetes,
+        "constants": parts.constants,
+        "levels": parts.levels,
+        "speed": parts.speed,
+    }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", help="all if none is named", metavar="part")
     parser.add_argument("--quick", action="store_true")

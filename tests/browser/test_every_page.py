@@ -20,7 +20,7 @@ from consent.models import DataHolder, Invitation, Membership, Role, Study
 from ipate_web.tokens.models import ApiToken
 from tests import factories
 from tests.browser.conftest import SIZES, Site
-from tests.training.asking import CLEAR_RUN, batch_ask, run_ask
+from tests.training.asking import CLEAR_RUN, STEPS_RUN, batch_ask, run_ask
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
 from training.models import Run
 
@@ -145,8 +145,10 @@ def study() -> Study:
     services.holder_link(holder=holders[0], user=factories.user_create("hanna"))
     run_finish(run_start(study, title="First vote", share=0.5, **RUN))
     run_ask(run_start(study, title="All were asked", share=0.1, **CLEAR_RUN))
+    run_ask(run_start(study, title="Steps were taken", share=0.1, **STEPS_RUN))
     batch_ask(run_start(study, title="All are asked", share=0.1, **CLEAR_RUN))
     run_draft(study, title="All to be asked", **CLEAR_RUN)
+    run_draft(study, title="Steps to be taken", **STEPS_RUN)
     run_draft(study, title="Next vote", **RUN)
     run_start(study, title="Waiting", share=0.1, **RUN)
     rehearsal = rehearsal_with_table("rehearsal")
@@ -181,6 +183,7 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, language: str, s
     waiting = Run.objects.get(title="Waiting").pk
     asked, asking = Run.objects.get(title="All were asked").pk, Run.objects.get(title="All are asked").pk
     to_ask = Run.objects.get(title="All to be asked").pk
+    learned, to_learn = Run.objects.get(title="Steps were taken").pk, Run.objects.get(title="Steps to be taken").pk
     (invitation,) = invitations.invitations_create(study=study, acting_user=None, pseudonyms=["guest"])
 
     tour.begin()
@@ -244,6 +247,9 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, language: str, s
         ("run_approve", to_ask),
         ("run_cancel", asking),
         ("ledger_report", asked),
+        ("run", learned),
+        ("run_approve", to_learn),
+        ("ledger_report", learned),
     ):
         tour.open(f"staff:{name}", "digits", argument)
     for name in ("study", "recruitment", "runs", "datasets", "policies", "consent_forms", "ledger", "head_counts"):

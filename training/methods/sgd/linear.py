@@ -58,13 +58,16 @@ def step_contributions(
         charged, in μ², 0 where a contribution was refused. Both are secrets.
 
     Raises:
-        ValueError: A weight out of range.
+        ValueError: Weights that are not finite, or a level's weight out of range.
     """
-    model, shape = Softmax(np.asarray(weights, np.float64)), np.shape(weights)
+    matrix = np.asarray(weights, np.float64)
+    if not np.isfinite(matrix).all():
+        raise ValueError("The weights are not finite: the steps are too long.")
+    model = Softmax(matrix)
     shares = np.broadcast_to(np.asarray(level_weights, np.float64), (records.holders,))
     if not ((shares > 0) & (shares <= 1)).all():
         raise ValueError("level_weights must lie above 0 and be at most 1.")
-    sums, charged = np.zeros(shape, np.int64), np.zeros(records.holders)
+    sums, charged = np.zeros(matrix.shape, np.int64), np.zeros(records.holders)
     with threadpool_limits(1):
         for stack in records.stacks(sums.size):
             features = records.features(stack)

@@ -69,8 +69,8 @@ class Steps(Choices):
     )
 
     def usual_space(self, shape: tuple[int, ...]) -> Representation:
-        """More components than votes need, and not quite whitened: a direction of small spread has more noise in it."""
-        return Wavelets(components=200, exponent=0.75) if len(shape) > 1 else Standardised()
+        """More components than votes need; directions of small spread, where noise outweighs them, stay small."""
+        return Wavelets(components=200, floor=0.01) if len(shape) > 1 else Standardised()
 
 
 def steps_fields() -> tuple[AskingField, ...]:

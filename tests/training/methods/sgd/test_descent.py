@@ -67,7 +67,8 @@ def test_a_planned_round_learns_what_can_be_learned() -> None:
     assert (accounts.spent <= caps).all()
     model = state.model(fitted)
     right = (model.predict(points[:500]) == truth[:500]).mean()
-    assert right > 0.93  # the best linear rule has 0.95
+    best = (points[:500].argmax(axis=1) == truth[:500]).mean()  # Bayes' rule: the nearest of three middles
+    assert right > best - 0.02 > 0.9
     again = LinearModel.from_bytes(model.to_bytes())
     assert (again.predict_proba(points[:20]) == model.predict_proba(points[:20])).all()
     with pytest.raises(ValueError, match="cannot be read"):

@@ -168,3 +168,5 @@ def test_records_out_of_order_are_refused() -> None:
         HolderRecords(np.zeros((2, 3), np.int8), np.zeros(2, int), np.array([1, 0]), 2)
     with pytest.raises(ValueError, match="level_weights"):
         sums_of(some_records([1]), shares=1.5)
+    with pytest.raises(ValueError, match="not finite"):
+        sums_of(some_records([1]), weights=some_weights() * np.inf)
