@@ -375,6 +375,16 @@ class ForecastSerializer(serializers.Serializer):
     levels = LevelForecastSerializer(many=True)
 
 
+class ExpectationSerializer(serializers.Serializer):
+    """What the first round of gradient steps will bring, by public points and head counts."""
+
+    right = serializers.FloatField(help_text="Expected share of right points.")
+    noiseless = serializers.FloatField(help_text="The same without any noise.")
+    from_labels = serializers.BooleanField(
+        help_text="Whether it rests on labelled test data, or on clusters of public points, an easier task."
+    )
+
+
 class PlanSerializer(serializers.Serializer):
     """What the run would do. Everything in it is public: it rests on policies, head counts, shares and public points.
 
@@ -402,6 +412,7 @@ class PlanSerializer(serializers.Serializer):
     rounds = PlannedRoundSerializer(many=True, required=False)
     representation = serializers.CharField(required=False, help_text="The space in which votes or steps work.")
     forecast = ForecastSerializer(required=False)
+    expectation = ExpectationSerializer(required=False, allow_null=True)
 
 
 def _in_words(document: Any) -> Any:

@@ -51,7 +51,12 @@ def test_what_is_left_open_is_chosen_by_rule(study: Study) -> None:
     assert page.status_code == 200, page.context["form"].errors
     (planned,) = page.context["plan"].rounds
     assert planned.plan.steps > 1 and planned.plan.sigma > 0
-    for words in ("Noise multiplier σ", f'<td class="number">{planned.plan.steps}</td>', "The columns, standardised"):
+    for words in (
+        "Noise multiplier σ",
+        f'<td class="number">{planned.plan.steps}</td>',
+        "The columns, standardised",
+        "without any noise",
+    ):
         assert words in page.text, words
 
 

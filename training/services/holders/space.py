@@ -55,3 +55,10 @@ def space_of_student(student: Model, first: Space, points: np.ndarray, *, beside
         return first
     fitted = Student(layers=layers, wavelets=beside_wavelets).fit(points)
     return Space(fitted, fitted.transform(points))
+
+
+def labelled_points(test: Dataset, space: Space, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Some of a study's evaluation data, which are public or given for this use: coordinates (n, d) and labels (n,)."""
+    labels = arrays_load(test.artifact, "y")["y"]
+    chosen = np.linspace(0, len(labels) - 1, min(len(labels), most)).astype(np.int64)
+    return space.fitted.transform(points_of(test)[chosen]), labels[chosen]

@@ -5,9 +5,6 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
-from common.artifacts import arrays_load
 from common.sentences import Sentence, gettext_noop
 from training.methods.levels import Level
 from training.methods.neighbours.forecast import Forecast, Sample, forecast
@@ -16,7 +13,7 @@ from training.methods.neighbours.planner import forecast_warnings, plan_rounds
 from training.methods.pate import PlanError
 from training.models import Dataset, Run
 from training.services.holders.planning import budgets_of, levels_of, share_warning
-from training.services.holders.space import Space, points_of, space_first
+from training.services.holders.space import Space, labelled_points, space_first
 from training.services.planning import GroupBudget, PlannedPromise, promises_counted
 
 #: As many labelled public points as a forecast looks at.
@@ -148,10 +145,8 @@ def _planned(
 
 
 def labelled_sample(test: Dataset, space: Space) -> Sample:
-    """Some of a study's evaluation data, which are public or given for this use, in the coordinates of a space."""
-    labels = arrays_load(test.artifact, "y")["y"]
-    chosen = np.linspace(0, len(labels) - 1, min(len(labels), _SAMPLE)).astype(np.int64)
-    return Sample(space.fitted.transform(points_of(test)[chosen]), labels[chosen])
+    """Some of a study's evaluation data in the coordinates of a space."""
+    return Sample(*labelled_points(test, space, _SAMPLE))
 
 
 def levels_planned(run: Run) -> list[Level]:

@@ -1,16 +1,22 @@
 """Plan of a run of private gradient steps: rounds, steps, noise, clipping norm. Everything in it is public."""
 
+import json
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 from common.sentences import Sentence
 from training.methods.pate import PlanError
+from training.methods.sgd.forecast import StepsForecast, forecast_steps
 from training.methods.sgd.parameters import steps_from_json
-from training.methods.sgd.planner import StepsPlan, plan_steps
-from training.models import Run
+from training.methods.sgd.planner import StepsPlan, plan_steps, steps_plan_from_json
+from training.models import Dataset, Run
 from training.services.holders.planning import budgets_of, levels_of, share_warning
-from training.services.holders.space import space_first
+from training.services.holders.space import labelled_points, space_first
 from training.services.planning import GroupBudget, PlannedPromise, promises_counted
+
+#: As many labelled public points as a forecast looks at, and at least.
+_SAMPLE, _LEAST = 3000, 3
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,7 @@ class DescentPlan:
     budgets: list[GroupBudget]
     rounds: list[PlannedRound]
     representation: Sentence
+    expectation: StepsForecast | None
     notes: tuple[Sentence, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -42,6 +49,7 @@ class DescentPlan:
             "budgets": [asdict(budget) for budget in self.budgets],
             "rounds": [each.to_json() for each in self.rounds],
             "representation": self.representation.to_json(),
+            "expectation": None if self.expectation is None else asdict(self.expectation),
             "notes": [note.to_json() for note in self.notes],
         }
 
@@ -49,8 +57,8 @@ class DescentPlan:
 def descent_plan(run: Run, share: float = 1.0) -> DescentPlan:
     """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError, which says what to do.
 
-    A function of what is public alone: policies, head counts, shares, public points (conditions 1 and 2 of the
-    guarantee). Every round may use an equal part of the share.
+    A function of what is public alone: policies, head counts, shares, public points, evaluation data (conditions 1 and
+    2 of the guarantee). Every round may use an equal part of the share.
     """
     steps, promises = steps_from_json(run.asking), promises_counted(run)
     budgets = budgets_of(run, promises, share)
@@ -66,5 +74,26 @@ def descent_plan(run: Run, share: float = 1.0) -> DescentPlan:
         raise PlanError(str(error)) from error
     rounds = [PlannedRound(each, (number + 1) / steps.rounds) for number, each in enumerate(planned)]
     notes = dict.fromkeys(note for each in planned for note in (*each.notes, *each.warnings))
+    test = run.test_dataset
+    expectation = _expectation(
+        run.public_dataset.pk,
+        None if test is None else test.pk,
+        json.dumps(run.asking),
+        json.dumps(planned[0].to_json()),
+    )
     sentence = fitted.representation.sentence()
-    return DescentPlan(promises, budgets, rounds, sentence, (*notes, *share_warning(run, share)))
+    return DescentPlan(promises, budgets, rounds, sentence, expectation, (*notes, *share_warning(run, share)))
+
+
+# Datasets never change; a plan is looked at, approved under the study's lock, and carried out one after the other.
+@lru_cache(maxsize=32)
+def _expectation(public_id: int, test_id: int | None, asking: str, document: str) -> StepsForecast | None:
+    """What the first round is expected to learn; None where there are too few public points to tell."""
+    public, plan = Dataset.objects.get(pk=public_id), steps_plan_from_json(json.loads(document))
+    space, labels = space_first(public, steps_from_json(json.loads(asking))), None
+    points = space.public
+    if test_id is not None:
+        points, labels = labelled_points(Dataset.objects.get(pk=test_id), space, _SAMPLE)
+    if len(points) < _LEAST:
+        return None
+    return forecast_steps(plan, points, len(public.classes), labels=labels)
