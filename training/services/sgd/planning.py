@@ -76,8 +76,8 @@ def descent_plan(run: Run, share: float = 1.0) -> DescentPlan:
     notes = dict.fromkeys(note for each in planned for note in (*each.notes, *each.warnings))
     test = run.test_dataset
     expectation = _expectation(
-        run.public_dataset.pk,
-        None if test is None else test.pk,
+        (run.public_dataset.pk, run.public_dataset.digest),
+        None if test is None else (test.pk, test.digest),
         json.dumps(run.asking),
         json.dumps(planned[0].to_json()),
     )
@@ -87,13 +87,15 @@ def descent_plan(run: Run, share: float = 1.0) -> DescentPlan:
 
 # Datasets never change; a plan is looked at, approved under the study's lock, and carried out one after the other.
 @lru_cache(maxsize=32)
-def _expectation(public_id: int, test_id: int | None, asking: str, document: str) -> StepsForecast | None:
+def _expectation(
+    public_key: tuple[int, str], test_key: tuple[int, str] | None, asking: str, document: str
+) -> StepsForecast | None:
     """What the first round is expected to learn; None where there are too few public points to tell."""
-    public, plan = Dataset.objects.get(pk=public_id), steps_plan_from_json(json.loads(document))
+    public, plan = Dataset.objects.get(pk=public_key[0]), steps_plan_from_json(json.loads(document))
     space, labels = space_first(public, steps_from_json(json.loads(asking))), None
     points = space.public
-    if test_id is not None:
-        points, labels = labelled_points(Dataset.objects.get(pk=test_id), space, _SAMPLE)
+    if test_key is not None:
+        points, labels = labelled_points(Dataset.objects.get(pk=test_key[0]), space, _SAMPLE)
     if len(points) < _LEAST:
         return None
     return forecast_steps(plan, points, len(public.classes), labels=labels)
