@@ -16,6 +16,7 @@ from tests import factories
 from tests.training.asking import CLEAR_RUN, batch_ask, run_ask
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
 from training.models import Dataset, Run
+from training.services.runs import run_approve
 
 pytestmark = pytest.mark.django_db
 
@@ -90,7 +91,7 @@ def test_what_was_chosen_is_what_is_saved_and_proposed_again(study: Study) -> No
     client = as_("operator")
     changes = {
         "asking-representation": "embedding", "asking-stated-embedding": "on", "asking-rounds": 2,
-        "asking-first_queries": 4,
+        "asking-first_queries": 4, "asking-embedded": "on",
         "asking-sigma": 7.5, "asking-radius": 2.5, "asking-kernel": "epanechnikov", "asking-records": 1.5,
         "asking-batch_size": 40, "wanted_labels": 9,
     }  # fmt: skip
@@ -103,14 +104,40 @@ def test_what_was_chosen_is_what_is_saved_and_proposed_again(study: Study) -> No
     assert (run.batch_size, run.wanted_labels) == (40, 9)
     assert run.asking == {
         "representation": "embedding", "representation_parameters": {}, "stated": True, "rounds": 2,
-        "first_queries": 4, "sigma": 7.5, "radius_share": 0.025, "kernel": "epanechnikov", "records": 1.5,
+        "first_queries": 4, "embedded": True, "sigma": 7.5, "radius_share": 0.025, "kernel": "epanechnikov",
+        "records": 1.5,
     }  # fmt: skip
     page = client.get(url("run", study, run.pk)).text
-    for words in ("Embedding columns", "as the operator states", "4 points in the first", "2.5 % of the public points"):
-        assert words in page
+    for words in (
+        "Embedding columns", "as the operator states", "4 points in the first", "the student's inner layer",
+        "2.5 % of the public points",
+    ):  # fmt: skip
+        assert words in page, words
     form = client.get(url("run_new", study), {"like": str(run.pk)}).context["form"]
     for name, value in changes.items():
-        assert form[name].value() == (None if "stated" in name else value), name
+        assert form[name].value() == {"asking-stated-embedding": None, "asking-embedded": True}.get(name, value), name
+
+
+def test_rounds_can_be_left_to_the_planner_which_says_what_it_chose(study: Study) -> None:
+    client = as_("operator")
+    sent = filled_in(study, **{"asking-rounds": "", "asking-embedded": "on", "wanted_labels": 8})
+    page = client.post(url("run_new", study), sent)
+    assert page.status_code == 200, page.context["form"].errors
+    assert sum(each.queries for each in page.context["plan"].rounds) == 8
+    assert "The number of rounds was left to the planner. It chose" in page.text
+    client.post(url("run_new", study), {**sent, "confirmed": "1"})
+    run = Run.objects.get()
+    assert run.asking["rounds"] is None and run.asking["embedded"]
+    assert client.get(url("run_new", study), {"like": str(run.pk)}).context["form"]["asking-rounds"].value() is None
+    run = run_ask(run_approve(run=run, acting_user=factories.user_create("olga"), share=0.5))
+    assert run.status == Run.Status.FINISHED, run.message
+    assert (run.rounds.count(), run.position) == (len(run.plan["rounds"]), 8)
+
+
+def test_a_single_round_has_no_student_to_compare_by(study: Study) -> None:
+    page = as_("operator").post(url("run_new", study), filled_in(study, **{"asking-embedded": "on"}))
+    assert page.status_code == 200, page.context["form"].errors
+    assert page.context["form"].run_fields()["asking"]["embedded"] is False
 
 
 @pytest.mark.parametrize(
@@ -122,6 +149,7 @@ def test_what_was_chosen_is_what_is_saved_and_proposed_again(study: Study) -> No
         ({"asking-rounds": 2, "asking-first_queries": 12}, "asking-first_queries", "ask for fewer"),
         ({"asking-rounds": 5}, "asking-rounds", "5"),
         ({"asking-sigma": 0}, "asking-sigma", "greater than"),
+        ({"asking-sigma": 16_385}, "asking-sigma", "less than or equal to 16384"),
         ({"asking-radius": 101}, "asking-radius", "less than"),
         ({"asking-records": ""}, "asking-records", "required"),
         ({"asking-batch_size": 0}, "asking-batch_size", "greater than"),
