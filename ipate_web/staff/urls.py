@@ -49,6 +49,7 @@ urlpatterns = [
     path("<slug:slug>/runs/<uuid:pk>/", runs.run, name="run"),
     path("<slug:slug>/runs/<uuid:pk>/live/", runs.run_live, name="run_live"),
     path("<slug:slug>/runs/<uuid:pk>/labels/", runs.run_labels, name="run_labels"),
+    path("<slug:slug>/runs/<uuid:pk>/labels.csv", runs.run_labels_file, name="run_labels_file"),
     path("<slug:slug>/runs/<uuid:pk>/model/", runs.run_model, name="run_model"),
     path("<slug:slug>/runs/<uuid:pk>/approve/", proposals.run_approve, name="run_approve"),
     path("<slug:slug>/runs/<uuid:pk>/cancel/", proposals.run_cancel, name="run_cancel"),

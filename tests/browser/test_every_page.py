@@ -64,6 +64,7 @@ NO_PAGES = {
     "consent:receipt_json": "a download",
     "consent:export": "a download",
     "staff:ledger_export": "a download",
+    "staff:run_labels_file": "a download",
     "staff:run_model": "a download",
 }
 

@@ -1,8 +1,12 @@
 """Proposing, approving and watching runs in which every holder votes."""
 
+import csv
+import io
 import re
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from django.test import Client
 from django.urls import reverse
@@ -16,6 +20,7 @@ from tests import factories
 from tests.training.asking import CLEAR_RUN, batch_ask, run_ask
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
 from training.models import Dataset, Run
+from training.services.neighbours.rounds import question_load
 from training.services.runs import run_approve
 
 pytestmark = pytest.mark.django_db
@@ -235,6 +240,45 @@ def test_a_finished_run_shows_public_charges_counts_and_the_card(study: Study) -
         assert f'<td class="number">{query.batch.index}</td>{cells}</tr>' in page.text
 
 
+def test_noisy_counts_can_be_taken_away_with_the_labels(study: Study) -> None:
+    run = run_ask(run_start(study, **CLEAR_RUN, share=0.5))
+    assert "Download labels and noisy counts (CSV)" in as_("researcher").get(url("run", study, run.pk)).text
+    heading, *lines = csv.reader(io.StringIO(as_("researcher").get(url("run_labels_file", study, run.pk)).text))
+    classes = run.public_dataset.classes
+    assert heading == ["row", "label", *(f"count_{name}" for name in classes)]
+    assert lines == [
+        [str(query.row), classes[query.label or 0], *map(str, query.counts)] for query in run.queries.order_by("row")
+    ]
+    (taken,) = Release.objects.filter(study=study, kind=Release.Kind.DOWNLOAD)
+    assert (taken.content["what"], taken.recorded_by.username) == ("labels", "researcher")
+
+
+def test_a_picture_shows_by_how_much_labels_lead_and_a_table_says_it(study: Study) -> None:
+    asking = {"sigma": 3.0, "radius_share": 0.5, "rounds": 2, "first_queries": 5}
+    run = batch_ask(run_start(study, **CLEAR_RUN | {"asking": asking}, share=0.5))
+    page = as_("auditor").get(url("run", study, run.pk))
+    (first,) = page.context["leads"].series
+    counts = np.sort([query.counts for query in run.queries.all()], axis=1)
+    leads = (counts[:, -1] - counts[:, -2]) / 3.0
+    edges = [0, 1, 2, 3, 5, 10, 20, np.inf]
+    expected = [((low <= leads) & (leads < high)).mean() for low, high in pairwise(edges)]
+    assert first.values == pytest.approx(expected)
+    assert sum(first.values) == pytest.approx(1)
+    for (lead, _shares), share in zip(page.context["leads"].rows, expected, strict=True):
+        assert f'<th scope="row">{lead}</th><td class="number">{100 * share:.1f} %</td>' in page.text
+    page = as_("auditor").get(url("run", study, run_ask(run).pk))
+    assert [series.name for series in page.context["leads"].series] == ["round 1", "round 2"]
+    assert page.context["leads"].series[0].values == first.values
+    second = run.rounds.get(index=1)
+    question, counts = question_load(second), {query.row: query.counts for query in run.queries.all()}
+    standing = np.array([counts[row] for row in question.rows.tolist()], dtype=float)
+    assert question.predicted is not None
+    standing[np.arange(len(standing)), question.predicted] += question.voters
+    standing.sort(axis=1)
+    small = ((standing[:, -1] - standing[:, -2]) / second.sigma < 1).mean()
+    assert page.context["leads"].series[1].values[0] == pytest.approx(small)
+
+
 def test_the_register_and_the_report_know_released_counts(study: Study) -> None:
     run = run_ask(run_start(study, **CLEAR_RUN, share=0.5))
     page = as_("auditor").get(url("ledger", study), {"kind": Release.Kind.COUNTS})
@@ -272,7 +316,7 @@ def test_a_rehearsal_is_shown_with_what_levels_would_have_spent() -> None:
 def test_a_run_of_teachers_has_no_rounds(study: Study) -> None:
     run = run_finish(run_start(study, **TABLE_RUN))
     page = as_("operator").get(url("run", study, run.pk))
-    assert page.context["rounds"] == []
+    assert page.context["rounds"] == [] and page.context["leads"] is None
     assert "Asked so far" not in page.text and "Queries rejected" in page.text
 
 
