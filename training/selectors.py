@@ -80,14 +80,13 @@ def run_leads(run: Run) -> list[list[float]]:
     For each round that has released any, the share of its points whose largest count leads the next by as many σ as
     each of :data:`LEADS` says, up to the next of them. Counts of residual votes are read as they were for the labels.
     """
-    return [_leads(each.pk, each.position) for each in run.rounds.filter(position__gt=0)]
+    return [_leads(each.pk, each.artifact, each.position) for each in run.rounds.filter(position__gt=0)]
 
 
 @lru_cache(maxsize=64)  # what was released never changes, and a run's page asks every two seconds
-def _leads(round_id: int, position: int) -> list[float]:
-    asked = Round.objects.get(pk=round_id)
-    question = question_load(asked)
-    counts: dict[int, Any] = dict(Query.objects.filter(batch__round=asked).values_list("row", "counts"))
+def _leads(round_id: int, _artifact: str, position: int) -> list[float]:
+    question = question_load(Round.objects.get(pk=round_id))
+    counts: dict[int, Any] = dict(Query.objects.filter(batch__round=round_id).values_list("row", "counts"))
     rows, released = question.rows[:position], slice(position)
     margins = read_counts(
         [counts[row] for row in rows.tolist()],
