@@ -98,6 +98,7 @@ TABLE: dict[str, Row] = {
     "staff:policies": Row(STAFF, SLUG),
     "staff:policy_new": Row(COMMITTEE, SLUG),
     "staff:policy_odds": Row(COMMITTEE, SLUG, "post"),
+    "staff:policy_affordable": Row(COMMITTEE, SLUG, "post"),
     "staff:policy_approve": Row(COMMITTEE, ("slug", "version")),
     "staff:datasets": Row(STAFF, SLUG),
     "staff:dataset": Row(STAFF, ("slug", "dataset")),

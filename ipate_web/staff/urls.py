@@ -40,6 +40,7 @@ urlpatterns = [
     path("<slug:slug>/policies/", policies.policies, name="policies"),
     path("<slug:slug>/policies/new/", policies.policy_new, name="policy_new"),
     path("<slug:slug>/policies/odds/", policies.policy_odds, name="policy_odds"),
+    path("<slug:slug>/policies/affordable/", policies.policy_affordable, name="policy_affordable"),
     path("<slug:slug>/policies/<int:version>/approve/", policies.policy_approve, name="policy_approve"),
     path("<slug:slug>/datasets/", datasets.datasets, name="datasets"),
     path("<slug:slug>/datasets/<int:pk>/", datasets.dataset, name="dataset"),

@@ -81,38 +81,43 @@ def asking_plan(run: Run, share: float = 1.0) -> AskingPlan:
         raise PlanError(
             gettext_noop("By the head counts nobody takes part, so that there is nobody to ask. Wait for consents.")
         )
-    try:
-        rounds, notes = _rounds(run, asking, levels, share)
-        representation = space_first(run.public_dataset, asking).fitted.representation.sentence()
-    except ValueError as error:
-        raise PlanError(str(error)) from error
-    if max(planned.sigma for planned in rounds) > LARGEST_SIGMA:
-        raise PlanError(
-            gettext_noop(
-                "So many labels for so small a share would need so much noise that they say nothing. "
-                "Want fewer labels, or give the run a larger share."
-            )
-        )
+    rounds, notes = rounds_planned(
+        run.public_dataset, run.test_dataset, asking, levels, share=share, wanted=run.wanted_labels
+    )
+    representation = space_first(run.public_dataset, asking).fitted.representation.sentence()
     if share >= 1 - RESERVE and not run.rehearsal:
         text = gettext_noop("The run may use all that is left of every holder's cap: no later run could ask again.")
         notes = (*notes, Sentence(text))
     return AskingPlan(promises, budgets, rounds, representation, rounds[0].forecast, notes)
 
 
-def _rounds(
-    run: Run, asking: Asking, levels: tuple[Level, ...], share: float
+def rounds_planned(
+    public: Dataset,
+    test: Dataset | None,
+    asking: Asking,
+    levels: tuple[Level, ...],
+    *,
+    share: float,
+    wanted: int | None = None,
 ) -> tuple[list[PlannedRound], tuple[Sentence, ...]]:
-    """The rounds with their forecasts, and notes."""
-    test = run.test_dataset
-    planned, notes = _planned(
-        run.public_dataset.pk,
-        run.public_dataset.digest,
-        (test.pk, test.digest) if test is not None else None,
-        json.dumps(asking.to_json()),
-        levels,
-        share,
-        run.wanted_labels,
-    )
+    """The rounds with their forecasts, and notes, for a ``share`` of every cap and all or some ``wanted`` labels.
+
+    Takes seconds the first time. Raises PlanError, which says what to do.
+    """
+    test_key = (test.pk, test.digest) if test is not None else None
+    try:
+        planned, notes = _planned(
+            public.pk, public.digest, test_key, json.dumps(asking.to_json()), levels, share, wanted
+        )
+    except ValueError as error:
+        raise PlanError(str(error)) from error
+    if max(each.sigma for each in planned) > LARGEST_SIGMA:
+        raise PlanError(
+            gettext_noop(
+                "So many labels for so small a share would need so much noise that they say nothing. "
+                "Want fewer labels, or give the run a larger share."
+            )
+        )
     return list(planned), notes
 
 
