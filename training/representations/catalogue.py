@@ -164,7 +164,7 @@ class Learned(Whitened):
     costly: ClassVar[bool] = True
     exponent: float = _exponent(0.5)
     cosine: bool = parameter(True, _COSINE)
-    steps: int = parameter(400, gettext_noop("batches of 256 pairs to learn from"), minimum=1, maximum=100_000)
+    steps: int = parameter(300, gettext_noop("batches of 256 pairs to learn from"), minimum=1, maximum=100_000)
     neighbours: int = parameter(
         5, gettext_noop("from how many nearest points the other of a pair is drawn"), minimum=1, maximum=1000
     )

@@ -60,7 +60,7 @@ def test_the_values_in_force_stand_beside_the_proposed_ones(study: Study) -> Non
     now, proposed = page.context["forecasts"]
     for each in (now, proposed):
         low, expected, high = each["told"].forecast.accuracy
-        assert f"{100 * expected:.1f} % expected, {100 * low:.1f} % to {100 * high:.1f} %" in text(page)
+        assert f"{100 * expected:.1f} % {100 * low:.1f} % to {100 * high:.1f} %" in text(page)
         assert each["told"].forecast.queries == 40
         for row in each["levels"]:
             assert 0 <= row["left"] <= share_free(study)

@@ -268,6 +268,7 @@ def test_a_picture_shows_by_how_much_labels_lead_and_a_table_says_it(study: Stud
         assert f'<th scope="row">{lead}</th><td class="number">{100 * share:.1f} %</td>' in page.text
     page = as_("auditor").get(url("run", study, run_ask(run).pk))
     assert [series.name for series in page.context["leads"].series] == ["round 1", "round 2"]
+    assert "a large lead then says that few contradicted" in page.text
     assert page.context["leads"].series[0].values == first.values
     second = run.rounds.get(index=1)
     question, counts = question_load(second), {query.row: query.counts for query in run.queries.all()}
