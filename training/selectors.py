@@ -75,7 +75,7 @@ LEADS = (0, 1, 2, 3, 5, 10, 20)
 
 
 def run_leads(run: Run) -> list[list[float]]:
-    """By how much the labels of each round lead, for a look at what was released: empty where no counts are.
+    """Shares of the labels of each round by how much they lead; empty where no counts are released.
 
     For each round that has released any, the share of its points whose largest count leads the next by as many σ as
     each of :data:`LEADS` says, up to the next of them. Counts of residual votes are read as they were for the labels.

@@ -52,7 +52,7 @@ class PolicyForm(forms.Form):
 
 
 class AffordableForm(forms.Form):
-    """What a forecast of what a policy affords rests on: public points, and how many holders stand at each level."""
+    """Form for the forecast of what a policy affords: public points, and how many holders stand at each level."""
 
     public_dataset = forms.ModelChoiceField(Dataset.objects.none(), label=_("Public dataset"), empty_label=None)
     wanted_labels = forms.IntegerField(

@@ -120,7 +120,7 @@ def policy_affordable(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _forecasts(study: Study, proposed: EpsilonPolicy, form: AffordableForm) -> list[dict[str, Any]]:
-    """What each policy affords, that in force first if there is one."""
+    """Forecasts of each policy, that in force first if there is one."""
     current = selectors.policy_in_force(study)
     found = []
     for title, policy in ((_("ε in force"), current), (_("ε proposed"), proposed)):

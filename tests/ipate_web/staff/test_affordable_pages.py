@@ -1,4 +1,4 @@
-"""What a policy affords is shown to the committee while it sets ε, from public values alone."""
+"""The committee sees, while it sets ε, what a policy affords: from public values alone."""
 
 import re
 from typing import Any

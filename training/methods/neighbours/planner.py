@@ -162,7 +162,7 @@ def plan_rounds(
 
 
 def _chosen(single: Forecast, enough: bool) -> Sentence:
-    """Why one round is enough, or two are better."""
+    """Reason for one round, or for two."""
     if enough:
         text = gettext_noop(
             "The number of rounds was left to the planner. It chose one: the right class is expected to lead at "
@@ -268,7 +268,7 @@ def _proposed(
     by_hand: tuple[float | None, float | None],
     agreement: float | None = None,
 ) -> PlannedRound:
-    """What the forecast proposes, or what was chosen by hand of σ and radius, with the forecast of that."""
+    """A round with σ and radius by the forecast, or as chosen by hand, with the forecast of that."""
     best = propose(
         points[queries],
         points,

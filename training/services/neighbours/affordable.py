@@ -1,4 +1,4 @@
-"""What a study could learn at given values of ε where every holder votes: a forecast from public values alone."""
+"""Forecast of a run in which every holder votes at given values of ε, from public values alone."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from training.services.neighbours.planning import rounds_planned
 
 @dataclass(frozen=True)
 class Affordable:
-    """What a single round with all of a share would bring.
+    """Outcome to be expected of a single round with all of a share.
 
     ``left`` is the part of a holder's cap that is not used after it, on average, by level.
     """

@@ -55,7 +55,7 @@ def _space(artifact: str, name: str, parameters: str) -> Space:
 
 
 def _kept_or_fitted(chosen: Representation, points: np.ndarray, described: str) -> FittedRepresentation:
-    """What takes long to fit is fitted once, for whoever plans and whoever carries out."""
+    """Fit once, for whoever plans and whoever carries out, since it takes long."""
     kept = f"spaces/{hashlib.sha256(described.encode()).hexdigest()[:32]}.npz"
     with suppress(FileNotFoundError):
         return representation_load(arrays_load(kept)["representation"].tobytes())
