@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from accounting.models import Release
 from consent.models import Study
 from consent.permissions import studies_with_permission
 from training.leases import unclaimed
+from training.methods.neighbours.release import read_counts
 from training.methods.pate import LEFT_OUT
-from training.models import Run
+from training.models import Query, Round, Run
 from training.services.methods import method_of
+from training.services.neighbours.rounds import question_load
 
 
 def runs_visible_to(user: Any) -> QuerySet[Run]:
@@ -65,6 +68,34 @@ def run_rounds(run: Run) -> list[RoundProgress]:
             )
         )
     return result
+
+
+#: Where the classes of leads in :func:`run_leads` begin, in units of the noise.
+LEADS = (0, 1, 2, 3, 5, 10, 20)
+
+
+def run_leads(run: Run) -> list[list[float]]:
+    """Shares of the labels of each round by how much they lead; empty where no counts are released.
+
+    For each round that has released any, the share of its points whose largest count leads the next by as many σ as
+    each of :data:`LEADS` says, up to the next of them. Counts of residual votes are read as they were for the labels.
+    """
+    return [_leads(each.pk, each.artifact, each.position) for each in run.rounds.filter(position__gt=0)]
+
+
+@lru_cache(maxsize=64)  # what was released never changes, and a run's page asks every two seconds
+def _leads(round_id: int, _artifact: str, position: int) -> list[float]:
+    question = question_load(Round.objects.get(pk=round_id))
+    counts: dict[int, Any] = dict(Query.objects.filter(batch__round=round_id).values_list("row", "counts"))
+    rows, released = question.rows[:position], slice(position)
+    margins = read_counts(
+        [counts[row] for row in rows.tolist()],
+        question.sigma,
+        predicted=None if question.predicted is None else question.predicted[released],
+        voters=question.voters[released],
+    ).margins
+    numbers, _edges = np.histogram(margins, [*LEADS, np.inf])
+    return (numbers / len(margins)).tolist()
 
 
 #: How long nothing may happen to a run before its readers are told that no worker is at it.

@@ -8,6 +8,7 @@ from training.representations.base import FittedRepresentation, Representation
 from training.representations.catalogue import (
     REPRESENTATIONS,
     Embedding,
+    Learned,
     Standardised,
     Student,
     Wavelets,
@@ -23,6 +24,7 @@ __all__ = [
     "Embedding",
     "FittedRepresentation",
     "Layer",
+    "Learned",
     "Representation",
     "Standardised",
     "Student",

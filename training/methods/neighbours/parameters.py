@@ -79,8 +79,13 @@ class Asking:
         "That you state what the representation asks you to: of embeddings, that they were made without the private "
         "data.",
     )
-    rounds: int = _choice(
-        int, 1, "How often holders are asked, each time about other public points.", minimum=1, maximum=MOST_ROUNDS
+    rounds: int | None = _choice(
+        int,
+        1,
+        "How often holders are asked, each time about other public points; null to choose it by the forecast.",
+        minimum=1,
+        maximum=MOST_ROUNDS,
+        optional=True,
     )
     first_queries: int | None = _choice(
         int,
@@ -116,7 +121,7 @@ class Asking:
     def __post_init__(self) -> None:
         if self.representation == "student":
             raise ValueError(
-                "The inner layer of the student serves from the second round on, by itself: choose another "
+                "The inner layer of the student serves from the second round on, if you set embedded: choose another "
                 "representation for the first round."
             )
         if self.representation:
@@ -129,6 +134,8 @@ class Asking:
             choice.check(getattr(self, choice.name))
         if self.first_queries is not None and self.rounds == 1:
             raise ValueError("first_queries is for several rounds: a single round asks about all points.")
+        if self.embedded and self.rounds == 1:
+            raise ValueError("embedded is for several rounds: in a single round there is no student yet.")
 
     def to_json(self) -> dict[str, Any]:
         """The values, as :func:`asking_from_json` reads them."""

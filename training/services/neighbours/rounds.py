@@ -100,9 +100,10 @@ def _first(run: Run, points: np.ndarray) -> _Asked:
 def _residual(run: Run, points: np.ndarray) -> _Asked:
     """Residual votes on other points against the student of the first round; what was chosen by hand stands."""
     asking, first = asking_from_json(run.asking), run.rounds.get(index=0)
-    before, student = space_first(run.public_dataset, asking), _student(run, points)
+    told, student = question_load(first), _student(run, points)
+    before = Space(told.fitted, told.fitted.transform(points))
     space = _space_of(student, before, points) if asking.embedded else before
-    told, probabilities = question_load(first), student.predict_proba(points)
+    probabilities = student.predict_proba(points)
     counts: dict[int, Any] = dict(run.queries.filter(batch__round=first).values_list("row", "counts"))
     levels, planned = levels_of(run), run.plan["rounds"]
     others = np.setdiff1d(np.arange(len(points)), told.rows)
