@@ -18,7 +18,8 @@ from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
 from training.formats import catalogue_load
 from training.learners.registry import learner_create
-from training.methods.neighbours.forecast import Level, Sample
+from training.methods.levels import Level
+from training.methods.neighbours.forecast import Sample
 from training.methods.neighbours.planner import PlannedRound, RoundsPlan, next_round, plan_rounds
 from training.methods.neighbours.release import read_counts, release_counts
 from training.methods.neighbours.votes import radii, shard_contributions

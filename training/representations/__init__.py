@@ -16,6 +16,7 @@ from training.representations.catalogue import (
     default_representation,
     representation_create,
 )
+from training.representations.linear import LinearModel
 from training.representations.network import Layer, layers_of, layers_of_model
 from training.representations.storage import representation_load, representation_save
 
@@ -25,6 +26,7 @@ __all__ = [
     "FittedRepresentation",
     "Layer",
     "Learned",
+    "LinearModel",
     "Representation",
     "Standardised",
     "Student",

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from training.methods.levels import Level
+
 PURITY = (0.5, 0.9)
 """Assumed without labels: the share of the voters very near a query that agree with its true class; see `assumed`."""
 SHARES = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)
@@ -38,21 +40,6 @@ _CONFIDENCE = 1.96  # half-width of the interval in standard errors
 _SATURATIONS = (0.95, 0.85, 0.7, 0.5)  # shares of the votes asked for that accounts allow: `propose` compares σ by them
 _LEAST_NOISE = 1.0  # where hardly anybody is charged, any noise would do
 _CLEAR = 0.95  # of the queries, where `propose` wants the right class to lead at the assumed purity
-
-
-@dataclass(frozen=True)
-class Level:
-    """Holders with the same cap.
-
-    name: of the level.  cap: μ² of their promise.  holders: a noisy or public head count.  records: per holder, a
-    public figure.  used: the share of the cap that earlier rounds are forecast to have used.
-    """
-
-    name: str
-    cap: float
-    holders: float
-    records: float = 1.0
-    used: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any
 
 from common.sentences import gettext_noop
+from training.methods.fields import AskingField, Choices, choice, fields_of
 from training.methods.neighbours.kernels import KERNELS
-from training.representations import REPRESENTATIONS, Representation, default_representation, representation_create
+from training.representations import REPRESENTATIONS
 
 MOST_ROUNDS = 2
 LARGEST_SIGMA = 16_384.0
@@ -17,69 +17,14 @@ LARGEST_SIGMA = 16_384.0
 
 
 @dataclass(frozen=True)
-class AskingField:
-    """One choice of :class:`Asking`; ``type`` is bool, dict, float, int or str, the range is closed.
-
-    ``optional``: None, too, leaves it to a public rule.
-    """
-
-    name: str
-    type: type
-    default: Any
-    help: str
-    minimum: float | None = None
-    maximum: float | None = None
-    choices: tuple[str, ...] | None = None
-    optional: bool = False
-
-    def check(self, value: object) -> None:
-        """Raise ValueError where ``value`` is of another type, out of range or none of the choices."""
-        if self.optional and value is None:
-            return
-        if self.choices is not None and value not in self.choices:
-            raise ValueError(f"{self.name} is {value!r}; choose one of {', '.join(filter(None, self.choices))}.")
-        if self.type in (int, float) and not self._is_in_range(value):
-            kind = "whole number" if self.type is int else "number"
-            raise ValueError(
-                f"{self.name} is {value!r}; it must be a {kind} from {self.minimum:g} to {self.maximum:g}."
-            )
-
-    def _is_in_range(self, value: object) -> bool:
-        accepted = int if self.type is int else int | float
-        if isinstance(value, bool) or not isinstance(value, accepted):
-            return False
-        return math.isfinite(value) and cast(float, self.minimum) <= value <= cast(float, self.maximum)
-
-
-def _choice(kind: type, default: Any, help: str, **limits: Any) -> Any:
-    return field(default=default, metadata={"type": kind, "help": help, "optional": default is None, **limits})
-
-
-@dataclass(frozen=True)
-class Asking:
+class Asking(Choices):
     """How the holders are asked; :func:`asking_fields` says what each choice is.
 
     Raises:
         ValueError: A value is out of range; TypeError: of another type.
     """
 
-    representation: str = _choice(
-        str,
-        "",
-        "Name of the space in which neighbours are near; empty for the usual one of the data.",
-        choices=("", *(name for name in REPRESENTATIONS if name != "student")),
-    )
-    representation_parameters: dict[str, Any] = field(
-        default_factory=dict,
-        metadata={"type": dict, "help": "Its parameters; what is missing has its default."},
-    )
-    stated: bool = _choice(
-        bool,
-        False,
-        "That you state what the representation asks you to: of embeddings, that they were made without the private "
-        "data.",
-    )
-    rounds: int | None = _choice(
+    rounds: int | None = choice(
         int,
         1,
         "How often holders are asked, each time about other public points; null to choose it by the forecast.",
@@ -87,65 +32,43 @@ class Asking:
         maximum=MOST_ROUNDS,
         optional=True,
     )
-    first_queries: int | None = _choice(
+    first_queries: int | None = choice(
         int,
         None,
         "Public points of the first of several rounds; null for a fifteenth of all, at most 600.",
         minimum=1,
         maximum=10**9,
     )
-    embedded: bool = _choice(
+    embedded: bool = choice(
         bool,
         False,
         "Whether the second round compares points by the inner layer of the student of the first, if that has one.",
     )
-    sigma: float | None = _choice(
+    sigma: float | None = choice(
         float,
         None,
         "Standard deviation of the noise of each count; null to choose it by the forecast.",
         minimum=1e-3,
         maximum=LARGEST_SIGMA,
     )
-    radius_share: float | None = _choice(
+    radius_share: float | None = choice(
         float,
         None,
         "Share of the public points within the radius of a query; null to choose it by the forecast.",
         minimum=1e-9,
         maximum=1.0,
     )
-    kernel: str = _choice(str, "uniform", "How much a record counts by its distance.", choices=KERNELS)
-    records: float = _choice(
+    kernel: str = choice(str, "uniform", "How much a record counts by its distance.", choices=KERNELS)
+    records: float = choice(
         float, 1.0, "Records per holder, a public figure, on which the forecast rests.", minimum=1.0, maximum=1e4
     )
 
     def __post_init__(self) -> None:
-        if self.representation == "student":
-            raise ValueError(
-                "The inner layer of the student serves from the second round on, if you set embedded: choose another "
-                "representation for the first round."
-            )
-        if self.representation:
-            chosen = representation_create(self.representation, self.representation_parameters)
-            if chosen.statement and self.stated is not True:
-                raise ValueError(f"{chosen.label} need a statement: “{chosen.statement}” Set stated, if it is so.")
-        elif self.representation_parameters:
-            raise ValueError("Parameters belong to a representation: name it.")
-        for choice in asking_fields():
-            choice.check(getattr(self, choice.name))
+        super().__post_init__()
         if self.first_queries is not None and self.rounds == 1:
             raise ValueError("first_queries is for several rounds: a single round asks about all points.")
         if self.embedded and self.rounds == 1:
             raise ValueError("embedded is for several rounds: in a single round there is no student yet.")
-
-    def to_json(self) -> dict[str, Any]:
-        """The values, as :func:`asking_from_json` reads them."""
-        return asdict(self)
-
-    def space(self, shape: tuple[int, ...]) -> Representation:
-        """The representation of the first round, for points of this shape."""
-        if not self.representation:
-            return default_representation(shape)
-        return representation_create(self.representation, self.representation_parameters)
 
 
 def asking_fields() -> tuple[AskingField, ...]:
@@ -154,10 +77,7 @@ def asking_fields() -> tuple[AskingField, ...]:
     >>> [choice.name for choice in asking_fields()][-2:]
     ['kernel', 'records']
     """
-    return tuple(
-        AskingField(spec.name, default={} if spec.default is MISSING else spec.default, **spec.metadata)
-        for spec in fields(Asking)
-    )
+    return fields_of(Asking)
 
 
 def asking_from_json(document: Mapping[str, Any]) -> Asking:
@@ -169,10 +89,7 @@ def asking_from_json(document: Mapping[str, Any]) -> Asking:
     >>> asking_from_json({"rounds": 2}).rounds
     2
     """
-    known = {spec.name for spec in fields(Asking)}
-    if unknown := sorted(set(document) - known):
-        raise ValueError(f"There is no {', '.join(unknown)}; how holders are asked has: {', '.join(sorted(known))}.")
-    return Asking(**document)
+    return Asking.from_json(document)
 
 
 REPRESENTATION_CHOICES = {

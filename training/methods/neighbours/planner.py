@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from common.sentences import Sentence, gettext_noop
+from training.methods.levels import Level
 from training.methods.neighbours.forecast import (
     PURITY,
     Forecast,
-    Level,
     Sample,
     expected_voters,
     forecast,

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from accounting.models import Release
 from common.sentences import Sentence
-from training.methods.neighbours.parameters import AskingField
+from training.methods.fields import AskingField
 from training.models import Run, VoteBatch
 
 Wrong = Callable[[str, object], None]

@@ -10,7 +10,8 @@ from accounting.book import charges_of
 from accounting.models import Release
 from accounting.services import ROUNDING
 from common.artifacts import arrays_load
-from training.methods.neighbours.parameters import AskingField, asking_fields, asking_from_json
+from training.methods.fields import AskingField
+from training.methods.neighbours.parameters import asking_fields, asking_from_json
 from training.models import Run, VoteBatch
 from training.representations import REPRESENTATIONS
 from training.services.methods.base import Step, Wrong

@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from accounting.book import charges_of
 from accounting.models import Release
 from training.learners import learner_class, learner_create
-from training.methods.neighbours.parameters import AskingField
+from training.methods.fields import AskingField
 from training.methods.pate import aggregator_from_parameters
 from training.models import Run, VoteBatch
 from training.services import teaching, voting

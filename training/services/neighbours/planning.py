@@ -10,7 +10,8 @@ import numpy as np
 from accounting.caps import caps_of
 from common.artifacts import arrays_load
 from common.sentences import Sentence, gettext_noop
-from training.methods.neighbours.forecast import Forecast, Level, Sample
+from training.methods.levels import Level
+from training.methods.neighbours.forecast import Forecast, Sample
 from training.methods.neighbours.parameters import LARGEST_SIGMA, Asking, asking_from_json
 from training.methods.neighbours.planner import plan_rounds
 from training.methods.pate import PlanError

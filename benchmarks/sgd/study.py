@@ -1,0 +1,136 @@
+"""A study of method sgd, variant individual, as its services hold it, without a database: plan, steps, model."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
+
+from accounting.caps import caps_of
+from accounting.privacy import IndividualAccounts
+from common.noise import SimulationNoise
+from training.formats import catalogue_load
+from training.formats.catalogue import Splits
+from training.methods.levels import Level
+from training.methods.sgd.descent import Descent
+from training.methods.sgd.linear import release_sums, step_contributions
+from training.methods.sgd.parameters import Steps
+from training.methods.sgd.planner import plan_steps
+from training.methods.sgd.records import INTERCEPT, HolderRecords
+
+DELTA = 1e-5
+SHARES = (0.34, 0.43, 0.23)
+TEST = 1000
+CLASSES = {"mnist": 10, "adult": 2, "diabetes": 2}
+
+Points = NDArray[np.floating]
+Labels = NDArray[np.integer]
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """Holders' records, and public and test points, in the coordinates of a representation fitted on public points.
+
+    people: how many holders the records stand for; more than there are in a rehearsal.
+    """
+
+    name: str
+    records: HolderRecords
+    public: NDArray[np.int8]
+    test: NDArray[np.int8]
+    truth: Labels
+    people: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """accuracy, auc (of class 1, two classes only): on the test points.  spent: mean share of the caps."""
+
+    accuracy: float
+    auc: float | None
+    spent: float
+    seconds: float
+
+
+@cache
+def splits_load(name: str) -> Splits:
+    beside = Path(__file__).resolve().parents[2] / ".." / "shared" / "data"
+    return catalogue_load(name, Path(os.environ.get("IPATE_DATA_DIR") or beside))
+
+
+def case_load(name: str, split: int, steps: Steps) -> Case:
+    """The private records as holders; MNIST's 10,000 official test images are split anew into public and test points.
+
+    Other data keep the split of the catalogue.
+    """
+    splits = splits_load(name)
+    public, test, truth = splits.public.x, splits.test.x, splits.test.y
+    if name == "mnist":
+        rest, classes = np.concatenate([public, test]), np.concatenate([splits.public.y, truth])
+        order = np.random.default_rng(100 + split).permutation(len(rest))
+        test, truth, public = rest[order[:TEST]], classes[order[:TEST]], rest[order[TEST:]]
+    fitted = steps.space(public.shape[1:]).fit(public)
+    holder = np.unique(np.array(splits.private.holders), return_inverse=True)[1]
+    order = np.argsort(holder, kind="stable")
+    records = HolderRecords(
+        fitted.transform(splits.private.x)[order], splits.private.y[order], holder[order], int(holder.max()) + 1
+    )
+    return Case(name, records, fitted.transform(public), fitted.transform(test), truth, records.holders)
+
+
+def rehearsal_load(name: str, split: int, steps: Steps) -> Case:
+    """Public points alone: two thirds stand for as many holders as there are private ones, a third is the test."""
+    splits = splits_load(name)
+    people = len(np.unique(np.array(splits.private.holders)))
+    coordinates = steps.space(splits.public.x.shape[1:]).fit(splits.public.x).transform(splits.public.x)
+    order = np.random.default_rng(split).permutation(len(coordinates))
+    test, mine = np.split(order, [len(order) // 3])
+    records = HolderRecords(coordinates[mine], splits.public.y[mine], np.arange(len(mine)), len(mine))
+    return Case(name, records, coordinates, coordinates[test], splits.public.y[test], people)
+
+
+def caps_draw(epsilon: float | Sequence[float], holders: int) -> NDArray[np.float64]:
+    """`(holders,)` μ²; of several ε, a holder has one by chance, in the proportions of `SHARES`."""
+    values = caps_of(np.atleast_1d(np.asarray(epsilon, np.float64)), DELTA)
+    shares = SHARES if len(values) > 1 else (1.0,)
+    return values[np.random.default_rng(0).choice(len(values), holders, p=shares)]
+
+
+def hold(case: Case, epsilon: float | Sequence[float], *, steps: Steps, seed: int, weighted: bool = True) -> Outcome:
+    """Plan and take all steps of one round, with the whole of every cap.
+
+    weighted: whether levels weigh by √cap, as planned; otherwise all alike, until accounts are used up.
+    In a rehearsal every record stands for several holders with accounts of their own: its contribution counts so often.
+    """
+    caps = caps_draw(epsilon, case.records.holders)
+    copies = case.people / case.records.holders
+    values, counts = np.unique(caps, return_counts=True)
+    levels = [Level(f"{cap:.3g}", float(cap), count * copies) for cap, count in zip(values, counts, strict=True)]
+    classes = CLASSES[case.name]
+    plan = plan_steps(levels, dimensions=case.public.shape[1], n_classes=classes, share=1.0, steps=steps)
+    accounts, noise, weights = IndividualAccounts(caps), SimulationNoise(seed), plan.level_weights(caps)
+    if not weighted:
+        weights, plan = np.ones(len(caps)), replace(plan, people=float(case.people))
+    state, clock = Descent.begin(plan, case.public, classes), time.process_time()
+    while not state.finished:
+        sums, _ = step_contributions(
+            case.records,
+            state.weights,
+            clip_norm=state.clip_norm,
+            accounts=accounts,
+            sigma=plan.sigma,
+            level_weights=weights,
+        )
+        state = state.after(release_sums(np.rint(sums * copies).astype(np.int64), plan.sigma, noise))
+    seconds = (time.process_time() - clock) / plan.steps
+    logits = case.test.astype(np.float64) @ state.learned[:-1] + INTERCEPT * state.learned[-1]
+    auc = float(roc_auc_score(case.truth, logits[:, 1] - logits[:, 0])) if classes == 2 else None
+    accuracy = float((logits.argmax(axis=1) == case.truth).mean())
+    return Outcome(accuracy, auc, float((accounts.spent / caps).mean()), seconds)

@@ -1,0 +1,86 @@
+"""Parameters of a run of private gradient steps. Each may be left open: then a public rule decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from training.methods.fields import AskingField, Choices, choice, fields_of
+from training.representations import Representation, Standardised, Wavelets
+
+MOST_ROUNDS = 2
+MOST_STEPS = 10_000
+LARGEST_SIGMA = 4096.0
+"""The largest noise multiplier: a clipping norm has 2¹⁸ steps; :class:`common.noise.SystemNoise` draws up to 2³⁰."""
+MODELS = ("linear",)
+
+
+@dataclass(frozen=True)
+class Steps(Choices):
+    """How the steps are made; :func:`steps_fields` says what each choice is.
+
+    Raises:
+        ValueError: A value is out of range; TypeError: of another type.
+    """
+
+    rounds: int = choice(
+        int,
+        1,
+        "How often a model is learned; the second time on the inner layer of the student of the first, too.",
+        minimum=1,
+        maximum=MOST_ROUNDS,
+    )
+    model: str = choice(str, "linear", "What is learned by the steps.", choices=MODELS)
+    steps: int | None = choice(
+        int, None, "Number of gradient steps of a round; null to choose it by rule.", minimum=1, maximum=MOST_STEPS
+    )
+    clip_norm: float | None = choice(
+        float,
+        None,
+        "Largest norm of a holder's gradient, where points have norm 1; null to choose it by rule.",
+        minimum=1e-4,
+        maximum=1e4,
+    )
+    sigma: float | None = choice(
+        float,
+        None,
+        "Noise multiplier: the noise of each number has this many times the clipping norm as its standard deviation; "
+        "null for as little as the accounts allow.",
+        minimum=0.1,
+        maximum=LARGEST_SIGMA,
+    )
+    step_size: float | None = choice(
+        float, None, "Length of a step; null to choose it by rule.", minimum=1e-6, maximum=1e6
+    )
+    momentum: float = choice(
+        float, 0.9, "Share of the last movement that is kept in the next.", minimum=0.0, maximum=0.999
+    )
+    rate: float | None = choice(
+        float, None, "Share of the holders that a step samples, of the sampled variants.", minimum=1e-6, maximum=1.0
+    )
+
+    def usual_space(self, shape: tuple[int, ...]) -> Representation:
+        """More components than votes need; directions of small spread, where noise outweighs them, stay small."""
+        return Wavelets(components=200, floor=0.01) if len(shape) > 1 else Standardised()
+
+
+def steps_fields() -> tuple[AskingField, ...]:
+    """What can be chosen, in order.
+
+    >>> [choice.name for choice in steps_fields()][-2:]
+    ['momentum', 'rate']
+    """
+    return fields_of(Steps)
+
+
+def steps_from_json(document: Mapping[str, Any]) -> Steps:
+    """The parameters that a run was given; what is missing has its default.
+
+    Raises:
+        ValueError: A name is unknown, or a value out of range.
+
+    >>> steps_from_json({"steps": 50}).steps
+    50
+    """
+    return Steps.from_json(document)
