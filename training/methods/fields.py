@@ -1,4 +1,4 @@
-"""How a method describes what a run may choose: fields with a range and a help text, and the space of its first round.
+"""Choices that a run of a method has: fields with a range and a help text, and the space of its first round.
 
 The choices of a method are a frozen dataclass whose fields are made by :func:`choice`. Form, API and checks read them
 from :func:`fields_of`.
