@@ -1,0 +1,1 @@
+"""Private gradient steps: individualized DP-SGD."""
