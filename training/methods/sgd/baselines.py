@@ -35,6 +35,8 @@ def without_strictest(
     """
     promised, sizes = np.asarray(epsilons, np.float64), np.asarray(group_sizes, np.float64)
     others = promised > promised.min()
+    if not others.any():
+        raise ValueError("All groups have the same epsilon: without the strictest nobody is left.")
     return (_phase(promised, sizes, others, delta=delta, steps=steps, rate=rate, clip_norm=clip_norm),)
 
 
