@@ -32,12 +32,12 @@ Integers = NDArray[np.int64]
 class HolderRecords:
     """All records of some holders, ordered by holder; secret.
 
-    x: `(N, …)` records; a memory map serves, too.  y: `(N,)` class numbers.  first: `(H + 1,)` where the records of
-    each holder begin, and N.  identity: `(H,)` a number of each holder that stays the same when others come or go, such
-    as a primary key; it decides the slot.
+    x: `(N, …)` records or their whole-number coordinates; a memory map serves, too.  y: `(N,)` class numbers.  first:
+    `(H + 1,)` where the records of each holder begin, and N.  identity: `(H,)` a number of each holder that stays the
+    same when others come or go, such as a primary key; it decides the slot.
     """
 
-    x: NDArray[np.floating]
+    x: NDArray[np.floating] | NDArray[np.integer]
     y: Integers
     first: Integers
     identity: Integers
@@ -75,13 +75,14 @@ class Gradients:
 
     Args:
         network: of dense and convolutional layers, the last called `output`; left as it is.
-        shape: of a record.
+        shape: of a record as the network takes it.
+        scale: what records are multiplied by first, public; for coordinates, one over a typical length.
         records: most records of a holder in one step; who has more contributes others in the next.
     """
 
-    def __init__(self, network: nn.Module, shape: tuple[int, ...], *, records: int = 16) -> None:
+    def __init__(self, network: nn.Module, shape: tuple[int, ...], *, scale: float = 1.0, records: int = 16) -> None:
         self._of_each = RecordGradients(network)
-        self._shape, self._records = shape, records
+        self._shape, self._scale, self._records = shape, scale, records
         self._classes = len(network.get_parameter("output.bias"))
 
     def sums(
@@ -128,6 +129,7 @@ class Gradients:
         counts = record >= 0
         x, y = np.zeros((SLOTS, *self._shape), np.float32), np.full(SLOTS, -1, np.int64)
         x[counts], y[counts] = holders.x[record[counts]], holders.y[record[counts]]
+        x *= np.float32(self._scale)
         counts = (y >= 0) & (y < self._classes) & np.isfinite(x.reshape(SLOTS, -1)).all(axis=1)
         x[~counts], y[~counts] = 0, 0
         return torch.from_numpy(x), torch.from_numpy(y), counts

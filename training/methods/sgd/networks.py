@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 
 import numpy as np
 import numpy.typing as npt
@@ -10,13 +11,16 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import nn
+from torch.nn.utils import vector_to_parameters
 
 from common.sentences import gettext_noop
 from training.learners.base import Model, Records
+from training.representations import FittedRepresentation
+from training.representations.storage import representation_load, representation_save
 
 torch.set_num_threads(1)  # as for all learners: one process per core
 
-_SHAPE = "record_shape"
+_SHAPE, _SCALE, _SPACE = "record_shape", "scale", "representation"
 _PREDICTION_BATCH = 64
 SMALLEST_SIDE = 16
 """Pixels that the layers of :class:`TanhCNN` leave something of."""
@@ -116,22 +120,55 @@ def network_create(name: str, shape: tuple[int, ...], classes: int, seed: int = 
     return network
 
 
-class NetworkModel(Model):
-    """A network with the weights that were released."""
+def with_weights(network: nn.Module, weights: npt.ArrayLike) -> nn.Module:
+    """A copy of the network with these weights `(d,)`, in the order of its parameters."""
+    copy = deepcopy(network)
+    vector_to_parameters(torch.tensor(np.asarray(weights), dtype=torch.float32), copy.parameters())
+    return copy
 
-    def __init__(self, network: nn.Module, classes: int, shape: tuple[int, ...]) -> None:
+
+class NetworkModel(Model):
+    """A network with the weights that were released.
+
+    Args:
+        network: as `network_create` made it.
+        classes: of the network.
+        shape: of a record, before the representation.
+        space: the representation whose coordinates the network takes; None where it takes records themselves.
+        scale: what coordinates are multiplied by first, as in the steps.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        classes: int,
+        shape: tuple[int, ...],
+        *,
+        space: FittedRepresentation | None = None,
+        scale: float = 1.0,
+    ) -> None:
         super().__init__(classes, shape)
-        self.network = network.eval()
+        self.network, self.space, self.scale = network.eval(), space, scale
 
     def to_bytes(self) -> bytes:
         """As `network_from_bytes` reads it."""
         tensors = {name: tensor.contiguous() for name, tensor in self.network.state_dict().items()}
-        return save({**tensors, _SHAPE: torch.tensor(self.shape)})
+        space = b"" if self.space is None else representation_save(self.space)
+        about = {
+            _SHAPE: torch.tensor(self.shape),
+            _SCALE: torch.tensor(self.scale, dtype=torch.float64),
+            _SPACE: torch.tensor(list(space), dtype=torch.uint8),
+        }
+        return save(tensors | about)
 
     @torch.inference_mode()
     def _probabilities(self, x: Records) -> npt.NDArray[np.float64]:
         parts = np.split(x, range(_PREDICTION_BATCH, len(x), _PREDICTION_BATCH))
-        return torch.cat([self.network(torch.from_numpy(part)).double().softmax(1) for part in parts]).numpy()
+        return torch.cat([self.network(self._inputs(part)).double().softmax(1) for part in parts]).numpy()
+
+    def _inputs(self, x: Records) -> torch.Tensor:
+        entering = x if self.space is None else self.space.transform(x).astype(np.float32)
+        return torch.from_numpy(entering) * self.scale
 
 
 def network_from_bytes(name: str, data: bytes) -> NetworkModel:
@@ -142,9 +179,11 @@ def network_from_bytes(name: str, data: bytes) -> NetworkModel:
     """
     try:
         tensors = load(data)
-        shape, classes = tuple(tensors.pop(_SHAPE).tolist()), len(tensors["output.bias"])
-        network = NETWORKS[name](shape, classes)
+        shape, scale = tuple(tensors.pop(_SHAPE).tolist()), float(tensors.pop(_SCALE))
+        stored, classes = tensors.pop(_SPACE).numpy().tobytes(), len(tensors["output.bias"])
+        space = representation_load(stored) if stored else None
+        network = NETWORKS[name](shape if space is None else (space.dimensions,), classes)
         network.load_state_dict(tensors)
     except (SafetensorError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError("The stored network cannot be read; train it again.") from error
-    return NetworkModel(network, classes, shape)
+    return NetworkModel(network, classes, shape, space=space, scale=scale)

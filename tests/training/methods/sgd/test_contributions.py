@@ -108,6 +108,24 @@ def test_shards_add_up_and_order_does_not_matter() -> None:
     assert (sum(sums("mlp", holders, part) for part in np.array_split(order, 7)) == everybody).all()
 
 
+def test_whole_coordinates_are_scaled_first() -> None:
+    holders = some_holders((6,), [1, 2, 1])
+    whole = np.rint(20 * holders.x).astype(np.int8)
+    network = network_create("mlp", (6,), CLASSES)
+    found = [
+        Gradients(network, (6,), scale=scale).sums(
+            weights_of(network),
+            HolderRecords(x, holders.y, holders.first, holders.identity),
+            [0, 1, 2],
+            np.full(3, NORM),
+            unit=UNIT,
+            step=0,
+        )
+        for x, scale in ((whole, 1 / 64), (whole.astype(np.float32) / 64, 1.0))
+    ]
+    assert (found[0] == found[1]).all()
+
+
 def test_no_contribution_is_longer_than_its_norm() -> None:
     """Steep gradients at large weights, as whole numbers: exact."""
     network = network_create("mlp", (6,), CLASSES)

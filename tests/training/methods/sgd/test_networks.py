@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from training.methods.sgd.networks import NETWORKS, NetworkModel, network_create, network_from_bytes
+from training.methods.sgd.networks import NETWORKS, NetworkModel, network_create, network_from_bytes, with_weights
+from training.representations import Standardised
 
 SHAPES = {"linear": (5,), "mlp": (5,), "cnn": (16, 17)}
 
@@ -21,6 +22,16 @@ def test_a_stored_network_predicts_as_before(name: str) -> None:
     assert again.shape == SHAPES[name]
     assert (again.predict_proba(x) == model.predict_proba(x)).all()
     np.testing.assert_allclose(model.predict_proba(x).sum(axis=1), 1)
+
+
+def test_a_network_on_a_representation_is_stored_with_it() -> None:
+    x = np.random.default_rng(1).normal(size=(150, 5))
+    space = Standardised().fit(x)
+    network = with_weights(network_create("mlp", (space.dimensions,), 3), np.linspace(-1, 1, 64 * 6 + 65 * 32 + 99))
+    again = network_from_bytes("mlp", NetworkModel(network, 3, (5,), space=space, scale=0.02).to_bytes())
+    coordinates = torch.from_numpy(space.transform(x.astype(np.float32)).astype(np.float32)) * 0.02
+    expected = network(coordinates).double().softmax(1).detach().numpy()
+    np.testing.assert_allclose(again.predict_proba(x), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(28, 28), (16, 16), (20, 17, 3)])

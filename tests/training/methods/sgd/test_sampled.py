@@ -4,13 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from sklearn.datasets import load_digits
-from torch.nn.utils import vector_to_parameters
 
 from common.noise import SimulationNoise, SystemNoise
 from training.methods.sgd.contributions import Gradients, HolderRecords, holder_records
-from training.methods.sgd.networks import NetworkModel, network_create
+from training.methods.sgd.networks import NetworkModel, network_create, with_weights
 from training.methods.sgd.sampled import (
     SampledMechanism,
     SampledSteps,
@@ -129,6 +127,6 @@ def test_it_learns() -> None:
     state = chunk(
         SampledSteps.start(network), holders, 60, SimulationNoise(1), SimulationSampling(1), mechanism=mechanism
     )
-    vector_to_parameters(torch.from_numpy(state.weights).float(), network.parameters())
     x, y = load_digits(return_X_y=True)
-    assert (NetworkModel(network, CLASSES, SHAPE).predict(x[1500:] / 16) == y[1500:]).mean() > 0.82
+    model = NetworkModel(with_weights(network, state.weights), CLASSES, SHAPE)
+    assert (model.predict(x[1500:] / 16) == y[1500:]).mean() > 0.82
