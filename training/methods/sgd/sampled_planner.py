@@ -15,8 +15,35 @@ from training.methods.sgd.sampled import SampledMechanism
 
 VARIANTS = ("sample", "scale")
 
+_DRAWN = 512  # holders of a step, on average, as in the paper
 _ROUNDING = 1 - 1e-9  # for norms that are computed from noise, and noise again from norms
 _LOUD = 5.0  # noise of a step over the norm that its contributions have if all point the same way
+
+
+@dataclass(frozen=True)
+class SampledParameters:
+    """How a sampled run is made; as `plan_sampled` and `sampled.run_chunk` take them."""
+
+    rate: float
+    steps: int
+    clip_norm: float
+    step_size: float
+    momentum: float
+
+
+def usual_parameters(network: str, people: float) -> SampledParameters:
+    """What is chosen for whoever chooses nothing: by the network and a public or noisy number of holders alone.
+
+    Found in rehearsals, on Adult for networks on the coordinates of a representation, scaled to a typical length of 1,
+    and on MNIST for the convolutional one.
+
+    >>> usual_parameters("mlp", 51_200)
+    SampledParameters(rate=0.01, steps=500, clip_norm=0.5, step_size=0.5, momentum=0.9)
+    """
+    rate = min(1.0, _DRAWN / max(people, 1.0))
+    if network == "cnn":
+        return SampledParameters(rate, steps=2_000, clip_norm=0.2, step_size=2.0, momentum=0.0)
+    return SampledParameters(rate, steps=500, clip_norm=0.5, step_size=0.5, momentum=0.9)
 
 
 @dataclass(frozen=True, eq=False)

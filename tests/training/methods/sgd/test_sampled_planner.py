@@ -8,7 +8,7 @@ import pytest
 from accounting.caps import caps_of
 from accounting.privacy import gdp_delta, sampled_gaussian_epsilon
 from tests.accounting.privacy.test_sampled_charge import delta_from_below
-from training.methods.sgd.sampled_planner import VARIANTS, plan_sampled
+from training.methods.sgd.sampled_planner import VARIANTS, plan_sampled, usual_parameters
 
 pytestmark = pytest.mark.slow
 
@@ -44,6 +44,15 @@ def test_the_charge_dominates_the_run_in_both_directions(variant: str) -> None:
         bound = 1e-6 + (1 - 1e-6) * gdp_delta(charge**0.5, points)
         for adding in (False, True):
             assert (delta_from_below(rate, own, 40, adding, points) <= bound + 1e-11).all()
+
+
+def test_usual_parameters_make_a_plan_for_few_people_and_many() -> None:
+    for people in (0.0, 100.0, 1e6):
+        usual = usual_parameters("mlp", people)
+        assert 0 < usual.rate <= 1
+        chosen = {"steps": usual.steps, "rate": usual.rate, "clip_norm": usual.clip_norm}
+        plan = plan_sampled("scale", CAPS[:1], [max(people, 1)], **(RUN | chosen))
+        assert plan.mechanism.expected <= 512 * (1 + 1e-9)
 
 
 def test_half_of_the_share_needs_more_noise() -> None:
