@@ -99,8 +99,9 @@ def spend_equally(cost: Cost, targets: Floats, weights: Floats, *, steps: int, r
 
     In the limit of many small steps a run costs μ = q·√(T·(e^{1/σ²} − 1)) (Bu, Dong, Long, Su 2020, Corollary 4). Where
     it costs r times that, the targets μ_p ask for q_p = μ_p/(r_p·√(T·(e^{1/σ²} − 1))), and their mean q for
-    √(T·(e^{1/σ²} − 1)) = Σ_p w_p·μ_p/(r_p·q). The r_p change little with q_p and σ, so that repeating both settles in a
-    few rounds. Last, σ grows until no group is above its target.
+    √(T·(e^{1/σ²} − 1)) = Σ_p w_p·μ_p/(r_p·q). The r_p hardly change with q_p and σ while σ is above 1, and more below:
+    repeating both, with Anderson's acceleration (1965) of ln r_p, settles in four to ten rounds. Last, σ grows until no
+    group is above its target.
 
     Args:
         cost: monotone, see `Cost`.
@@ -112,17 +113,18 @@ def spend_equally(cost: Cost, targets: Floats, weights: Floats, *, steps: int, r
     """
     if not (0 < rate <= 1 and steps == int(steps) and steps >= 1):
         raise ValueError(f"rate must lie above 0 and be at most 1, and steps be at least 1, not {rate} and {steps}.")
-    ratios = np.ones(len(targets))
+    logs, before = np.zeros(len(targets)), None
     for _ in range(_TRIALS):
-        slope = float(weights @ (targets / ratios)) / rate
+        slope = float(weights @ (targets / np.exp(logs))) / rate
         sigma = max(SMALLEST_NOISE, math.log1p(slope**2 / steps) ** -0.5)
         slope = math.sqrt(steps * math.expm1(sigma**-2))
-        wanted = targets / (ratios * slope)
+        wanted = targets / (np.exp(logs) * slope)
         rates = np.minimum(wanted, 1.0)
         reached = _costs(cost, rates, sigma)
         if np.all(np.abs(reached / targets - 1) <= _CLOSE):
             break
-        ratios = np.clip(reached / (rates * slope), 1e-3, 1e3)
+        found = np.log(np.clip(reached / (rates * slope), 1e-3, 1e3))
+        logs, before = _accelerated(logs, found, before), (found, found - logs)
     if sigma <= SMALLEST_NOISE or abs(weights @ wanted / rate - 1) > 1e-9:
         raise ValueError(
             f"These promises would be spent in {steps} steps only with a noise multiplier below {SMALLEST_NOISE}: take "
@@ -136,6 +138,17 @@ def spend_equally(cost: Cost, targets: Floats, weights: Floats, *, steps: int, r
         sigma *= 1 + _MORE_NOISE
         reached = _costs(cost, rates, sigma)
     raise ArithmeticError("The search for rates did not settle: take other promises, steps or another rate.")
+
+
+def _accelerated(point: Floats, found: Floats, before: tuple[Floats, Floats] | None) -> Floats:
+    """The next point of a fixed-point iteration: where the last two residuals, seen as linear, come nearest to 0."""
+    if before is None:
+        return found
+    residual = found - point
+    change = residual - before[1]
+    length = float(change @ change)
+    share = float(residual @ change) / length if length else 0.0
+    return found - share * (found - before[0])
 
 
 def shares_of(group_sizes: ArrayLike, groups: int) -> Floats:

@@ -15,7 +15,7 @@ from training.methods.sgd.sampled import SampledMechanism
 
 VARIANTS = ("sample", "scale")
 
-_DRAWN = 512  # holders of a step, on average, as in the paper
+_DRAWN, _LEAST_RATE = 512, 0.005  # holders of a step, on average, as in the paper; smaller rates waste promises
 _ROUNDING = 1 - 1e-9  # for norms that are computed from noise, and noise again from norms
 _LOUD = 5.0  # noise of a step over the norm that its contributions have if all point the same way
 
@@ -40,9 +40,9 @@ def usual_parameters(network: str, people: float) -> SampledParameters:
     >>> usual_parameters("mlp", 51_200)
     SampledParameters(rate=0.01, steps=500, clip_norm=0.5, step_size=0.5, momentum=0.9)
     """
-    rate = min(1.0, _DRAWN / max(people, 1.0))
+    rate = min(1.0, max(_LEAST_RATE, _DRAWN / max(people, 1.0)))
     if network == "cnn":
-        return SampledParameters(rate, steps=2_000, clip_norm=0.2, step_size=2.0, momentum=0.0)
+        return SampledParameters(rate, steps=500, clip_norm=0.2, step_size=4.0, momentum=0.0)
     return SampledParameters(rate, steps=500, clip_norm=0.5, step_size=0.5, momentum=0.9)
 
 
