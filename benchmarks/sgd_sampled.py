@@ -33,7 +33,7 @@ from common.noise import SimulationNoise, SystemNoise
 from training.formats import catalogue_load
 from training.methods.sgd.baselines import Phases, group_after_group, standard, without_strictest
 from training.methods.sgd.calibration import sample_rates, scale_norms
-from training.methods.sgd.contributions import Gradients, HolderRecords, holder_records
+from training.methods.sgd.contributions import Gradients, OwnedRecords, owned_records
 from training.methods.sgd.networks import NetworkModel, network_create, with_weights
 from training.methods.sgd.sampled import (
     SampledMechanism,
@@ -104,7 +104,7 @@ class Mnist:
     def __init__(self) -> None:
         splits = catalogue_load("mnist", os.environ.get("IPATE_DATA_DIR", "../shared/data"))
         numbers = np.arange(len(splits.private))
-        self.holders: HolderRecords = holder_records(splits.private.x, splits.private.y, numbers, numbers)
+        self.holders: OwnedRecords = owned_records(splits.private.x, splits.private.y, numbers, numbers)
         self.x = np.concatenate([splits.public.x, splits.test.x])
         self.y = np.concatenate([splits.public.y, splits.test.y])
 
@@ -164,7 +164,7 @@ def table_run(
         clip_norm=0.5,
         weights=sum(tensor.numel() for tensor in network.parameters()),
     )
-    holders = holder_records(data.private, data.private_truth, data.holder, np.arange(data.holders))
+    holders = owned_records(data.private, data.private_truth, data.holder, np.arange(data.holders))
     scale = float((data.public.astype(np.float64) ** 2).sum(axis=1).mean() ** -0.5)
     state = run_chunk(
         SampledSteps.start(network),

@@ -29,7 +29,7 @@ Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class HolderRecords:
+class OwnedRecords:
     """All records of some holders, ordered by holder; secret.
 
     x: `(N, …)` records or their whole-number coordinates; a memory map serves, too.  y: `(N,)` class numbers.  first:
@@ -46,7 +46,7 @@ class HolderRecords:
         return len(self.identity)
 
 
-def holder_records(x: ArrayLike, y: ArrayLike, holder: ArrayLike, identity: ArrayLike) -> HolderRecords:
+def owned_records(x: ArrayLike, y: ArrayLike, holder: ArrayLike, identity: ArrayLike) -> OwnedRecords:
     """The records put in the order of their holders.
 
     Args:
@@ -67,7 +67,7 @@ def holder_records(x: ArrayLike, y: ArrayLike, holder: ArrayLike, identity: Arra
         raise ValueError(f"holder must lie between 0 and {len(numbers) - 1}, one less than there are identities.")
     order = np.argsort(owner, kind="stable")
     first = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(numbers)))])
-    return HolderRecords(records[order], labels[order], first, numbers)
+    return OwnedRecords(records[order], labels[order], first, numbers)
 
 
 class Gradients:
@@ -86,7 +86,7 @@ class Gradients:
         self._classes = len(network.get_parameter("output.bias"))
 
     def sums(
-        self, weights: ArrayLike, holders: HolderRecords, chosen: ArrayLike, norms: ArrayLike, *, unit: float, step: int
+        self, weights: ArrayLike, holders: OwnedRecords, chosen: ArrayLike, norms: ArrayLike, *, unit: float, step: int
     ) -> Integers:
         """The sum of the clipped contributions of those chosen, in units. Sums of shards add up exactly.
 
@@ -123,7 +123,7 @@ class Gradients:
         return total.numpy()
 
     def _records_of(
-        self, holders: HolderRecords, record: Integers
+        self, holders: OwnedRecords, record: Integers
     ) -> tuple[torch.Tensor, torch.Tensor, NDArray[np.bool_]]:
         """Records, labels, and which of them count; where one does not, zeros."""
         counts = record >= 0
@@ -155,7 +155,7 @@ class _Block:
     last: NDArray[np.bool_]
 
 
-def _blocks(holders: HolderRecords, chosen: Integers, most: int, step: int) -> Iterator[_Block]:
+def _blocks(holders: OwnedRecords, chosen: Integers, most: int, step: int) -> Iterator[_Block]:
     """The records of this step, each in its holder's slot, behind those of holders with a smaller identity."""
     chosen = chosen[holders.first[chosen + 1] > holders.first[chosen]]
     slots = holders.identity[chosen] % SLOTS

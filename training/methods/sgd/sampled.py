@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector
 
 from common.noise import Noise
-from training.methods.sgd.contributions import FINENESS, Gradients, HolderRecords
+from training.methods.sgd.contributions import FINENESS, Gradients, OwnedRecords
 
 Floats = NDArray[np.float64]
 
@@ -118,7 +118,7 @@ class SampledSteps:
 
 def run_chunk(
     state: SampledSteps,
-    holders: HolderRecords,
+    holders: OwnedRecords,
     group: ArrayLike,
     *,
     gradients: Gradients,

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector
 
-from training.methods.sgd.contributions import FINENESS, SLOTS, Gradients, HolderRecords, holder_records
+from training.methods.sgd.contributions import FINENESS, SLOTS, Gradients, OwnedRecords, owned_records
 from training.methods.sgd.networks import network_create
 from training.methods.sgd.record_gradients import RecordGradients
 
@@ -19,23 +19,23 @@ def weights_of(network: nn.Module) -> np.ndarray:
     return parameters_to_vector(network.parameters()).detach().numpy().astype(np.float64)
 
 
-def some_holders(shape: tuple[int, ...], counts: list[int], seed: int = 1) -> HolderRecords:
+def some_holders(shape: tuple[int, ...], counts: list[int], seed: int = 1) -> OwnedRecords:
     """Holders with these numbers of records, and identities with gaps."""
     rng = np.random.default_rng(seed)
     holder = np.repeat(np.arange(len(counts)), counts)
     x = rng.normal(size=(len(holder), *shape)).astype(np.float32)
     identity = np.sort(rng.choice(10 * len(counts), len(counts), replace=False))
-    return holder_records(x, rng.integers(CLASSES, size=len(holder)), holder, identity)
+    return owned_records(x, rng.integers(CLASSES, size=len(holder)), holder, identity)
 
 
-def without(holders: HolderRecords, gone: int) -> HolderRecords:
+def without(holders: OwnedRecords, gone: int) -> OwnedRecords:
     keep = np.arange(len(holders)) != gone
     owner = np.repeat(np.arange(len(holders)), np.diff(holders.first))
     kept = keep[owner]
-    return holder_records(holders.x[kept], holders.y[kept], (np.cumsum(keep) - 1)[owner[kept]], holders.identity[keep])
+    return owned_records(holders.x[kept], holders.y[kept], (np.cumsum(keep) - 1)[owner[kept]], holders.identity[keep])
 
 
-def sums(name: str, holders: HolderRecords, chosen: object = None, *, step: int = 0, records: int = 4) -> np.ndarray:
+def sums(name: str, holders: OwnedRecords, chosen: object = None, *, step: int = 0, records: int = 4) -> np.ndarray:
     network = network_create(name, SHAPES[name], CLASSES)
     who = np.arange(len(holders)) if chosen is None else np.asarray(chosen)
     gradients = Gradients(network, SHAPES[name], records=records)
@@ -49,7 +49,7 @@ def one_gradient(name: str, x: np.ndarray, y: int) -> np.ndarray:
     return torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(network.parameters()))]).numpy()
 
 
-def expected_contribution(name: str, holders: HolderRecords, holder: int, places: list[int]) -> np.ndarray:
+def expected_contribution(name: str, holders: OwnedRecords, holder: int, places: list[int]) -> np.ndarray:
     first = holders.first[holder]
     gradient = np.mean([one_gradient(name, holders.x[first + at], holders.y[first + at]) for at in places], axis=0)
     return gradient * min(1.0, NORM / np.linalg.norm(gradient)) / UNIT
@@ -115,7 +115,7 @@ def test_whole_coordinates_are_scaled_first() -> None:
     found = [
         Gradients(network, (6,), scale=scale).sums(
             weights_of(network),
-            HolderRecords(x, holders.y, holders.first, holders.identity),
+            OwnedRecords(x, holders.y, holders.first, holders.identity),
             [0, 1, 2],
             np.full(3, NORM),
             unit=UNIT,
@@ -144,7 +144,7 @@ def test_no_contribution_is_longer_than_its_norm() -> None:
 def test_records_that_are_none_count_for_nothing_and_raise_nothing() -> None:
     x = np.zeros((4, 6), np.float32)
     x[0], x[1, 2], x[2] = np.inf, np.nan, 1e38
-    holders = holder_records(x, [0, 1, 2, 99], [0, 1, 2, 3], [3, 5, 3 + SLOTS, 4])
+    holders = owned_records(x, [0, 1, 2, 99], [0, 1, 2, 3], [3, 5, 3 + SLOTS, 4])
     assert not sums("mlp", holders, [0]).any()
     assert not sums("mlp", holders, [1]).any()
     assert not sums("mlp", holders, [3]).any()
@@ -157,7 +157,7 @@ def test_records_that_are_none_count_for_nothing_and_raise_nothing() -> None:
 )
 def test_arrays_that_do_not_fit_are_refused(y: list, holder: list, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        holder_records(np.zeros((2, 6)), y, holder, [7, 8])
+        owned_records(np.zeros((2, 6)), y, holder, [7, 8])
 
 
 def test_layers_that_are_not_known_are_refused() -> None:

@@ -7,7 +7,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from common.noise import SimulationNoise, SystemNoise
-from training.methods.sgd.contributions import Gradients, HolderRecords, holder_records
+from training.methods.sgd.contributions import Gradients, OwnedRecords, owned_records
 from training.methods.sgd.networks import NetworkModel, network_create, with_weights
 from training.methods.sgd.sampled import (
     SampledMechanism,
@@ -25,12 +25,12 @@ MECHANISM = SampledMechanism(
 UPDATE = {"step_size": 0.5, "momentum": 0.9}
 
 
-def digits(count: int) -> HolderRecords:
+def digits(count: int) -> OwnedRecords:
     x, y = load_digits(return_X_y=True)
-    return holder_records(x[:count].astype(np.float32) / 16, y[:count], np.arange(count), 3 * np.arange(count))
+    return owned_records(x[:count].astype(np.float32) / 16, y[:count], np.arange(count), 3 * np.arange(count))
 
 
-def chunk(state: SampledSteps, holders: HolderRecords, steps: int, noise: object, sampling: object, **other: object):
+def chunk(state: SampledSteps, holders: OwnedRecords, steps: int, noise: object, sampling: object, **other: object):
     options = {"mechanism": MECHANISM, "gradients": Gradients(NETWORK, SHAPE)} | UPDATE | other
     group = np.arange(len(holders)) % 2
     return run_chunk(state, holders, group, steps=steps, noise=noise, sampling=sampling, **options)
@@ -87,7 +87,7 @@ def test_a_group_that_is_left_out_changes_nothing() -> None:
     alone = replace(MECHANISM, rates=np.array([1.0, 0.0]))
     results = []
     for kept in (np.arange(100), np.flatnonzero(group == 0)):
-        some = holder_records(holders.x[kept], holders.y[kept], np.arange(len(kept)), holders.identity[kept])
+        some = owned_records(holders.x[kept], holders.y[kept], np.arange(len(kept)), holders.identity[kept])
         results.append(
             run_chunk(
                 SampledSteps.start(NETWORK),
