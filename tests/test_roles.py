@@ -98,6 +98,7 @@ TABLE: dict[str, Row] = {
     "staff:policies": Row(STAFF, SLUG),
     "staff:policy_new": Row(COMMITTEE, SLUG),
     "staff:policy_odds": Row(COMMITTEE, SLUG, "post"),
+    "staff:policy_affordable": Row(COMMITTEE, SLUG, "post"),
     "staff:policy_approve": Row(COMMITTEE, ("slug", "version")),
     "staff:datasets": Row(STAFF, SLUG),
     "staff:dataset": Row(STAFF, ("slug", "dataset")),
@@ -107,6 +108,7 @@ TABLE: dict[str, Row] = {
     "staff:run": Row(RUNNERS, RUN),
     "staff:run_live": Row(RUNNERS, RUN),
     "staff:run_labels": Row(USERS, RUN),
+    "staff:run_labels_file": Row(USERS, RUN),
     "staff:run_model": Row(USERS, RUN),
     "staff:run_approve": Row(OPERATORS, DRAFT),
     "staff:run_cancel": Row(OPERATORS, DRAFT),
@@ -204,7 +206,7 @@ def test_the_table_tells_who_is_let_in(parts: dict[str, Any], person: str) -> No
 def test_a_run_is_found_in_its_own_study_alone(study: Study, parts: dict[str, Any]) -> None:
     other = factories.study_create("other")
     membership_add(study=other, user=factories.user_create("operator"), role=Role.OPERATOR, acting_user=None)
-    for name in ("run", "run_live", "run_labels", "run_model", "run_approve", "run_cancel"):
+    for name in ("run", "run_live", "run_labels", "run_labels_file", "run_model", "run_approve", "run_cancel"):
         url = reverse(f"staff:{name}", args=["other", parts["draft"]])
         assert client_of("operator").get(url).status_code == 404, name
 

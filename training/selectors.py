@@ -83,6 +83,11 @@ def run_rounds(run: Run) -> list[RoundProgress]:
     return result
 
 
+def run_leads(run: Run) -> list[list[float]]:
+    """Shares of the labels of each round by how much they lead; empty where no counts are released."""
+    return method_of(run).leads(run)
+
+
 #: How long nothing may happen to a run before its readers are told that no worker is at it.
 PATIENCE = timedelta(seconds=5)
 

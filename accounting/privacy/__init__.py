@@ -13,7 +13,7 @@ from accounting.privacy.individual_accounts import IndividualAccounts
 from accounting.privacy.lnmax import lnmax_rdp
 from accounting.privacy.orders import DEFAULT_ORDERS, PAPER_ORDERS
 from accounting.privacy.pure_dp import pure_dp_mu
-from accounting.privacy.sampled_charge import sampled_gaussian_mu
+from accounting.privacy.sampled_charge import sampled_gaussian_epsilon, sampled_gaussian_mu
 from accounting.privacy.sampled_gaussian import sampled_gaussian_rdp
 from accounting.privacy.teacher_charges import check_charge, label_charge, lnmax_charge, residual_vote_charge
 from accounting.privacy.threshold import threshold_rdp
@@ -42,6 +42,7 @@ __all__ = [
     "pure_dp_mu",
     "record_guess_odds",
     "residual_vote_charge",
+    "sampled_gaussian_epsilon",
     "sampled_gaussian_mu",
     "sampled_gaussian_rdp",
     "threshold_rdp",

@@ -5,14 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from accounting.privacy.checks import checked_positive
+from accounting.privacy.checks import checked_delta, checked_positive
 from accounting.privacy.orders import FloatArray
-from common.gaussian_dp import gdp_delta, gdp_mu
+from common.gaussian_dp import gdp_delta, gdp_epsilon, gdp_mu
 
 #: Bound on the error of δ by rounding: per step, and besides.
 ROUNDING = (2e-13, 2e-9)
 
-_SMALLEST_NOISE = 0.3
+#: Smallest noise multiplier of a run in which some are left out by chance.
+SMALLEST_NOISE = 0.3
+
 _SPACINGS = (6.0, 24.0)  # spacings of the losses tried, as parts of one step's standard deviation
 _COARSEST_SPACING = 1e-2
 _MOST_LOSSES = 50_000  # of one step
@@ -64,19 +66,13 @@ def sampled_gaussian_mu(sample_rate: float, noise_multiplier: float, steps: int,
     >>> round(sampled_gaussian_mu(1.0, 40.0, 100, 0.0), 6)
     0.25
     """
-    sigma = checked_positive("noise_multiplier", noise_multiplier)
-    if not 0 <= sample_rate <= 1:
-        raise ValueError(f"sample_rate must lie between 0 and 1, not {sample_rate}; divide the batch by the holders")
-    if steps != int(steps) or steps < 0:
-        raise ValueError(f"steps must be a whole number of at least 0, not {steps}")
+    sigma = _checked_run(sample_rate, noise_multiplier, steps)
     if not 0 <= slack < 1:
         raise ValueError(f"slack must lie between 0 and 1, not {slack}; it is subtracted from delta")
     if sample_rate == 0 or steps == 0:
         return 0.0
     if sample_rate == 1:
         return math.sqrt(steps) / sigma * (1 + 1e-15)
-    if sigma < _SMALLEST_NOISE:
-        raise ValueError(f"noise_multiplier must be at least {_SMALLEST_NOISE}, not {sigma}: less protects nobody")
     rounding = ROUNDING[0] * steps + ROUNDING[1]
     if slack <= 2 * rounding:
         raise ValueError(
@@ -90,6 +86,58 @@ def sampled_gaussian_mu(sample_rate: float, noise_multiplier: float, steps: int,
     if math.isinf(best):
         raise ValueError(f"no mu covers this run with slack {slack:g}: use more noise, fewer steps or a larger slack")
     return best
+
+
+def sampled_gaussian_epsilon(sample_rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
+    """Smallest ε such that the whole run is (ε, δ)-DP, as dp-accounting's privacy loss distribution bounds it.
+
+    Both directions; rounded pessimistically, and errors of rounding are taken from δ, as :func:`sampled_gaussian_mu`
+    says, which takes the same arguments besides.
+
+    Args:
+        sample_rate: q, from 0 to 1.
+        noise_multiplier: σ over the largest norm of one holder's contribution; at least 0.3 unless q = 1.
+        steps: T, at least 0.
+        delta: δ of (ε, δ)-DP, above 2e-13·T + 2e-9.
+
+    Returns:
+        ε, never too small. Takes a tenth of a second.
+
+    Raises:
+        ValueError: an argument out of range, or no ε for so small a δ.
+
+    >>> round(sampled_gaussian_epsilon(512 / 60000, 3.42529, 9375, 1e-5), 3)
+    0.917
+    """
+    sigma = _checked_run(sample_rate, noise_multiplier, steps)
+    checked_delta(delta)
+    if sample_rate == 0 or steps == 0:
+        return 0.0
+    if sample_rate == 1:
+        return float(gdp_epsilon(math.sqrt(steps) / sigma * (1 + 1e-15), delta))
+    rounding = ROUNDING[0] * steps + ROUNDING[1]
+    if delta <= rounding:
+        raise ValueError(f"delta must exceed {rounding:g} for {steps} steps, not {delta:g}: less is lost in rounding")
+    best = min(
+        float(_composed(sample_rate, sigma, int(steps), spacing).get_epsilon_for_delta(delta - rounding))
+        for spacing in _spacings(sample_rate, sigma)
+    )
+    if math.isinf(best):
+        raise ValueError(
+            f"no epsilon covers this run with delta {delta:g}: use more noise, fewer steps or a larger delta"
+        )
+    return best
+
+
+def _checked_run(sample_rate: float, noise_multiplier: float, steps: int) -> float:
+    sigma = checked_positive("noise_multiplier", noise_multiplier)
+    if not 0 <= sample_rate <= 1:
+        raise ValueError(f"sample_rate must lie between 0 and 1, not {sample_rate}; divide the batch by the holders")
+    if steps != int(steps) or steps < 0:
+        raise ValueError(f"steps must be a whole number of at least 0, not {steps}")
+    if 0 < sample_rate < 1 and steps and sigma < SMALLEST_NOISE:
+        raise ValueError(f"noise_multiplier must be at least {SMALLEST_NOISE}, not {sigma}: less protects nobody")
+    return sigma
 
 
 def _spacings(sample_rate: float, sigma: float) -> set[float]:

@@ -1,6 +1,6 @@
 """Every holder votes: labels, rounds, forecasts, students, and how many people it takes.
 
-    IPATE_DATA_DIR=… python -m benchmarks.neighbours [labels rounds forecasts students people speed million] [--quick]
+    IPATE_DATA_DIR=… python -m benchmarks.neighbours [part …] [--quick]
 
 Prints tables and keeps the numbers in benchmarks/results/neighbours.json, each part under its name. `--quick` takes
 fewer holders and datasets, and keeps nothing. `speed` compares with scikit-learn, and with faiss-cpu where it is
@@ -43,12 +43,13 @@ def main() -> None:
         "rounds": parts.rounds,
         "forecasts": parts.forecasts,
         "students": parts.students,
+        "spaces": parts.spaces,
         "people": parts.people,
         "speed": speed.beside_others,
         "million": speed.million,
     }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", help="all if none is named", metavar="part")
+    parser.add_argument("parts", nargs="*", help=f"{', '.join(known)}; all if none is named", metavar="part")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     if unknown := set(options.parts) - set(known):

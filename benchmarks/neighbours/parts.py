@@ -112,6 +112,27 @@ def forecasts(quick: bool) -> Rows:
     return rows
 
 
+def spaces(quick: bool) -> Rows:
+    """Labels of one round in the usual representation and in one learned from the public points, everyone at one ε."""
+    names = ("digits",) if quick else ("digits", "mnist", "adult")
+    cases = [(name, space, epsilon) for name in names for space in ("", "learned") for epsilon in (1.0, 0.25)]
+    rows = []
+    for name, space, epsilon in tqdm(cases, desc="spaces"):
+        outcome = hold(data_load(name, space), epsilon, rounds=1, student=("nearest_neighbour", {}))
+        asked = outcome.held[0]
+        rows.append(
+            {
+                "data": name,
+                "representation": space or "usual",
+                "epsilon": epsilon,
+                "sigma": asked.sigma,
+                "radius_share": asked.radius_share,
+                "right": outcome.right[0],
+            }
+        )
+    return rows
+
+
 def people(quick: bool) -> Rows:
     """MNIST: number of holders × ε, with logistic regression on the public coordinates as the student."""
     everyone, student = data_load("mnist"), ("logistic_regression", {})

@@ -23,7 +23,7 @@ from training.methods.neighbours.forecast import Sample
 from training.methods.neighbours.planner import PlannedRound, RoundsPlan, next_round, plan_rounds
 from training.methods.neighbours.release import read_counts, release_counts
 from training.methods.neighbours.votes import radii, shard_contributions
-from training.representations import default_representation
+from training.representations import default_representation, representation_create
 
 DELTAS = {"digits": 5e-5, "mnist": 1e-5, "adult": 1e-5, "diabetes": 1e-5}
 SHARES = (0.34, 0.43, 0.23)
@@ -46,7 +46,7 @@ STUDENTS: dict[str, Student] = {
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """A dataset in the coordinates of its usual representation: private, public and test points, holders' numbers."""
+    """A dataset in the coordinates of a representation: private, public and test points, holders' numbers."""
 
     name: str
     classes: int
@@ -72,10 +72,14 @@ class Data:
 
 
 @cache
-def data_load(name: str) -> Data:
+def data_load(name: str, representation: str = "") -> Data:
+    """A dataset of the catalogue in a representation with its usual parameters, the usual one if empty."""
     beside = Path(__file__).resolve().parents[2] / ".." / "shared" / "data"
     splits = catalogue_load(name, Path(os.environ.get("IPATE_DATA_DIR") or beside))
-    fitted = default_representation(splits.public.x.shape[1:]).fit(splits.public.x)
+    chosen = (
+        representation_create(representation) if representation else default_representation(splits.public.x.shape[1:])
+    )
+    fitted = chosen.fit(splits.public.x)
     return Data(
         name,
         len(splits.schema.classes),

@@ -109,7 +109,8 @@ class RepresentationList(ApiView):
     def get(self, request: Request) -> Response:
         """The representations and their parameters, for `asking` of a run in which every holder is asked.
 
-        All are fitted on public points. From the second round on the inner layer of the student serves, by itself.
+        All are fitted on public points. From the second round on the inner layer of the student serves, where
+        `embedded` is set.
         """
         representations = [
             {

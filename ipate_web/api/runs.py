@@ -13,7 +13,6 @@ from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounting.models import Release
 from accounting.shares import share_check
 from consent.models import Level, Study
 from consent.permissions import studies_with_permission
@@ -21,7 +20,7 @@ from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, permissio
 from ipate_web.api.pagination import LabelPages
 from training.models import Dataset, Query, Run
 from training.selectors import run_cost_history, run_groups, run_progress, run_promises, runs_visible_to
-from training.services.downloads import download_record
+from training.services.downloads import download_record, labels_table
 from training.services.methods import method_of
 from training.services.runs import run_approve, run_cancel, run_check, run_propose
 
@@ -564,14 +563,6 @@ class RunLabels(ApiView, generics.ListAPIView):
         labels = [{"row": query.row, "label": classes[query.label], "counts": query.counts} for query in queries]
         return LabelSerializer(labels, **kwargs)
 
-    def _table(self, queries: Any) -> list[list[Any]]:
-        """Heading and a line for each label; a column for each class where the run's method releases counts."""
-        classes = self.run.public_dataset.classes
-        counted = method_of(self.run).release_kind == Release.Kind.COUNTS
-        heading = ["row", "label", *(f"count_{name}" for name in classes if counted)]
-        lines = [[query.row, classes[query.label], *(query.counts or ())] for query in queries]
-        return [heading, *lines]
-
     @extend_schema(
         summary="Released labels",
         tags=["labels and models"],
@@ -597,5 +588,5 @@ class RunLabels(ApiView, generics.ListAPIView):
         if request.method == "GET":  # HEAD takes nothing away
             download_record(run=self.run, what="labels", acting_user=request_user(request))
         if request.accepted_renderer.format == LabelsCsv.format:
-            return Response(self._table(self.get_queryset()))
+            return Response(labels_table(self.run))
         return self.list(request)

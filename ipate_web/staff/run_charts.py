@@ -1,11 +1,14 @@
 """Charts of a run: what it has charged, and how its student does."""
 
+from itertools import pairwise
+
 from django.utils.translation import gettext as _
 
 from ipate_web.staff.charts import Chart, Series
 from ipate_web.staff.templatetags.run_words import group_label
 from training.models import StudentModel
 from training.selectors import CostHistory, GroupSpending
+from training.services.neighbours.leads import LEADS
 
 
 def cost_chart(history: CostHistory, groups: list[GroupSpending]) -> Chart | None:
@@ -25,6 +28,17 @@ def curve_chart(curves: dict[str, list[float]]) -> Chart | None:
     if not series:
         return None
     return Chart(list(range(1, len(series[0].values) + 1)), series, x_label=_("step"))
+
+
+def lead_chart(leads: list[list[float]]) -> Chart | None:
+    """How clearly the labels of each round lead: the share of its points by the lead of the largest count, in σ."""
+    if not leads:
+        return None
+    names = [f"{low}–{high} σ" for low, high in pairwise(LEADS)]
+    series = [
+        Series(_("round %(number)d") % {"number": number}, shares) for number, shares in enumerate(leads, start=1)
+    ]
+    return Chart([*names, f"≥ {LEADS[-1]} σ"], series, kind="bar", scale="category", y_label=_("share of the points"))
 
 
 def class_chart(student: StudentModel) -> Chart | None:

@@ -147,7 +147,7 @@ askings = st.fixed_dictionaries(
             {
                 "sigma": st.sampled_from([4.0, 12.0]),
                 "radius_share": st.sampled_from([0.1, 0.5]),
-                "rounds": st.sampled_from([1, 2]),
+                "rounds": st.sampled_from([1, 2, None]),
             }
         ),
         "batch_size": st.sampled_from([4, 9]),

@@ -40,10 +40,11 @@ from tests.training.runs import (
 from training.formats import Rows
 from training.methods.pate import PlanError
 from training.models import Query, Run, Shard
+from training.representations import Learned
 from training.services import advance, ending, parts, spending, sweep, voting
 from training.services import runs as run_commands
 from training.services.datasets import dataset_import
-from training.services.holders import noise, shards
+from training.services.holders import noise, shards, space
 from training.services.methods import method_of
 from training.services.neighbours import rounds as asked_rounds
 from training.services.neighbours.questions import Votes
@@ -646,6 +647,22 @@ def test_an_embedding_with_its_statement_is_carried_out() -> None:
     assert (
         "as the operator states" in run.student.card["privacy"]["mechanism"]["rounds"][0]["representation"]["template"]
     )
+
+
+def test_an_embedding_is_learned_once_for_plan_and_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = small_study()
+    learned = {"representation": "learned", "representation_parameters": {"steps": 2, "components": 3}}
+    chosen = learned | {"rounds": 2, "first_queries": 4, "sigma": 3.0}
+    draft = run_draft(study, **ASKING_RUN | {"asking": chosen})
+    planned = method_of(draft).plan(draft)
+    assert "learned from the public points alone" in planned.representation
+    monkeypatch.setattr(Learned, "fit", lambda *_: pytest.fail("it was learned for the plan"))
+    monkeypatch.setattr(space, "_space", space._space.__wrapped__)  # another process
+    run = run_finish(run_commands.run_approve(run=draft, acting_user=user_create("olga"), share=0.5))
+    assert run.status == Run.Status.FINISHED, run.message
+    for each in run.student.card["privacy"]["mechanism"]["rounds"]:
+        assert "learned from the public points alone" in each["representation"]["template"]
+    assert_whole(run)
 
 
 def test_without_holders_by_the_head_counts_or_with_too_much_noise_there_is_no_plan() -> None:

@@ -82,8 +82,8 @@ class Choices:
     def __post_init__(self) -> None:
         if self.representation == "student":
             raise ValueError(
-                "The inner layer of the student serves from the second round on, by itself: choose another "
-                "representation for the first round."
+                "The inner layer of the student is for rounds after the first: choose another representation for the "
+                "first."
             )
         if self.representation:
             chosen = representation_create(self.representation, self.representation_parameters)

@@ -8,6 +8,7 @@ from training.representations.base import FittedRepresentation, Representation
 from training.representations.catalogue import (
     REPRESENTATIONS,
     Embedding,
+    Learned,
     Standardised,
     Student,
     Wavelets,
@@ -24,6 +25,7 @@ __all__ = [
     "Embedding",
     "FittedRepresentation",
     "Layer",
+    "Learned",
     "LinearModel",
     "Representation",
     "Standardised",

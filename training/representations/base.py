@@ -25,13 +25,14 @@ class Representation(ABC):
     """A way to describe points. Subclasses are frozen dataclasses whose fields are made by `learners.base.parameter`.
 
     name: in stored runs.  label: for people.  images: whether points must be images.  statement: what the operator has
-    to state before it may be used, empty if nothing.
+    to state before it may be used, empty if nothing.  costly: whether fitting takes so long that it is done only once.
     """
 
     name: ClassVar[str]
     label: ClassVar[str]
     images: ClassVar[bool] = False
     statement: ClassVar[str] = ""
+    costly: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for spec in fields(self):

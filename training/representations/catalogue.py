@@ -151,6 +151,43 @@ class Embedding(Whitened):
 
 
 @dataclass(frozen=True)
+class Learned(Whitened):
+    """The inner layer of a small network that learned from the public points without labels, whitened.
+
+    >>> images = np.random.default_rng(0).random((60, 8, 8))
+    >>> Learned(steps=2).fit(images).transform(images).shape  # a component for every 20 public points
+    (60, 3)
+    """
+
+    name: ClassVar[str] = "learned"
+    label: ClassVar[str] = gettext_noop("Embedding learned from the public points, without labels")
+    costly: ClassVar[bool] = True
+    exponent: float = _exponent(0.5)
+    cosine: bool = parameter(True, _COSINE)
+    steps: int = parameter(300, gettext_noop("batches of 256 pairs to learn from"), minimum=1, maximum=100_000)
+    neighbours: int = parameter(
+        5, gettext_noop("from how many nearest points the other of a pair is drawn"), minimum=1, maximum=1000
+    )
+    seed: int = parameter(1, gettext_noop("seed of what is drawn at random"), minimum=0, maximum=2**31 - 1)
+
+    def sentence(self) -> Sentence:
+        return Sentence(
+            gettext_noop(
+                "The inner layer of a small network that learned from the public points alone, without labels, which "
+                "points are alike; at most %(components)d principal components of the public points, whitened."
+            ),
+            components=self.components,
+        )
+
+    def _encoder(self, public: NDArray[np.floating]) -> Encoder:
+        from training.representations.contrastive import contrastive_layers  # PyTorch is loaded when it is needed
+
+        near = default_representation(public.shape[1:]).fit(public).transform(public)
+        layers = contrastive_layers(public, near, steps=self.steps, neighbours=self.neighbours, seed=self.seed)
+        return NetworkEncoder.fit(layers, public)
+
+
+@dataclass(frozen=True)
 class Student(Whitened):
     """The inner layer of the student of an earlier round, beside the oriented wavelets of images if wanted, whitened.
 
@@ -186,7 +223,8 @@ def _fitted(encoder: Encoder, features: NDArray[np.float64], matrix: NDArray[np.
 
 
 REPRESENTATIONS: dict[str, type[Representation]] = {
-    representation.name: representation for representation in (Standardised, Whitened, Wavelets, Embedding, Student)
+    representation.name: representation
+    for representation in (Standardised, Whitened, Wavelets, Embedding, Learned, Student)
 }
 
 

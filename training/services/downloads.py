@@ -4,11 +4,13 @@ from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
+from django.db.models import QuerySet
 
 from accounting.models import Release
 from accounting.services import release_record
 from consent.services import study_lock
 from training.models import Run
+from training.services.methods import method_of
 
 
 @transaction.atomic
@@ -36,3 +38,13 @@ def _is_recorded(run: Run, content: dict[str, Any], acting_user: AbstractBaseUse
         study_id=run.study_id, kind=Release.Kind.DOWNLOAD, run=run.pk, recorded_by_id=acting_user.pk
     )
     return content in found.values_list("content", flat=True)
+
+
+def labels_table(run: Run) -> list[list[Any]]:
+    """Heading and a line for each label of ``run``; a column for each class where its method releases noisy counts."""
+    classes = run.public_dataset.classes
+    counted = method_of(run).release_kind == Release.Kind.COUNTS
+    labelled: QuerySet[Any, Any] = run.queries.filter(label__isnull=False).order_by("row")
+    lines = labelled.values_list("row", "label", "counts")
+    heading = ["row", "label", *(f"count_{name}" for name in classes if counted)]
+    return [heading, *([row, classes[label], *(counts or ())] for row, label, counts in lines)]

@@ -8,8 +8,10 @@ from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from consent.models import EpsilonPolicy, Study
+from accounting.head_counts import head_counts
+from consent.models import EpsilonPolicy, Level, Study
 from consent.services import epsilon_policy_check
+from training.models import Dataset
 
 LEVEL_FIELDS = ("high", "average", "low")
 
@@ -47,6 +49,37 @@ class PolicyForm(forms.Form):
         if any(values.get(name) is None for name in LEVEL_FIELDS):
             return None
         return EpsilonPolicy(study=study, **values)
+
+
+class AffordableForm(forms.Form):
+    """Form for the forecast of what a policy affords: public points, and how many holders stand at each level."""
+
+    public_dataset = forms.ModelChoiceField(Dataset.objects.none(), label=_("Public dataset"), empty_label=None)
+    wanted_labels = forms.IntegerField(
+        label=_("Labels wanted"), min_value=1, required=False, help_text=_("Empty: one for every public point.")
+    )
+
+    def __init__(self, *args: Any, study: Study, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        datasets = study.datasets.filter(kind=Dataset.Kind.PUBLIC).order_by("-imported_at")
+        self.fields["public_dataset"].queryset = datasets  # type: ignore[attr-defined]
+        self.has_points = datasets.exists()
+        counts = head_counts(study)
+        self.has_counts = bool(counts)
+        for level in Level:
+            self.fields[_holders(level)] = forms.IntegerField(
+                label=_("Holders at %(level)s") % {"level": level.label},
+                min_value=0,
+                initial=sum(count.count for count in counts if count.level == level) if counts else None,
+            )
+
+    def holders(self) -> dict[str, int]:
+        """Level → number."""
+        return {level.value: self.cleaned_data[_holders(level)] for level in Level}
+
+
+def _holders(level: Level) -> str:
+    return f"holders-{level.value}"
 
 
 class ApprovalForm(forms.Form):

@@ -10,12 +10,15 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from accounting.shares import share_free
 from common.requests import SignedInRequest
 from consent import selectors, services
 from consent.forms import options
 from consent.models import EpsilonPolicy, Level, Study
-from ipate_web.staff.forms.policies import ApprovalForm, PolicyForm
+from ipate_web.staff.forms.policies import AffordableForm, ApprovalForm, PolicyForm
 from ipate_web.staff.views.pages import render_page, study_page
+from training.methods.pate import PlanError
+from training.services.neighbours.affordable import affordable
 
 
 def _comparison(study: Study, proposed: EpsilonPolicy) -> list[dict[str, Any]]:
@@ -70,9 +73,17 @@ def policy_new(request: SignedInRequest, study: Study) -> HttpResponse:
                 messages.success(request, _("The policy is proposed. It counts once a second person approves it."))
                 return redirect("staff:policies", study.slug)
         else:
-            context = {"form": form, "comparison": _comparison_with_consequences(study, proposed)}
+            context = {
+                "form": form,
+                "comparison": _comparison_with_consequences(study, proposed),
+                "affordable": AffordableForm(study=study),
+            }
             return render_page(request, study, "staff/policies/check.html", context)
-    context = {"form": form, "comparison": _comparison(study, proposed) if proposed else []}
+    context = {
+        "form": form,
+        "comparison": _comparison(study, proposed) if proposed else [],
+        "affordable": AffordableForm(study=study),
+    }
     return render_page(request, study, "staff/policies/new.html", context, status=422 if form.errors else 200)
 
 
@@ -88,6 +99,49 @@ def policy_odds(request: SignedInRequest, study: Study) -> HttpResponse:
         "problems": form.non_field_errors(),
     }
     return render(request, "staff/policies/odds.html", context)
+
+
+@require_POST
+@study_page("consent.propose_epsilonpolicy")
+def policy_affordable(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Forecast what the ε in force and those of the form afford: a part of the page for htmx, a page without it."""
+    form, policy = AffordableForm(request.POST, study=study), PolicyForm(request.POST)
+    proposed, context = policy.policy(study), {"affordable": form, "form": policy, "study": study}
+    if form.is_valid() and proposed:
+        try:
+            context["forecasts"] = _forecasts(study, proposed, form)
+        except PlanError as error:
+            context["plan_error"] = error.args[0]
+    else:
+        context["incomplete"] = True
+    if "HX-Request" in request.headers:
+        return render(request, "staff/policies/affordable.html", context)
+    return render_page(request, study, "staff/policies/affordable_page.html", context)
+
+
+def _forecasts(study: Study, proposed: EpsilonPolicy, form: AffordableForm) -> list[dict[str, Any]]:
+    """Forecasts of each policy, that in force first if there is one."""
+    current = selectors.policy_in_force(study)
+    found = []
+    for title, policy in ((_("ε in force"), current), (_("ε proposed"), proposed)):
+        if policy is None:
+            continue
+        epsilons = {level: getattr(policy, level.lower()) for level in Level.values}
+        told = affordable(
+            form.cleaned_data["public_dataset"],
+            epsilons,
+            form.holders(),
+            delta=study.delta,
+            share=share_free(study),
+            wanted=form.cleaned_data["wanted_labels"],
+        )
+        levels = {level.name: level for level in told.forecast.levels}
+        rows = [
+            {"level": Level(level), "epsilon": epsilon, "told": levels.get(level), "left": told.left.get(level)}
+            for level, epsilon in epsilons.items()
+        ]
+        found.append({"title": title, "policy": policy, "told": told, "levels": rows})
+    return found
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -114,5 +168,6 @@ def policy_approve(request: SignedInRequest, study: Study, version: int) -> Http
         "comparison": _comparison_with_consequences(study, policy),
         "is_own": policy.proposed_by_id == request.user.pk,
         "is_approved": hasattr(policy, "approval"),
+        "affordable": AffordableForm(study=study),
     }
     return render_page(request, study, "staff/policies/approve.html", context, status=422 if form.errors else 200)

@@ -1,5 +1,7 @@
 """Pages of runs: list, live status, released labels, student."""
 
+import csv
+import io
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +16,7 @@ from common.artifacts import model_fetch
 from common.requests import SignedInRequest
 from consent.models import Study
 from consent.permissions import study_permissions
-from ipate_web.staff.run_charts import class_chart, cost_chart, curve_chart
+from ipate_web.staff.run_charts import class_chart, cost_chart, curve_chart, lead_chart
 from ipate_web.staff.views.pages import paginate, render_page, study_page
 from ipate_web.staff.views.proposals import second_person
 from training.models import Run
@@ -24,11 +26,12 @@ from training.selectors import (
     run_curves,
     run_groups,
     run_is_unattended,
+    run_leads,
     run_progress,
     run_rounds,
     runs_visible_to,
 )
-from training.services.downloads import download_record
+from training.services.downloads import download_record, labels_table
 
 
 def _run_or_404(request: SignedInRequest, study: Study, pk: str) -> Run:
@@ -82,6 +85,7 @@ def _live_context(run: Run, can: frozenset[str]) -> dict[str, Any]:
         "timeline": _timeline(run),
         "progress": run_progress(run),
         "rounds": run_rounds(run),
+        "leads": lead_chart(run_leads(run)),
         "unattended": run_is_unattended(run),
         "groups": groups,
         "costs": cost_chart(history, groups),
@@ -139,6 +143,18 @@ def run_labels(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
 
 @require_safe
 @study_page("training.use_student")
+def run_labels_file(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+    """Download all released labels with their noisy counts as a table."""
+    found = _run_or_404(request, study, pk)
+    if request.method != "HEAD":
+        download_record(run=found, what="labels", acting_user=request.user)
+    text = io.StringIO()
+    csv.writer(text).writerows(labels_table(found))
+    return _attachment(text.getvalue(), f"{_file_name(found)}-labels.csv", "text/csv; charset=utf-8")
+
+
+@require_safe
+@study_page("training.use_student")
 def run_model(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Download the student model."""
     found = _run_or_404(request, study, pk)
@@ -147,7 +163,15 @@ def run_model(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
         raise Http404
     if request.method != "HEAD":
         download_record(run=found, what=gettext_noop("model"), digest=student.digest, acting_user=request.user)
-    name = f"{study.slug}-{slugify(found.title) or found.pk}.{published_format(student.learner)}"
-    response = HttpResponse(model_fetch(student.artifact), content_type="application/octet-stream")
-    response["Content-Disposition"] = f'attachment; filename="{name}"'
-    return response
+    name = f"{_file_name(found)}.{published_format(student.learner)}"
+    return _attachment(model_fetch(student.artifact), name, "application/octet-stream")
+
+
+def _file_name(run: Run) -> str:
+    return f"{run.study.slug}-{slugify(run.title) or run.pk}"
+
+
+def _attachment(content: bytes | str, name: str, content_type: str) -> HttpResponse:
+    return HttpResponse(
+        content, content_type=content_type, headers={"Content-Disposition": f'attachment; filename="{name}"'}
+    )

@@ -13,6 +13,7 @@ from accounting.privacy import (
     epsilon_from_rdp,
     gdp_delta,
     gdp_epsilon,
+    sampled_gaussian_epsilon,
     sampled_gaussian_mu,
     sampled_gaussian_rdp,
 )
@@ -98,6 +99,7 @@ def test_renyi_and_loss_distribution_of_the_published_runs(
     assert epsilon_from_rdp(rdp, 1e-5)[0] == pytest.approx(improved, abs=3e-3)
     accountant = PLDAccountant().compose(PoissonSampledDpEvent(q, GaussianDpEvent(sigma)), steps)
     assert accountant.get_epsilon(1e-5) == pytest.approx(pld, abs=1e-3)
+    assert sampled_gaussian_epsilon(q, sigma, steps, 1e-5) == pytest.approx(pld, abs=1e-3)
 
 
 def test_everybody_in_every_step_is_the_gaussian_mechanism() -> None:
@@ -107,13 +109,35 @@ def test_everybody_in_every_step_is_the_gaussian_mechanism() -> None:
     assert 1.0 - 1e-5 <= nearly <= 1.001
 
 
+def test_epsilon_of_everybody_in_every_step_is_that_of_the_gaussian_mechanism() -> None:
+    assert sampled_gaussian_epsilon(1.0, 10.0, 100, 1e-5) == pytest.approx(gdp_epsilon(1.0, 1e-5), rel=1e-12)
+
+
+def test_epsilon_is_never_below_what_a_convolution_from_below_gives() -> None:
+    q, sigma, steps, delta = 0.05, 1.0, 10, 1e-6
+    epsilon = sampled_gaussian_epsilon(q, sigma, steps, delta)
+    for adding in (False, True):
+        assert delta_from_below(q, sigma, steps, adding, np.array([epsilon]))[0] <= delta
+    assert max(delta_from_below(q, sigma, steps, a, np.array([0.98 * epsilon]))[0] for a in (False, True)) > delta
+
+
 def test_nobody_or_no_step_costs_nothing() -> None:
+    assert sampled_gaussian_epsilon(0.0, 1.0, 100, 1e-5) == sampled_gaussian_epsilon(0.5, 1.0, 0, 1e-5) == 0
     assert sampled_gaussian_mu(0.0, 1.0, 100, 0.0) == 0
     assert sampled_gaussian_mu(0.5, 1.0, 0, 0.0) == 0
 
 
 def test_more_slack_less_charge() -> None:
     assert sampled_gaussian_mu(0.01, 0.8, 50, 1e-5) < sampled_gaussian_mu(0.01, 0.8, 50, 1e-7)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"), [({"delta": 0.0}, "delta"), ({"delta": 1e-9}, "rounding"), ({"sample_rate": -0.1}, "sample_")]
+)
+def test_bad_input_for_epsilon_is_refused(wrong: dict, message: str) -> None:
+    right = {"sample_rate": 0.1, "noise_multiplier": 1.0, "steps": 10, "delta": 1e-5}
+    with pytest.raises(ValueError, match=message):
+        sampled_gaussian_epsilon(**(right | wrong))
 
 
 @pytest.mark.parametrize(

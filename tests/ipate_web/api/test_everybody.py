@@ -45,6 +45,7 @@ def test_nothing_of_teachers_has_to_be_given(study: Study, client: Client) -> No
         ({"asking": {"representation": "wavelets"}}, "asking", "for images"),
         ({"asking": {"representation": "embedding"}}, "asking", "made without the private data"),
         ({"asking": {"rounds": 2, "first_queries": POINTS}}, "asking", "leave public points"),
+        ({"asking": {"rounds": 1, "embedded": True}}, "asking", "for several rounds"),
         ({"asking": "gently"}, "asking", "dictionary"),
         ({"learner": "random_forest"}, "learner", "no teachers where every holder is asked"),
         ({"aggregator": {"name": "gnmax", "sigma": 5.0}}, "aggregator", "no teachers where every holder is asked"),
@@ -76,6 +77,14 @@ def test_a_plan_says_what_is_asked_and_what_to_expect(study: Study, client: Clie
     assert plan["answers"] is None, "all points are asked"
     assert not {"teachers", "groups", "variant", "left_out"} & plan.keys(), "those are of other methods"
     assert not Run.objects.exists()
+
+
+def test_rounds_that_are_null_are_the_planners_choice(study: Study, client: Client) -> None:
+    asked = proposal(study, asking={"rounds": None, "sigma": 400}, share=0.5)
+    plan = client("researcher").post(f"{RUNS}/plan", asked, format="json").json()
+    assert len(plan["rounds"]) == 2 and any("It chose two" in note for note in plan["notes"])
+    answer = client("researcher").post(RUNS, proposal(study, asking=asked["asking"]), format="json")
+    assert answer.json()["asking"]["rounds"] is None
 
 
 def test_a_plan_for_too_few_warns(study: Study, client: Client) -> None:
@@ -153,7 +162,7 @@ def test_what_asking_may_hold_is_listed_with_values_that_are_taken(study: Study,
 
 def test_representations_are_listed_with_parameters_that_are_taken(study: Study, client: Client) -> None:
     listed = {each["name"]: each for each in client("researcher").get("/api/v1/representations").json()}
-    assert listed.keys() == {"standardised", "whitened", "wavelets", "embedding"}, "those of a first round"
+    assert listed.keys() == {"standardised", "whitened", "wavelets", "embedding", "learned"}, "of a first round"
     for name, each in listed.items():
         defaults = {parameter["name"]: parameter["default"] for parameter in each["parameters"]}
         assert representation_create(name, defaults).parameters() == defaults

@@ -1,8 +1,12 @@
 """Proposing, approving and watching runs in which every holder votes."""
 
+import csv
+import io
 import re
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from django.test import Client
 from django.urls import reverse
@@ -16,6 +20,8 @@ from tests import factories
 from tests.training.asking import CLEAR_RUN, batch_ask, run_ask
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
 from training.models import Dataset, Run
+from training.services.neighbours.rounds import question_load
+from training.services.runs import run_approve
 
 pytestmark = pytest.mark.django_db
 
@@ -90,7 +96,7 @@ def test_what_was_chosen_is_what_is_saved_and_proposed_again(study: Study) -> No
     client = as_("operator")
     changes = {
         "asking-representation": "embedding", "asking-stated-embedding": "on", "asking-rounds": 2,
-        "asking-first_queries": 4,
+        "asking-first_queries": 4, "asking-embedded": "on",
         "asking-sigma": 7.5, "asking-radius": 2.5, "asking-kernel": "epanechnikov", "asking-records": 1.5,
         "asking-batch_size": 40, "wanted_labels": 9,
     }  # fmt: skip
@@ -103,14 +109,40 @@ def test_what_was_chosen_is_what_is_saved_and_proposed_again(study: Study) -> No
     assert (run.batch_size, run.wanted_labels) == (40, 9)
     assert run.asking == {
         "representation": "embedding", "representation_parameters": {}, "stated": True, "rounds": 2,
-        "first_queries": 4, "sigma": 7.5, "radius_share": 0.025, "kernel": "epanechnikov", "records": 1.5,
+        "first_queries": 4, "embedded": True, "sigma": 7.5, "radius_share": 0.025, "kernel": "epanechnikov",
+        "records": 1.5,
     }  # fmt: skip
     page = client.get(url("run", study, run.pk)).text
-    for words in ("Embedding columns", "as the operator states", "4 points in the first", "2.5 % of the public points"):
-        assert words in page
+    for words in (
+        "Embedding columns", "as the operator states", "4 points in the first", "the student's inner layer",
+        "2.5 % of the public points",
+    ):  # fmt: skip
+        assert words in page, words
     form = client.get(url("run_new", study), {"like": str(run.pk)}).context["form"]
     for name, value in changes.items():
-        assert form[name].value() == (None if "stated" in name else value), name
+        assert form[name].value() == {"asking-stated-embedding": None, "asking-embedded": True}.get(name, value), name
+
+
+def test_rounds_can_be_left_to_the_planner_which_says_what_it_chose(study: Study) -> None:
+    client = as_("operator")
+    sent = filled_in(study, **{"asking-rounds": "", "asking-embedded": "on", "wanted_labels": 8})
+    page = client.post(url("run_new", study), sent)
+    assert page.status_code == 200, page.context["form"].errors
+    assert sum(each.queries for each in page.context["plan"].rounds) == 8
+    assert "The number of rounds was left to the planner. It chose" in page.text
+    client.post(url("run_new", study), {**sent, "confirmed": "1"})
+    run = Run.objects.get()
+    assert run.asking["rounds"] is None and run.asking["embedded"]
+    assert client.get(url("run_new", study), {"like": str(run.pk)}).context["form"]["asking-rounds"].value() is None
+    run = run_ask(run_approve(run=run, acting_user=factories.user_create("olga"), share=0.5))
+    assert run.status == Run.Status.FINISHED, run.message
+    assert (run.rounds.count(), run.position) == (len(run.plan["rounds"]), 8)
+
+
+def test_a_single_round_has_no_student_to_compare_by(study: Study) -> None:
+    page = as_("operator").post(url("run_new", study), filled_in(study, **{"asking-embedded": "on"}))
+    assert page.status_code == 200, page.context["form"].errors
+    assert page.context["form"].run_fields()["asking"]["embedded"] is False
 
 
 @pytest.mark.parametrize(
@@ -122,6 +154,7 @@ def test_what_was_chosen_is_what_is_saved_and_proposed_again(study: Study) -> No
         ({"asking-rounds": 2, "asking-first_queries": 12}, "asking-first_queries", "ask for fewer"),
         ({"asking-rounds": 5}, "asking-rounds", "5"),
         ({"asking-sigma": 0}, "asking-sigma", "greater than"),
+        ({"asking-sigma": 16_385}, "asking-sigma", "less than or equal to 16384"),
         ({"asking-radius": 101}, "asking-radius", "less than"),
         ({"asking-records": ""}, "asking-records", "required"),
         ({"asking-batch_size": 0}, "asking-batch_size", "greater than"),
@@ -207,6 +240,46 @@ def test_a_finished_run_shows_public_charges_counts_and_the_card(study: Study) -
         assert f'<td class="number">{query.batch.index}</td>{cells}</tr>' in page.text
 
 
+def test_noisy_counts_can_be_taken_away_with_the_labels(study: Study) -> None:
+    run = run_ask(run_start(study, **CLEAR_RUN, share=0.5))
+    assert "Download labels and noisy counts (CSV)" in as_("researcher").get(url("run", study, run.pk)).text
+    heading, *lines = csv.reader(io.StringIO(as_("researcher").get(url("run_labels_file", study, run.pk)).text))
+    classes = run.public_dataset.classes
+    assert heading == ["row", "label", *(f"count_{name}" for name in classes)]
+    assert lines == [
+        [str(query.row), classes[query.label or 0], *map(str, query.counts)] for query in run.queries.order_by("row")
+    ]
+    (taken,) = Release.objects.filter(study=study, kind=Release.Kind.DOWNLOAD)
+    assert (taken.content["what"], taken.recorded_by.username) == ("labels", "researcher")
+
+
+def test_a_picture_shows_by_how_much_labels_lead_and_a_table_says_it(study: Study) -> None:
+    asking = {"sigma": 3.0, "radius_share": 0.5, "rounds": 2, "first_queries": 5}
+    run = batch_ask(run_start(study, **CLEAR_RUN | {"asking": asking}, share=0.5))
+    page = as_("auditor").get(url("run", study, run.pk))
+    (first,) = page.context["leads"].series
+    counts = np.sort([query.counts for query in run.queries.all()], axis=1)
+    leads = (counts[:, -1] - counts[:, -2]) / 3.0
+    edges = [0, 1, 2, 3, 5, 10, 20, np.inf]
+    expected = [((low <= leads) & (leads < high)).mean() for low, high in pairwise(edges)]
+    assert first.values == pytest.approx(expected)
+    assert sum(first.values) == pytest.approx(1)
+    for (lead, _shares), share in zip(page.context["leads"].rows, expected, strict=True):
+        assert f'<th scope="row">{lead}</th><td class="number">{100 * share:.1f} %</td>' in page.text
+    page = as_("auditor").get(url("run", study, run_ask(run).pk))
+    assert [series.name for series in page.context["leads"].series] == ["round 1", "round 2"]
+    assert "a large lead then says that few contradicted" in page.text
+    assert page.context["leads"].series[0].values == first.values
+    second = run.rounds.get(index=1)
+    question, counts = question_load(second), {query.row: query.counts for query in run.queries.all()}
+    standing = np.array([counts[row] for row in question.rows.tolist()], dtype=float)
+    assert question.predicted is not None
+    standing[np.arange(len(standing)), question.predicted] += question.voters
+    standing.sort(axis=1)
+    small = ((standing[:, -1] - standing[:, -2]) / second.sigma < 1).mean()
+    assert page.context["leads"].series[1].values[0] == pytest.approx(small)
+
+
 def test_the_register_and_the_report_know_released_counts(study: Study) -> None:
     run = run_ask(run_start(study, **CLEAR_RUN, share=0.5))
     page = as_("auditor").get(url("ledger", study), {"kind": Release.Kind.COUNTS})
@@ -244,7 +317,7 @@ def test_a_rehearsal_is_shown_with_what_levels_would_have_spent() -> None:
 def test_a_run_of_teachers_has_no_rounds(study: Study) -> None:
     run = run_finish(run_start(study, **TABLE_RUN))
     page = as_("operator").get(url("run", study, run.pk))
-    assert page.context["rounds"] == []
+    assert page.context["rounds"] == [] and page.context["leads"] is None
     assert "Asked so far" not in page.text and "Queries rejected" in page.text
 
 

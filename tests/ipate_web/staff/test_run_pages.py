@@ -1,6 +1,8 @@
 """Proposing, approving, cancelling and watching runs, as staff and researchers see it."""
 
+import csv
 import hashlib
+import io
 import json
 import re
 from datetime import timedelta
@@ -503,6 +505,20 @@ def test_labels_are_listed_with_their_class(study: Study) -> None:
     assert [shown for _, shown in page.context["rows"]][:2] == [None, run.public_dataset.classes[label]]
     rejected = as_("researcher").get(url("run_labels", study, run.pk), {"show": "rejected"})
     assert [query.row for query, _ in rejected.context["rows"]] == [0]
+
+
+def test_labels_can_be_taken_away_as_a_table(study: Study) -> None:
+    run = run_finish(run_start(study, **{**TABLE_RUN, "batch_size": 4}))
+    run.queries.filter(row=0).update(label=None)
+    assert "Download the labels (CSV)" in as_("researcher").get(url("run", study, run.pk)).text
+    assert "(CSV)" not in as_("auditor").get(url("run", study, run.pk)).text
+    answer = as_("researcher").get(url("run_labels_file", study, run.pk))
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="table-a-small-run-labels.csv"'
+    answered = run.queries.exclude(label=None).order_by("row")
+    assert list(csv.reader(io.StringIO(answer.text))) == [
+        ["row", "label"],
+        *([str(query.row), run.public_dataset.classes[query.label or 0]] for query in answered),
+    ]
 
 
 def test_the_model_is_handed_out_as_it_was_stored(study: Study) -> None:

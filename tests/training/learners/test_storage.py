@@ -85,6 +85,11 @@ def test_a_network_with_missing_tensors_is_refused(digits):
         model_load("cnn", save(tensors))
 
 
-def test_forms_do_not_load_torch():
-    code = "import sys, training.learners as t; t.learner_fields('cnn'); sys.exit('torch' in sys.modules)"
+def test_pages_and_commands_do_not_load_torch():
+    """It would double the time that a process takes to start, and its memory."""
+    code = (
+        "import os, sys, django; os.environ.setdefault('DJANGO_SETTINGS_MODULE', 'ipate_web.settings'); "
+        "django.setup(); import training.tasks, training.learners as t; from django.urls import get_resolver; "
+        "t.learner_fields('cnn'); assert get_resolver().url_patterns; sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

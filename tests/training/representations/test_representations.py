@@ -10,6 +10,7 @@ from training.learners.cnn import CNN
 from training.representations import (
     REPRESENTATIONS,
     Embedding,
+    Learned,
     Representation,
     Standardised,
     Student,
@@ -61,6 +62,9 @@ CASES: list[tuple[Representation, object]] = [
     (Wavelets(), images),
     (Wavelets(components=7), lambda seed, count: images(seed, count, (11, 9, 3))),
     (Embedding(), table),
+    (Learned(steps=3), table),
+    (Learned(steps=3, exponent=0.5), images),
+    (Learned(steps=3), lambda seed, count: images(seed, count, (11, 9, 3))),
     (Student(layers=layers_of(network((8, 8)))), images),
     (Student(layers=layers_of(network((8, 8))), wavelets=True), images),
 ]
@@ -231,3 +235,37 @@ def test_each_representation_describes_itself() -> None:
         assert kind.name == name and kind.label and str(kind().sentence()).endswith(".")
     assert REPRESENTATIONS["embedding"].statement
     assert default_representation((8, 8)).images and not default_representation((8,)).images
+
+
+@pytest.mark.parametrize("draw", [table, images])
+def test_the_same_points_and_seed_teach_the_same_embedding(draw) -> None:
+    points = draw(0, 120)
+    one, same, other = (Learned(steps=5, seed=seed).fit(points).state() for seed in (1, 1, 2))
+    for name, array in one.items():
+        np.testing.assert_array_equal(same[name], array)
+    assert any(not np.array_equal(other[name], array) for name, array in one.items())
+
+
+def test_an_embedding_learns_what_its_points_have_in_common() -> None:
+    """Three groups of columns that say one thing each, under much noise: which thing, nobody says."""
+
+    def draw(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        rng = np.random.default_rng(seed)
+        kinds = rng.integers(0, 3, count)
+        signal = np.repeat(np.eye(3)[kinds], 10, axis=1)
+        return np.clip(0.5 * signal + rng.normal(0.25, 0.35, signal.shape), 0, 1).astype(np.float32), kinds
+
+    def purity(representation: Representation) -> float:
+        (public, _), (points, kinds) = draw(0, 600), draw(1, 300)
+        place = representation.fit(public).transform(points).astype(np.float64)
+        apart = ((place[:, None] - place[None]) ** 2).sum(axis=2)
+        nearest = np.argsort(apart, axis=1)[:, 1:11]
+        return float((kinds[nearest] == kinds[:, None]).mean())
+
+    assert purity(Learned(steps=60)) > purity(Learned(steps=1)) + 0.05
+
+
+def test_an_embedding_is_learned_from_two_points_or_from_more_than_it_takes(monkeypatch) -> None:
+    assert Learned(steps=2).fit(table(0, 2)).transform(table(1, 5)).shape[0] == 5
+    monkeypatch.setattr("training.representations.contrastive._MOST", 50)
+    assert Learned(steps=2).fit(images(0, 90)).transform(images(1, 5)).shape[0] == 5

@@ -24,8 +24,13 @@ class Asking(Choices):
         ValueError: A value is out of range; TypeError: of another type.
     """
 
-    rounds: int = choice(
-        int, 1, "How often holders are asked, each time about other public points.", minimum=1, maximum=MOST_ROUNDS
+    rounds: int | None = choice(
+        int,
+        1,
+        "How often holders are asked, each time about other public points; null to choose it by the forecast.",
+        minimum=1,
+        maximum=MOST_ROUNDS,
+        optional=True,
     )
     first_queries: int | None = choice(
         int,
@@ -62,6 +67,8 @@ class Asking(Choices):
         super().__post_init__()
         if self.first_queries is not None and self.rounds == 1:
             raise ValueError("first_queries is for several rounds: a single round asks about all points.")
+        if self.embedded and self.rounds == 1:
+            raise ValueError("embedded is for several rounds: in a single round there is no student yet.")
 
 
 def asking_fields() -> tuple[AskingField, ...]:

@@ -20,6 +20,7 @@ from training.methods.neighbours.forecast import (
     Forecast,
     Sample,
     expected_voters,
+    forecast,
     propose,
     released_accuracy,
 )
@@ -80,10 +81,14 @@ class EarlierRound:
 
 @dataclass(frozen=True, eq=False)
 class RoundsPlan:
-    """The rounds in order, and what whoever decides should know."""
+    """The rounds in order, and what whoever decides should know.
+
+    warnings: see `forecast_warnings`.  chosen: why there are as many rounds, where that was left to the planner.
+    """
 
     rounds: tuple[PlannedRound, ...]
     warnings: tuple[Sentence, ...]
+    chosen: Sentence | None = None
 
 
 def first_queries(points: int, n_classes: int) -> int:
@@ -106,6 +111,8 @@ def plan_rounds(
     first: int | None = None,
     sample: Sample | None = None,
     purity: tuple[float, float] = PURITY,
+    sigma: float | None = None,
+    radius_share: float | None = None,
 ) -> RoundsPlan:
     """The proposed rounds for a wanted number of labels, their forecasts, and warnings where people are too few.
 
@@ -124,6 +131,7 @@ def plan_rounds(
         first: Points that the first of two rounds asks, None for `first_queries`.
         sample: Labelled public points, in the same coordinates; None to assume a purity.
         purity: The range assumed without a sample.
+        sigma, radius_share: What was chosen by hand, in place of what is proposed.
 
     Raises:
         ValueError: A number is out of range.
@@ -134,20 +142,38 @@ def plan_rounds(
         raise ValueError(f"{count} labels are wanted, and there are {len(points)} public points: ask for 1 or more.")
     if rounds not in (None, 1, 2):
         raise ValueError(f"A run has 1 or 2 rounds, not {rounds}.")
-    chosen = spread_queries(points, count)
-    if rounds != 2:
-        single = _proposed(points, chosen, levels, share, n_classes, sample, purity)
-        if rounds == 1 or single.forecast.clear >= _ONE_ROUND:
-            return RoundsPlan((single,), forecast_warnings(single.forecast))
+    chosen, by_hand = spread_queries(points, count), (sigma, radius_share)
     beginning = min(count, first_queries(count, n_classes) if first is None else first)
+    told = None
+    if rounds != 2:
+        single = _proposed(points, chosen, levels, share, n_classes, sample, purity, by_hand)
+        enough = beginning == count or single.forecast.clear >= _ONE_ROUND
+        told = _chosen(single.forecast, enough) if rounds is None else None
+        if rounds == 1 or enough:
+            return RoundsPlan((single,), forecast_warnings(single.forecast), told)
     asked = chosen[spread_queries(points[chosen], beginning)]
     shares = np.cumsum(split_share(share, 2)).tolist()
-    planned = [_proposed(points, asked, levels, shares[0], n_classes, sample, purity)]
+    planned = [_proposed(points, asked, levels, shares[0], n_classes, sample, purity, by_hand)]
     if len(rest := np.setdiff1d(chosen, asked)):
         agreement = (purity[0] + purity[1]) / 2 if sample is None else planned[0].forecast.clear
-        used = _with_used(levels, planned[0].forecast)
-        planned.append(_proposed(points, rest, used, shares[1], n_classes, sample, purity, _charged_as(agreement)))
-    return RoundsPlan(tuple(planned), forecast_warnings(planned[0].forecast))
+        used, charged = _with_used(levels, planned[0].forecast), _charged_as(agreement)
+        planned.append(_proposed(points, rest, used, shares[1], n_classes, sample, purity, by_hand, charged))
+    return RoundsPlan(tuple(planned), forecast_warnings(planned[0].forecast), told)
+
+
+def _chosen(single: Forecast, enough: bool) -> Sentence:
+    """Reason for one round, or for two."""
+    if enough:
+        text = gettext_noop(
+            "The number of rounds was left to the planner. It chose one: the right class is expected to lead at "
+            "%(clear)d of 100 points if all are asked at once."
+        )
+    else:
+        text = gettext_noop(
+            "The number of rounds was left to the planner. It chose two: if all points were asked at once, the right "
+            "class would be expected to lead at no more than %(clear)d of 100."
+        )
+    return Sentence(text, clear=round(100 * single.clear))
 
 
 def next_round(
@@ -203,8 +229,8 @@ def next_round(
         replace(level, holders=level.holders * taking_part, used=earlier.used.get(level.name, 0.0)) for level in levels
     ]
     agreement, right = (max(PURITY[0], bound) for bound in released_accuracy(counts, earlier.sigma))
-    planned = _proposed(points, others, used, share, n_classes, sample, PURITY, _charged_as(agreement))
-    planned = replace(planned, sigma=sigma or planned.sigma, radius_share=radius_share or planned.radius_share)
+    by_hand = (sigma, radius_share)
+    planned = _proposed(points, others, used, share, n_classes, sample, PURITY, by_hand, _charged_as(agreement))
     voters = expected_voters(
         points[others],
         points,
@@ -239,8 +265,10 @@ def _proposed(
     n_classes: int,
     sample: Sample | None,
     purity: tuple[float, float],
+    by_hand: tuple[float | None, float | None],
     agreement: float | None = None,
 ) -> PlannedRound:
+    """A round with σ and radius by the forecast, or as chosen by hand, with the forecast of that."""
     best = propose(
         points[queries],
         points,
@@ -251,7 +279,22 @@ def _proposed(
         purity=purity,
         agreement=agreement,
     )
-    return PlannedRound(queries, best.sigma, best.radius_share, share, best.forecast, agreement)
+    sigma, radius_share = by_hand[0] or best.sigma, by_hand[1] or best.radius_share
+    told = best.forecast
+    if (sigma, radius_share) != (best.sigma, best.radius_share):
+        told = forecast(
+            points[queries],
+            points,
+            levels,
+            radius_share=radius_share,
+            sigma=sigma,
+            share=share,
+            n_classes=n_classes,
+            sample=sample,
+            purity=purity,
+            agreement=agreement,
+        )
+    return PlannedRound(queries, sigma, radius_share, share, told, agreement)
 
 
 def _with_used(levels: Sequence[Level], forecast: Forecast) -> list[Level]:

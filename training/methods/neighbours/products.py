@@ -7,13 +7,12 @@ that the same holds in float64. So whether a record is near a query depends on t
 
 Measured on one core with AMX: float32 (`torch.mm`) needs 0.54 s for 9,000 queries × 60,000 records × 64 coordinates,
 8-bit whole numbers (`torch._int_mm`) 0.41 s; comparing and collecting the results takes longer than either. Float32 is
-public API, fast on every machine and no less exact.
+public API, fast on every machine and no less exact. PyTorch is loaded when it is needed, not by pages and commands.
 """
 
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
@@ -95,6 +94,8 @@ def _scores(
     queries: Coordinates, records: Coordinates, norms: NDArray[np.int64]
 ) -> Iterator[tuple[int, NDArray[np.floating]]]:
     """Per block of records its start and `(b, block)` of ⟨q, r⟩ - ‖r‖²/2; the array is used again for the next one."""
+    import torch
+
     kind = torch.float32 if queries.shape[1] <= _SINGLE else torch.float64
     # one more coordinate, 1 in a query and -‖r‖²/2 in a record, subtracts the norm within the product
     left = torch.ones((len(queries), queries.shape[1] + 1), dtype=kind)

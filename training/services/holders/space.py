@@ -1,17 +1,26 @@
 """The public side of a run in which every holder is asked: its points, and the space in which they are described."""
 
+import hashlib
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
-from common.artifacts import arrays_load
+from common.artifacts import arrays_load, arrays_save
 from training.learners import Model
 from training.methods.fields import Choices
 from training.models import Dataset
-from training.representations import FittedRepresentation, Student, layers_of_model, representation_create
+from training.representations import (
+    FittedRepresentation,
+    Representation,
+    Student,
+    layers_of_model,
+    representation_create,
+    representation_load,
+    representation_save,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,10 +51,21 @@ def _points(artifact: str) -> np.ndarray:
 
 @lru_cache(maxsize=2)
 def _space(artifact: str, name: str, parameters: str) -> Space:
-    chosen: dict[str, Any] = json.loads(parameters)
+    chosen = representation_create(name, json.loads(parameters))
     points = _points(artifact)
-    fitted = representation_create(name, chosen).fit(points)
+    fitted = _kept_or_fitted(chosen, points, f"{artifact} {name} {parameters}") if chosen.costly else chosen.fit(points)
     return Space(fitted, fitted.transform(points))
+
+
+def _kept_or_fitted(chosen: Representation, points: np.ndarray, described: str) -> FittedRepresentation:
+    """Fit once, for whoever plans and whoever carries out, since it takes long."""
+    kept = f"spaces/{hashlib.sha256(described.encode()).hexdigest()[:32]}.npz"
+    with suppress(FileNotFoundError):
+        return representation_load(arrays_load(kept)["representation"].tobytes())
+    fitted = chosen.fit(points)
+    with suppress(OSError):  # another process, which has fitted the same, writes it too
+        arrays_save(kept, representation=np.frombuffer(representation_save(fitted), dtype=np.uint8))
+    return fitted
 
 
 def space_of_student(student: Model, first: Space, points: np.ndarray, *, beside_wavelets: bool = False) -> Space:

@@ -92,6 +92,10 @@ class RunMethod(Protocol):
         """Public quantities after every query or step so far, by name, for a chart; none if there are no such."""
         ...
 
+    def leads(self, run: Run) -> list[list[float]]:
+        """Of each round, the shares of its labels by how much they lead; empty where no counts are released."""
+        ...
+
     def lesson(self, run: Run) -> Lesson:
         """What the student of the run learns from."""
         ...

@@ -17,6 +17,7 @@ from training.services.holders.faults import charged_faults, charges_agree
 from training.services.holders.rounds import position_in_round
 from training.services.lessons import Lesson, queries_lesson
 from training.services.methods.base import Step, Wrong
+from training.services.neighbours.leads import round_leads
 from training.services.neighbours.planning import AskingPlan, asking_plan
 from training.services.neighbours.questions import Votes, bounds, contributions, counts_digest, mechanism
 from training.services.neighbours.rounds import question_digest, question_load
@@ -74,6 +75,9 @@ class Neighbours:
 
     def curves(self, run: Run) -> dict[str, list[float]]:
         return {}
+
+    def leads(self, run: Run) -> list[list[float]]:
+        return round_leads(run)
 
     def lesson(self, run: Run) -> Lesson:
         return queries_lesson(run)

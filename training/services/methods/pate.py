@@ -104,6 +104,9 @@ class Pate:
     def curves(self, run: Run) -> dict[str, list[float]]:
         return {}
 
+    def leads(self, run: Run) -> list[list[float]]:
+        return []
+
     def lesson(self, run: Run) -> Lesson:
         return queries_lesson(run)
 

@@ -74,6 +74,9 @@ class Sgd:
     def curves(self, run: Run) -> dict[str, list[float]]:
         return gradient_curves(run)
 
+    def leads(self, run: Run) -> list[list[float]]:
+        return []
+
     def lesson(self, run: Run) -> Lesson:
         return descent_lesson(run)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from common.sentences import Sentence, gettext_noop
 from training.methods.levels import Level
-from training.methods.neighbours.forecast import Forecast, Sample, forecast
+from training.methods.neighbours.forecast import Forecast, Sample
 from training.methods.neighbours.parameters import LARGEST_SIGMA, Asking, asking_from_json
-from training.methods.neighbours.planner import forecast_warnings, plan_rounds
+from training.methods.neighbours.planner import plan_rounds
 from training.methods.pate import PlanError
 from training.models import Dataset, Run
 from training.services.holders.planning import budgets_of, levels_of, share_warning
@@ -67,37 +67,42 @@ def asking_plan(run: Run, share: float = 1.0) -> AskingPlan:
     asking, promises = asking_from_json(run.asking), promises_counted(run)
     budgets = budgets_of(run, promises, share)
     levels = levels_of(promises, budgets, asking.records)
+    rounds, notes = rounds_planned(
+        run.public_dataset, run.test_dataset, asking, levels, share=share, wanted=run.wanted_labels
+    )
+    representation = space_first(run.public_dataset, asking).fitted.representation.sentence()
+    notes = (*notes, *share_warning(run, share))
+    return AskingPlan(promises, budgets, rounds, representation, rounds[0].forecast, notes)
+
+
+def rounds_planned(
+    public: Dataset,
+    test: Dataset | None,
+    asking: Asking,
+    levels: tuple[Level, ...],
+    *,
+    share: float,
+    wanted: int | None = None,
+) -> tuple[list[PlannedRound], tuple[Sentence, ...]]:
+    """The rounds with their forecasts, and notes, for a ``share`` of every cap and all or some ``wanted`` labels.
+
+    Takes seconds the first time. Raises PlanError, which says what to do.
+    """
+    test_key = (test.pk, test.digest) if test is not None else None
     try:
-        rounds, warnings = _rounds(run, asking, levels, share)
-        representation = space_first(run.public_dataset, asking).fitted.representation.sentence()
+        planned, notes = _planned(
+            public.pk, public.digest, test_key, json.dumps(asking.to_json()), levels, share, wanted
+        )
     except ValueError as error:
         raise PlanError(str(error)) from error
-    if max(planned.sigma for planned in rounds) > LARGEST_SIGMA:
+    if max(each.sigma for each in planned) > LARGEST_SIGMA:
         raise PlanError(
             gettext_noop(
                 "So many labels for so small a share would need so much noise that they say nothing. "
                 "Want fewer labels, or give the run a larger share."
             )
         )
-    warnings = (*warnings, *share_warning(run, share))
-    return AskingPlan(promises, budgets, rounds, representation, rounds[0].forecast, warnings)
-
-
-def _rounds(
-    run: Run, asking: Asking, levels: tuple[Level, ...], share: float
-) -> tuple[list[PlannedRound], tuple[Sentence, ...]]:
-    """The rounds with their forecasts, and warnings."""
-    test = run.test_dataset
-    planned, warnings = _planned(
-        run.public_dataset.pk,
-        run.public_dataset.digest,
-        (test.pk, test.digest) if test is not None else None,
-        json.dumps(asking.to_json()),
-        levels,
-        share,
-        run.wanted_labels,
-    )
-    return list(planned), warnings
+    return list(planned), notes
 
 
 @lru_cache(maxsize=32)
@@ -110,7 +115,7 @@ def _planned(
     share: float,
     wanted: int | None,
 ) -> tuple[tuple[PlannedRound, ...], tuple[Sentence, ...]]:
-    """A proposal, in which what was chosen by hand takes the place of what was proposed."""
+    """The rounds, and warnings and choices."""
     dataset, asking = Dataset.objects.get(pk=public_id), asking_from_json(json.loads(document))
     space, classes = space_first(dataset, asking), len(dataset.classes)
     sample = labelled_sample(Dataset.objects.get(pk=test_key[0]), space) if test_key is not None else None
@@ -123,25 +128,14 @@ def _planned(
         wanted=min(wanted, dataset.rows) if wanted is not None else None,
         first=asking.first_queries,
         sample=sample,
+        sigma=asking.sigma,
+        radius_share=asking.radius_share,
     )
-    planned = []
-    for each in proposal.rounds:
-        told = each.forecast
-        sigma, radius_share = asking.sigma or each.sigma, asking.radius_share or each.radius_share
-        if (sigma, radius_share) != (each.sigma, each.radius_share):
-            told = forecast(
-                space.public[each.queries],
-                space.public,
-                levels,
-                radius_share=radius_share,
-                sigma=sigma,
-                share=each.share,
-                n_classes=classes,
-                sample=sample,
-                agreement=each.agreement,
-            )
-        planned.append(PlannedRound(len(each.queries), sigma, radius_share, each.share / share, told))
-    return tuple(planned), forecast_warnings(planned[0].forecast)
+    planned = tuple(
+        PlannedRound(len(each.queries), each.sigma, each.radius_share, each.share / share, each.forecast)
+        for each in proposal.rounds
+    )
+    return planned, proposal.warnings if proposal.chosen is None else (proposal.chosen, *proposal.warnings)
 
 
 def labelled_sample(test: Dataset, space: Space) -> Sample:

@@ -103,9 +103,10 @@ def _residual(run: Run, points: np.ndarray) -> _Asked:
     """Residual votes on other points against the student of the first round; what was chosen by hand stands."""
     asking, first = asking_from_json(run.asking), run.rounds.get(index=0)
     assert first.radius_share is not None, "a round of votes has a radius"
-    before, student = space_first(run.public_dataset, asking), student_fit(run, queries_lesson(run))
+    told, student = question_load(first), student_fit(run, queries_lesson(run))
+    before = Space(told.fitted, told.fitted.transform(points))
     space = space_of_student(student, before, points) if asking.embedded else before
-    told, probabilities = question_load(first), student.predict_proba(points)
+    probabilities = student.predict_proba(points)
     counts: dict[int, Any] = dict(run.queries.filter(batch__round=first).values_list("row", "counts"))
     levels, planned = levels_planned(run), run.plan["rounds"]
     others = np.setdiff1d(np.arange(len(points)), told.rows)

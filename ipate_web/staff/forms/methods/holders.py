@@ -95,14 +95,12 @@ class HoldersFields(MethodFields):
         return self.form.cleaned_data.get(self.field(name))
 
 
-def rounds_field(most: int, help_text: str) -> forms.Field:
-    """How many rounds a run has."""
-    choices = [(rounds, _rounds_in_words(rounds)) for rounds in range(1, most + 1)]
-    return forms.TypedChoiceField(label=_("Rounds"), coerce=int, choices=choices, help_text=help_text)
-
-
-def _rounds_in_words(rounds: int) -> str:
-    return ngettext("%(rounds)d round", "%(rounds)d rounds", rounds) % {"rounds": rounds}
+def rounds_choices(most: int) -> list[tuple[int, str]]:
+    """Numbers of rounds, in words."""
+    return [
+        (rounds, ngettext("%(rounds)d round", "%(rounds)d rounds", rounds) % {"rounds": rounds})
+        for rounds in range(1, most + 1)
+    ]
 
 
 def _statement(representation: str) -> str:

@@ -9,17 +9,22 @@ from django.utils.translation import gettext_lazy
 
 from consent.models import Study
 from ipate_web.staff.forms.methods.base import number
-from ipate_web.staff.forms.methods.holders import HoldersFields, rounds_field
+from ipate_web.staff.forms.methods.holders import HoldersFields, rounds_choices
 from training.methods.neighbours.parameters import (
     KERNEL_CHOICES,
+    LARGEST_SIGMA,
     MOST_ROUNDS,
     Asking,
     asking_from_json,
 )
+from training.methods.neighbours.planner import MOST_FIRST
 from training.models import Run
 
 #: Queries that are asked together, unless chosen: few commits, and counts are seen soon.
 BATCH = 500
+
+
+_OF_SEVERAL_ROUNDS = ("first_queries", "embedded")
 
 
 class NeighboursFields(HoldersFields):
@@ -37,21 +42,31 @@ class NeighboursFields(HoldersFields):
     def _fields(self) -> dict[str, forms.Field]:
         by_forecast = _("Empty: chosen by the forecast.")
         return {
-            "rounds": rounds_field(
-                MOST_ROUNDS, _("From the second on the student learned so far chooses the space, and votes correct it.")
+            "rounds": forms.TypedChoiceField(
+                label=_("Rounds"),
+                coerce=int,
+                empty_value=None,
+                required=False,
+                choices=[*rounds_choices(MOST_ROUNDS), ("", _("chosen by the forecast"))],
+                help_text=_("From the second on votes correct what the student learned so far predicts."),
             ),
             "first_queries": number(
                 whole=True,
                 label=_("Points of the first round"),
                 required=False,
                 min_value=1,
-                help_text=_("Empty: a tenth of all that are asked."),
+                help_text=_("Empty: a fifteenth of all that are asked, at most %(most)d.") % {"most": MOST_FIRST},
+            ),
+            "embedded": forms.BooleanField(
+                label=_("The second round compares points by the student's inner layer"),
+                required=False,
+                help_text=_("If the student of the first round has one, as networks do."),
             ),
             "sigma": number(
                 label=_("σ, noise of each count"),
                 required=False,
                 min_value=1e-3,
-                max_value=1e6,
+                max_value=LARGEST_SIGMA,
                 help_text=by_forecast,
             ),
             "radius": number(
@@ -79,19 +94,19 @@ class NeighboursFields(HoldersFields):
 
     @property
     def several_rounds(self) -> str:
-        """The numbers of rounds beside which the first round has points of its own."""
-        return " ".join(str(rounds) for rounds in range(2, MOST_ROUNDS + 1))
+        """The choices of rounds beside which there is something to choose about each; empty: by the forecast."""
+        return " ".join(["", *(str(rounds) for rounds in range(2, MOST_ROUNDS + 1))])
 
     @property
-    def first_queries(self) -> BoundField:
-        return self._bound("first_queries")
+    def of_several_rounds(self) -> list[BoundField]:
+        return [self._bound(name) for name in _OF_SEVERAL_ROUNDS]
 
     @property
     def details(self) -> list[BoundField]:
         return [self._bound(name) for name in ("sigma", "radius", "kernel", "records", "batch_size")]
 
     def uncounted(self) -> list[str]:
-        return [self.field("first_queries")] if self._value("rounds") == 1 else []
+        return [self.field(name) for name in _OF_SEVERAL_ROUNDS] if self._value("rounds") == 1 else []
 
     def check(self) -> None:
         super().check()
@@ -107,7 +122,7 @@ class NeighboursFields(HoldersFields):
         asking = Asking(
             **self.chosen_space(),
             rounds=rounds,
-            first_queries=self._value("first_queries") if rounds > 1 else None,
+            **({name: self._value(name) for name in _OF_SEVERAL_ROUNDS} if rounds != 1 else {}),
             sigma=self._value("sigma"),
             radius_share=None if radius is None else radius / 100,
             kernel=self._value("kernel"),
@@ -126,7 +141,7 @@ class NeighboursFields(HoldersFields):
 
 def _asked(asking: Asking) -> dict[str, Any]:
     """Values of the form's fields. Nobody's statement is taken over: it is made anew."""
-    names = ("representation", "rounds", "first_queries", "sigma", "kernel", "records")
+    names = ("representation", "rounds", *_OF_SEVERAL_ROUNDS, "sigma", "kernel", "records")
     radius = None if asking.radius_share is None else round(100 * asking.radius_share, 9)
     return {NeighboursFields.field(name): getattr(asking, name) for name in names} | {
         NeighboursFields.field("radius"): radius

@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy
 
 from consent.models import Study
 from ipate_web.staff.forms.methods.base import number
-from ipate_web.staff.forms.methods.holders import HoldersFields, rounds_field
+from ipate_web.staff.forms.methods.holders import HoldersFields, rounds_choices
 from training.methods.sgd.parameters import MOST_ROUNDS, PUBLISH_CHOICES, Steps, steps_fields, steps_from_json
 from training.models import Run
 from training.services.methods import METHODS
@@ -42,8 +42,11 @@ class SgdFields(HoldersFields):
         helps = {"momentum": _("Share of the last movement that is kept in the next.")}
         specs = {spec.name: spec for spec in steps_fields()}
         return {
-            "rounds": rounds_field(
-                MOST_ROUNDS, _("In the second the model learns in the inner layer of the student of the first.")
+            "rounds": forms.TypedChoiceField(
+                label=_("Rounds"),
+                coerce=int,
+                choices=rounds_choices(MOST_ROUNDS),
+                help_text=_("In the second the model learns in the inner layer of the student of the first."),
             ),
             **{
                 name: number(

@@ -76,6 +76,47 @@ def test_one_round_is_enough_for_many_people_and_two_help_fewer() -> None:
     assert rounds == [2, 1]
 
 
+@pytest.mark.parametrize(("holders", "rounds"), [(500, 2), (20_000, 1)])
+def test_a_plan_says_why_there_are_so_many_rounds_if_it_chose_them(holders: int, rounds: int) -> None:
+    public, _ = blobs(0, 400)
+    levels = [Level("A", CAP, holders)]
+    plan = plan_rounds(public, levels, share=1.0, n_classes=4)
+    single = plan_rounds(public, levels, share=1.0, n_classes=4, rounds=1)
+    assert len(plan.rounds) == rounds and plan.chosen is not None
+    assert plan.chosen.values == {"clear": round(100 * single.rounds[0].forecast.clear)}
+    assert (plan.chosen.values["clear"] >= 97) == (rounds == 1)
+    assert {1: "chose one", 2: "chose two"}[rounds] in plan.chosen.template
+    assert single.chosen is None
+    noisy = plan_rounds(public, levels, share=1.0, n_classes=4, sigma=5000.0)
+    assert len(noisy.rounds) == 2, "what was chosen by hand counts in the choice"
+    one_point = plan_rounds(public, levels, share=1.0, n_classes=4, wanted=1, sigma=5000.0)
+    assert [len(each.queries) for each in one_point.rounds] == [1], "nothing is left for a second round"
+
+
+@pytest.mark.parametrize("rounds", [1, 2, None])
+def test_what_is_chosen_by_hand_is_planned_and_forecast(rounds: int | None) -> None:
+    public, _ = blobs(0, 200)
+    levels = [Level("ALL", CAP, 3000)]
+    proposed = plan_rounds(public, levels, share=1.0, n_classes=4, rounds=rounds)
+    chosen = plan_rounds(public, levels, share=1.0, n_classes=4, rounds=rounds, sigma=33.0, radius_share=0.07)
+    for one in chosen.rounds:
+        assert (one.sigma, one.radius_share) == (one.forecast.sigma, one.forecast.radius_share) == (33.0, 0.07)
+    radius_alone = plan_rounds(public, levels, share=1.0, n_classes=4, rounds=1, radius_share=0.07).rounds[0]
+    assert radius_alone.sigma == plan_rounds(public, levels, share=1.0, n_classes=4, rounds=1).rounds[0].sigma
+    assert radius_alone.forecast.voters != proposed.rounds[0].forecast.voters
+
+
+def test_fewer_wanted_labels_are_planned_with_less_noise_against_the_lead() -> None:
+    public, _ = blobs(0, 600)
+    margins = [
+        plan_rounds(public, [Level("A", CAP, 800)], share=1.0, n_classes=4, rounds=1, wanted=n)
+        .rounds[0]
+        .forecast.margin
+        for n in (600, 150)
+    ]
+    assert margins[1] > 1.5 * margins[0], "a quarter of the queries doubles the lead"
+
+
 def test_doubtful_points_are_asked_first() -> None:
     public, _ = blobs(0, 120)
     levels = [Level("ALL", CAP, 3000)]

@@ -140,20 +140,20 @@ def test_at_full_spending_the_log_likelihood_ratio_is_that_of_one_gaussian(takes
     records, sigma, steps = some_records([1], seed=5), 40.0, 4
     mu = np.sqrt(steps) / sigma
     ratios = []
-    for seed in range(250):
-        noise, accounts, ratio = SimulationNoise(seed), IndividualAccounts([mu**2]), 0.0
+    for seed in range(500):
+        noise, accounts, ratio = SimulationNoise(10_000 + seed), IndividualAccounts([mu**2]), 0.0
         weights = some_weights(seed)
         for _ in range(2 * steps):
-            own, _ = step_contributions(records, weights, clip_norm=20.0, accounts=accounts, sigma=sigma)
+            own, _ = step_contributions(records, weights, clip_norm=0.5, accounts=accounts, sigma=sigma)
             released = release_sums(own if takes_part else np.zeros_like(own), sigma, noise)
             ratio += float((own * (released - own / 2)).sum()) / (sigma * CLIP_STEPS) ** 2
             weights = weights - 1e-3 * released / (sigma * CLIP_STEPS)
-        assert accounts.spent[0] > 0.96 * mu**2
+        assert accounts.spent[0] > 0.93 * mu**2
         ratios.append(ratio)
     side = 1 if takes_part else -1
     assert kstest(ratios, norm(side * mu**2 / 2, mu).cdf).pvalue > 0.01
     # the test would notice a charge of half of what is spent
-    assert kstest(ratios, norm(side * mu**2 / 4, mu / np.sqrt(2)).cdf).pvalue < 1e-4
+    assert kstest(ratios, norm(side * mu**2 / 4, mu / np.sqrt(2)).cdf).pvalue < 1e-3
 
 
 def test_noise_has_the_size_that_was_planned() -> None:

@@ -1,0 +1,39 @@
+"""Baselines: every group keeps its own ε in them, too."""
+
+import numpy as np
+import pytest
+
+from accounting.privacy import sampled_gaussian_epsilon
+from training.methods.sgd.baselines import group_after_group, standard, without_strictest
+
+EPSILONS, SIZES = np.array([2.0, 1.0, 3.0]), np.array([300, 200, 500])
+RUN = {"delta": 1e-5, "steps": 200, "rate": 0.05, "clip_norm": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("baseline", "reached"),
+    [(standard, [1, 1, 1]), (without_strictest, [2, 0, 2]), (group_after_group, [2, 1, 3])],
+)
+def test_each_group_spends_what_the_baseline_says(baseline, reached: list[int]) -> None:
+    phases = baseline(EPSILONS, SIZES, **RUN)
+    assert sum(steps for _, steps in phases) == 200
+    spent = np.zeros(3)
+    for mechanism, steps in phases:
+        assert mechanism.rates @ SIZES == pytest.approx(50)
+        assert mechanism.expected == pytest.approx(50)
+        for group in np.flatnonzero(mechanism.rates):
+            assert spent[group] == 0, "a group is in one phase alone: nothing has to be added up"
+            spent[group] = sampled_gaussian_epsilon(mechanism.rates[group], mechanism.noise_multiplier, steps, 1e-5)
+    np.testing.assert_allclose(spent, reached, rtol=0.01)
+    assert (spent <= EPSILONS).all()
+
+
+def test_groups_come_one_after_the_other_from_the_smallest_epsilon_in_proportion_to_size() -> None:
+    phases = group_after_group(EPSILONS, SIZES, **RUN)
+    assert [int(np.flatnonzero(mechanism.rates)[0]) for mechanism, _ in phases] == [1, 0, 2]
+    assert [steps for _, steps in phases] == [40, 60, 100]
+
+
+def test_nobody_is_left_where_all_promises_are_equal() -> None:
+    with pytest.raises(ValueError, match="same"):
+        without_strictest([1.0, 1.0], [1, 1], **RUN)

@@ -1,0 +1,177 @@
+"""Noise, sampling rates and clipping norms with which every privacy group spends its own promise in the same steps.
+
+Boenisch, Mühl, Dziedzic, Rinberg, Papernot, "Have it your way: individualized privacy assignment for DP-SGD" (2023),
+Algorithms 1 and 2. The promises are kept as dp-accounting's privacy loss distribution bounds the run, in both
+directions (:func:`accounting.privacy.sampled_gaussian_epsilon`): Rényi costs, which the paper uses, give the same
+parameters a larger ε. Derivations: docs/sgd-sampled.md.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from accounting.privacy import gdp_mu, sampled_gaussian_epsilon
+from accounting.privacy.sampled_charge import SMALLEST_NOISE
+
+Floats = NDArray[np.float64]
+Cost = Callable[[float, float], float]
+"""What a run costs at a rate q and a noise multiplier σ, in units of μ: grows with q, falls with σ."""
+
+_CLOSE = 2e-4  # relative distance from the target at which the search ends
+_MORE_NOISE = 2e-4  # by which σ grows until nobody is beyond their target
+_TRIALS = 60
+
+
+def sample_rates(
+    epsilons: ArrayLike, group_sizes: ArrayLike, *, delta: float, steps: int, rate: float
+) -> tuple[float, Floats]:
+    """Algorithm 1, *sample*: one noise multiplier, and for each group the Poisson rate that spends its ε in all steps.
+
+    Args:
+        epsilons: promised ε above 0 of each group, shape (groups,).
+        group_sizes: holders of each group or any numbers in proportion, not negative, shape (groups,).
+        delta: δ of (ε, δ)-DP.
+        steps: T, at least 1.
+        rate: q, above 0, at most 1: the mean of the rates, weighted by the sizes.
+
+    Returns:
+        σ, the standard deviation of the noise over the clipping norm, and the rates, shape (groups,). Every group's ε
+        is at most what is promised, and above 99 % of it.
+
+    Raises:
+        ValueError: an argument out of range, or no such rates: a group would need one above 1, or less noise than 0.3.
+
+    >>> sigma, rates = sample_rates([1.0, 2.0], [300, 100], delta=1e-5, steps=200, rate=0.02)
+    >>> round(sigma, 2), rates.round(4)
+    (1.21, array([0.0163, 0.0311]))
+    """
+    targets, cost = _promises(epsilons, delta, steps)
+    return spend_equally(cost, targets, shares_of(group_sizes, len(targets)), steps=steps, rate=rate)
+
+
+def scale_norms(
+    epsilons: ArrayLike, group_sizes: ArrayLike, *, delta: float, steps: int, rate: float, clip_norm: float
+) -> tuple[float, Floats]:
+    """Algorithm 2, *scale*: one rate and one noise, and for each group the clipping norm that spends its ε.
+
+    With σ_p the noise multiplier that ε_p needs, the noise is σ·c, σ = (Σ_p w_p/σ_p)⁻¹ the harmonic mean, and the norm
+    of group p is c_p = c·σ/σ_p: then σ·c/c_p = σ_p for every group, and the mean norm Σ_p w_p·c_p is c. With the
+    arithmetic mean, which the published code takes, privacy is the same, and the mean norm exceeds c.
+
+    Args:
+        epsilons, group_sizes, delta, steps: as in :func:`sample_rates`.
+        rate: q of every holder, above 0, at most 1.
+        clip_norm: c above 0, the mean of the norms, weighted by the sizes.
+
+    Returns:
+        σ, the standard deviation of the noise over ``clip_norm``, and the norms, shape (groups,).
+
+    Raises:
+        ValueError: an argument out of range, or a group that would need less noise than 0.3.
+
+    >>> sigma, norms = scale_norms([1.0, 2.0], [300, 100], delta=1e-5, steps=200, rate=0.02, clip_norm=1.0)
+    >>> round(sigma, 2), norms.round(3), float((norms @ [0.75, 0.25]).round(12))
+    (1.24, array([0.906, 1.282]), 1.0)
+    """
+    targets, cost = _promises(epsilons, delta, steps)
+    noise = [required_noise(cost, target, steps=steps, rate=rate) for target in targets.tolist()]
+    return balanced_norms(noise, shares_of(group_sizes, len(targets)), clip_norm)
+
+
+def required_noise(cost: Cost, target: float, *, steps: int, rate: float) -> float:
+    """The noise multiplier with which a run of this rate costs the target, and no more."""
+    return spend_equally(cost, np.array([target]), np.ones(1), steps=steps, rate=rate)[0]
+
+
+def balanced_norms(noise_multipliers: ArrayLike, weights: Floats, clip_norm: float) -> tuple[float, Floats]:
+    """The noise and the norms that give each group its own noise multiplier, the mean norm being ``clip_norm``."""
+    if not (math.isfinite(clip_norm) and clip_norm > 0):
+        raise ValueError(f"clip_norm must be a finite number above 0, not {clip_norm}.")
+    own = np.asarray(noise_multipliers, np.float64)
+    sigma = 1.0 / float(weights @ (1.0 / own))
+    return sigma, clip_norm * sigma / own
+
+
+def spend_equally(cost: Cost, targets: Floats, weights: Floats, *, steps: int, rate: float) -> tuple[float, Floats]:
+    """σ and the rates at which a run costs every group its target, the mean rate being ``rate``.
+
+    In the limit of many small steps a run costs μ = q·√(T·(e^{1/σ²} − 1)) (Bu, Dong, Long, Su 2020, Corollary 4). Where
+    it costs r times that, the targets μ_p ask for q_p = μ_p/(r_p·√(T·(e^{1/σ²} − 1))), and their mean q for
+    √(T·(e^{1/σ²} − 1)) = Σ_p w_p·μ_p/(r_p·q). The r_p hardly change with q_p and σ while σ is above 1, and more below:
+    repeating both, with Anderson's acceleration (1965) of ln r_p, settles in four to ten rounds. Last, σ grows until no
+    group is above its target.
+
+    Args:
+        cost: monotone, see `Cost`.
+        targets: μ_p above 0, shape (groups,).
+        weights: w_p that add up to 1, shape (groups,).
+
+    Raises:
+        ValueError: there are no such rates, or an argument is out of range.
+    """
+    if not (0 < rate <= 1 and steps == int(steps) and steps >= 1):
+        raise ValueError(f"rate must lie above 0 and be at most 1, and steps be at least 1, not {rate} and {steps}.")
+    logs, before = np.zeros(len(targets)), None
+    for _ in range(_TRIALS):
+        slope = float(weights @ (targets / np.exp(logs))) / rate
+        sigma = max(SMALLEST_NOISE, math.log1p(slope**2 / steps) ** -0.5)
+        slope = math.sqrt(steps * math.expm1(sigma**-2))
+        wanted = targets / (np.exp(logs) * slope)
+        rates = np.minimum(wanted, 1.0)
+        reached = _costs(cost, rates, sigma)
+        if np.all(np.abs(reached / targets - 1) <= _CLOSE):
+            break
+        found = np.log(np.clip(reached / (rates * slope), 1e-3, 1e3))
+        logs, before = _accelerated(logs, found, before), (found, found - logs)
+    if sigma <= SMALLEST_NOISE or abs(weights @ wanted / rate - 1) > 1e-9:
+        raise ValueError(
+            f"These promises would be spent in {steps} steps only with a noise multiplier below {SMALLEST_NOISE}: take "
+            "more steps or a larger rate."
+        )
+    if wanted.max() > 1 + 1e-12:
+        raise ValueError(f"A group would have to be sampled at a rate of {wanted.max():.3g}: take a smaller rate.")
+    for _ in range(_TRIALS):
+        if (reached <= targets).all():
+            return sigma, rates
+        sigma *= 1 + _MORE_NOISE
+        reached = _costs(cost, rates, sigma)
+    raise ArithmeticError("The search for rates did not settle: take other promises, steps or another rate.")
+
+
+def _accelerated(point: Floats, found: Floats, before: tuple[Floats, Floats] | None) -> Floats:
+    """The next point of a fixed-point iteration: where the last two residuals, seen as linear, come nearest to 0."""
+    if before is None:
+        return found
+    residual = found - point
+    change = residual - before[1]
+    length = float(change @ change)
+    share = float(residual @ change) / length if length else 0.0
+    return found - share * (found - before[0])
+
+
+def shares_of(group_sizes: ArrayLike, groups: int) -> Floats:
+    """The sizes as parts of 1, shape (groups,)."""
+    sizes = np.asarray(group_sizes, np.float64)
+    if sizes.shape != (groups,):
+        raise ValueError(f"group_sizes has the shape {sizes.shape}, but there are {groups} groups: one for each.")
+    if not (np.isfinite(sizes).all() and (sizes >= 0).all() and sizes.sum() > 0):
+        raise ValueError("group_sizes must be finite, not negative, and not all 0.")
+    return sizes / sizes.sum()
+
+
+def _promises(epsilons: ArrayLike, delta: float, steps: int) -> tuple[Floats, Cost]:
+    promised = np.asarray(epsilons, np.float64)
+    if promised.ndim != 1 or not promised.size or not (np.isfinite(promised) & (promised > 0)).all():
+        raise ValueError("epsilons must be a list of finite numbers above 0, one for each group.")
+
+    def cost(rate: float, sigma: float) -> float:
+        return float(gdp_mu(sampled_gaussian_epsilon(rate, sigma, steps, delta), delta))
+
+    return np.array([float(gdp_mu(each, delta)) for each in promised]), cost
+
+
+def _costs(cost: Cost, rates: Floats, sigma: float) -> Floats:
+    distinct, place = np.unique(rates, return_inverse=True)
+    return np.array([cost(each, sigma) for each in distinct.tolist()])[place]

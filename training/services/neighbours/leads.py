@@ -1,0 +1,37 @@
+"""Leads of released labels: by how much the largest noisy count of a query is ahead of the next. Public."""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from training.methods.neighbours.release import read_counts
+from training.models import Query, Round, Run
+from training.services.neighbours.rounds import question_load
+
+#: Where the classes of leads begin, in units of the noise.
+LEADS = (0, 1, 2, 3, 5, 10, 20)
+
+
+def round_leads(run: Run) -> list[list[float]]:
+    """Shares of the labels of each round by how much they lead.
+
+    For each round that has released any, the share of its points whose largest count leads the next by as many σ as
+    each of :data:`LEADS` says, up to the next of them. Counts of residual votes are read as they were for the labels.
+    """
+    return [_leads(each.pk, each.artifact, each.position) for each in run.rounds.filter(position__gt=0)]
+
+
+@lru_cache(maxsize=64)  # what was released never changes, and a run's page asks every two seconds
+def _leads(round_id: int, _artifact: str, position: int) -> list[float]:
+    question = question_load(Round.objects.get(pk=round_id))
+    counts: dict[int, Any] = dict(Query.objects.filter(batch__round=round_id).values_list("row", "counts"))
+    rows, released = question.rows[:position], slice(position)
+    margins = read_counts(
+        [counts[row] for row in rows.tolist()],
+        question.sigma,
+        predicted=None if question.predicted is None else question.predicted[released],
+        voters=question.voters[released],
+    ).margins
+    numbers, _edges = np.histogram(margins, [*LEADS, np.inf])
+    return (numbers / len(margins)).tolist()
