@@ -15,7 +15,7 @@ from accounting.caps import caps_of
 from accounting.models import Release
 from accounting.shares import share_free, shares
 from accounting.verification import study_faults
-from common.artifacts import arrays_load, arrays_save, model_fetch
+from common.artifacts import arrays_load, arrays_save, model_fetch, model_store
 from common.noise import SimulationNoise
 from consent import services as consent_services
 from consent.models import ConsentForm, DataHolder, Study
@@ -493,6 +493,14 @@ def test_what_does_not_follow_from_the_releases_is_found() -> None:
         assert run.plan == plan
         assert any(fault in line for line in found), (fault, found)
     assert_whole(run)
+
+
+def test_a_published_model_that_is_not_where_the_steps_led_to_is_found() -> None:
+    run = run_finish(learning_run(small_study(), asking={"publish": "model"}))
+    name, model = run.student.artifact, linear_model(run.rounds.get())
+    model.weights = 1.5 * model.weights
+    model_store(name, model.to_bytes())
+    assert any("not where its steps led to" in fault for fault in release_faults(run))
 
 
 def test_charges_that_records_do_not_explain_are_found_by_the_replay() -> None:

@@ -17,7 +17,7 @@ from training.services.holders.rounds import position_in_round
 from training.services.lessons import Lesson
 from training.services.methods.base import Step, Wrong
 from training.services.sgd.gradients import Contributions, Gradients, mechanism, states_after
-from training.services.sgd.lessons import descent_lesson
+from training.services.sgd.lessons import descent_lesson, published_follows
 from training.services.sgd.planning import DescentPlan, descent_plan
 from training.services.sgd.progress import gradient_curves
 from training.services.sgd.rounds import chunk_load, state_before, state_same, sums_digest, task_digest, task_load
@@ -111,6 +111,8 @@ class Sgd:
             yield f"{who}: is in a round that has not asked so much."
         if not charges_agree(run, batch, release, task.bounds(run, batch.size)):
             yield f"release {release.sequence}: its public charge is not what {who} can have cost."
+        if run.position == batch.start + batch.size and not published_follows(run, after):
+            yield f"run {run.pk}: the model that it published is not where its steps led to."
 
     def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
         asked, people = batch.round, attempt_load(batch.asked)

@@ -2,8 +2,11 @@
 
 import numpy as np
 
+from common.artifacts import model_fetch
+from training.methods.sgd.descent import Descent
 from training.methods.sgd.parameters import steps_from_json
-from training.models import Round, Run
+from training.models import Round, Run, StudentModel
+from training.published import LINEAR
 from training.representations import LinearModel
 from training.services.holders.space import points_of
 from training.services.lessons import Lesson
@@ -14,6 +17,18 @@ def linear_model(asked: Round) -> LinearModel:
     """The model after all steps of a round; a function of what was released."""
     task = task_load(asked)
     return state_before(task, asked, asked.run.batches.count()).model(task.fitted)
+
+
+def published_follows(run: Run, state: Descent) -> bool:
+    """Whether the model that a run has published has the weights of ``state``, if it is no student's."""
+    published = StudentModel.objects.filter(run=run, learner=LINEAR).first()
+    if published is None:
+        return True
+    try:
+        model = LinearModel.from_bytes(model_fetch(published.artifact))
+    except (OSError, ValueError):
+        return False
+    return np.array_equal(model.weights, state.learned)
 
 
 def descent_lesson(run: Run) -> Lesson:
