@@ -134,7 +134,7 @@ def test_a_report_has_charges_and_digests_of_one_run(run: Run) -> None:
     for group in page.context["groups"]:
         assert 0 < group.spent_share <= group.allowed_share
         assert f'<td class="number">{group.cap:.4f}</td>' in page.text
-    assert page.context["history"][-1][:2] == (12, 12)
+    assert page.context["history"].rows[-1][:2] == (12, 12)
     waiting = run_start(run.study, share=0.1, **RUN)
     assert "has released nothing yet" in as_("auditor").get(url("ledger_report", run.study, waiting.pk)).text
 
