@@ -19,7 +19,7 @@ EVERYBODY: dict[str, Any] = {
 ASKING_RUN = EVERYBODY | {"asking": {"sigma": 10.0, "radius_share": 0.2}, "batch_size": 4}
 #: With less noise, so that labels are mostly right.
 CLEAR_RUN = EVERYBODY | {"asking": {"sigma": 3.0, "radius_share": 0.5}, "batch_size": 5}
-#: For run_draft and the like: what makes a run one of private gradient steps; few people need little noise to learn.
+#: For run_draft and the like: what makes a run one of private gradient steps, in three chunks.
 STEPS_RUN = EVERYBODY | {"method": Run.Method.SGD, "asking": {"steps": 6, "sigma": 10.0}, "batch_size": 2}
 
 
