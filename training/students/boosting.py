@@ -14,13 +14,16 @@ from training.learners.base import Model, Progress, Records, parameter
 from training.learners.scikit import ScikitModel, scikit_model
 from training.students.base import Student
 from training.students.releases import Releases
+from training.students.shares import Shares
 
 
 @dataclass(frozen=True)
 class Boosting(Student):
-    """Boosted trees (Ke et al. 2017), taught the probability of each class to lead the counts.
+    """Boosted trees (Ke et al. 2017) on class probabilities.
 
-    A point counts by how far the likeliest class is above chance, and not at all where noise hides who leads.
+    Of votes of neighbourhoods these are what `Shares` predicts of all points: trees of few large leaves smooth it.
+    Otherwise each point is taught the probability of each class to lead the counts, and counts by how far the likeliest
+    class is above chance, and not at all where noise hides who leads.
     """
 
     name: ClassVar[str] = "boosting"
@@ -40,9 +43,12 @@ class Boosting(Student):
         return model
 
     def _learn(self, x: Records, releases: Releases, *, seed: int, progress: Progress) -> ScikitModel:
-        believed = releases.among(releases.weights > 0) if (releases.weights > 0).any() else releases
-        points = x.reshape(len(x), -1)[believed.rows]
-        weights = believed.leading * np.maximum(believed.weights, 1e-9)[:, None]
+        points = x.reshape(len(x), -1)
+        if releases.reach is None:
+            believed = releases.among(releases.weights > 0) if (releases.weights > 0).any() else releases
+            points, weights = points[believed.rows], believed.leading * np.maximum(believed.weights, 1e-9)[:, None]
+        else:
+            weights = Shares().learn(points, releases, seed=seed, progress=progress).predict_proba(points)
         row, label = np.nonzero(weights > 0)
         several = len(np.unique(label)) > 1
         unfitted = self._estimator(seed) if several else DummyClassifier()

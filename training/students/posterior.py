@@ -50,12 +50,9 @@ def _integrated(means: NDArray[np.float64]) -> NDArray[np.float64]:
     low, high = np.maximum(top - _REACH, 0.0), top + _REACH
     x = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, _STEPS)
     distance = x[:, None, :] - means[:, :, None]
-    below_zero = log_ndtr(-means)[:, :, None]
     above = log_ndtr(means)[:, :, None]
-    # F = (Φ(x − y) − Φ(−y)) / Φ(y), by logarithms; at x = 0 it is 0
-    beyond = np.minimum(below_zero - log_ndtr(distance), 0.0)
     with np.errstate(divide="ignore"):
-        distribution = log_ndtr(distance) + np.log(-np.expm1(beyond)) - above
+        distribution = np.log(-np.expm1(np.minimum(log_ndtr(-distance) - above, 0.0)))  # F = 1 − Φ(y − x) / Φ(y)
     distribution = np.maximum(distribution, _NEVER)
     others = distribution.sum(axis=1, keepdims=True) - distribution
     density = np.exp(-0.5 * distance**2 - above + others)

@@ -85,19 +85,6 @@ class Releases:
         above = (self.leading.max(axis=1) * self.classes - 1) / (self.classes - 1)
         return np.where(self.margins < _LEAST_MARGIN, 0.0, above)
 
-    @cached_property
-    def voters(self) -> Floats:
-        """`(Q,)` the number of voters of a point, estimated by the sum of its counts; at least that of the noise.
-
-        A sum of few voters is hardly more than noise, and dividing by it would make much of nothing.
-        """
-        return np.maximum(self.counts.sum(axis=1), np.maximum(self.sigma * np.sqrt(self.classes), 1e-9))
-
-    @cached_property
-    def shares(self) -> Floats:
-        """`(Q, C)` counts divided by voters: unbiased where voters are many, not cut to 0 … 1."""
-        return self.counts / self.voters[:, None]
-
     def averaged(self, probabilities: Floats) -> Floats:
         """`(Q, C)` the shares that are expected of the voters if public points have these probabilities `(P, C)`."""
         return probabilities[self.rows] if self.reach is None else self.reach @ probabilities

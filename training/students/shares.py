@@ -30,9 +30,11 @@ Floats = NDArray[np.float64]
 class Shares(Student):
     """Softmax regression whose average over each query's neighbourhood is fitted to the released shares.
 
-    Least squares, points weighed by the precision of their noisy shares. The shares of a neighbourhood are averages, so
-    it is averages of predictions that are compared with them (learning from label proportions, Quadrianto et al. 2009).
-    The ridge penalty with the best score on held-out releases is taken.
+    The shares of a neighbourhood are averages, so it is averages of predictions that are compared with them (learning
+    from label proportions, Quadrianto et al. 2009). What is maximised is the quadratic score of the counts
+    (`Releases.score`), points weighed by noise: it is linear in the counts, so noise leaves its gradient unbiased,
+    where dividing by noisy sums of few voters would not. The ridge penalty with the best score on held-out releases is
+    taken.
     """
 
     name: ClassVar[str] = "shares"
@@ -64,28 +66,47 @@ class Shares(Student):
 
     def _fitted(self, design: Floats, releases: Releases, penalty: float) -> Floats:
         """`(d + 1, C)` coefficients for standardised columns, the last row being intercepts."""
-        shares, deviation = releases.shares, releases.sigma / releases.voters
-        precision = 1 / (deviation**2 + _MISFIT**2)
-        precision /= precision.sum()
-        mean = np.clip(precision @ shares, 1e-3, None)
-        scale = 1 / max(float(mean @ (1 - mean / mean.sum())), 1e-3)
+        sums, weights = releases.counts.sum(axis=1), _weights(releases)
+        scale = 1 / float(weights @ _usual(releases))
+        mean = np.clip(weights @ releases.counts, 1e-3 / scale, None)
         start = np.zeros((design.shape[1], releases.classes))
         start[-1] = np.log(mean)
 
         def loss(flat: Floats) -> tuple[float, Floats]:
             coefficients = flat.reshape(start.shape)
             probabilities = _softmax(design @ coefficients)
-            error = releases.averaged(probabilities) - shares
-            pulled = scale * 2 * precision[:, None] * error
+            expected = releases.averaged(probabilities)
+            pulled = 2 * scale * weights[:, None] * (sums[:, None] * expected - releases.counts)
             back = _pulled_back(releases, pulled, len(design))
             logits = probabilities * (back - (back * probabilities).sum(axis=1, keepdims=True))
             gradient = design.T @ logits
             gradient[:-1] += 2 * penalty * coefficients[:-1]
-            value = scale * float(precision @ (error**2).sum(axis=1)) + penalty * float((coefficients[:-1] ** 2).sum())
+            gained = 2 * (releases.counts * expected).sum(axis=1) - sums * (expected**2).sum(axis=1)
+            value = penalty * float((coefficients[:-1] ** 2).sum()) - scale * float(weights @ gained)
             return value, gradient.ravel()
 
         found = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": self.iterations})
         return found.x.reshape(start.shape)
+
+
+def _usual(releases: Releases) -> Floats:
+    """`(Q,)` voters to expect of a point, from other points' sums: those in its reach that have one, or all."""
+    sums = releases.counts.sum(axis=1)
+    usual = np.full(len(releases), sums.mean())
+    if releases.reach is not None:
+        near = releases.reach[:, releases.rows]
+        told = np.asarray(near.sum(axis=1)).ravel()
+        usual = np.divide(near @ sums, told, out=usual, where=told > 0)
+    return np.maximum(usual, np.maximum(releases.sigma * np.sqrt(releases.classes), 1e-9))
+
+
+def _weights(releases: Releases) -> Floats:
+    """`(Q,)` weights of the quadratic score of each point, by noise and misfit; free of the point's own noise.
+
+    The residual n − |n|·m has variance σ² + (|n|·misfit)² for a class, and its gradient grows with |n|.
+    """
+    usual = _usual(releases)
+    return usual / (releases.sigma**2 + (_MISFIT * usual) ** 2)
 
 
 def _pulled_back(releases: Releases, gradient: Floats, points: int) -> Floats:
