@@ -27,12 +27,14 @@ def main() -> None:
     if unknown := set(options.parts) - set(known):
         parser.error(f"there is no part {', '.join(sorted(unknown))}: choose among {', '.join(known)}")
     for name in options.parts or known:
-        rows = known[name](options.quick)
+        rows = []
+        for row in known[name](options.quick):
+            rows.append(row)
+            if not options.quick:
+                kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+                RESULTS.write_text(json.dumps(kept | {name: rows}, indent=1) + "\n")
         print(f"\n{name}: {known[name].__doc__}")
         table(rows)
-        if not options.quick:
-            kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-            RESULTS.write_text(json.dumps(kept | {name: rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Parts of `python -m benchmarks.students`; every part returns rows for its table, and prints nothing."""
+"""Parts of `python -m benchmarks.students`; every part yields rows for its table, and prints nothing."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from benchmarks.students.study import Teach, data_split, hold
 from training.learners import Model
 from training.students import Releases, labelled, refined, student_create, student_learn
 
-Rows = list[dict[str, Any]]
+Rows = Iterator[dict[str, Any]]
 LEVELS = (1.0, 2.0, 3.0)
 
 
 def teacher(name: str, data: Data | None = None, **parameters: Any) -> Teach:
-    """What lets the student of this name learn; with `data` from refined releases."""
+    """Teaching of the student of this name; with `data` from refined releases."""
 
     def teach(points: np.ndarray, releases: Releases) -> Model:
         read = releases if data is None else refined(data.public, releases, seed=1)
@@ -70,37 +70,33 @@ def true_labels(data: Data) -> Releases:
 
 def images(quick: bool) -> Rows:
     """MNIST: consistency training on one round and on two, beside true labels of the public points."""
-    data, rows = data_split("mnist"), []
+    data = data_split("mnist")
     parameters = {"steps": 100} if quick else {}
     teach = teacher("consistency", data, **parameters)
-    for epsilon in tqdm([LEVELS, 1.0, 0.25, 0.1], desc="images"):
+    for epsilon in tqdm((LEVELS, 0.1, 1.0, 0.25), desc="images"):
         held = hold(data, epsilon)
-        rows += rows_of(data, epsilon, held.releases, {"consistency": teach}, rounds=1, asked=held.rounds)
-    rows += rows_of(
+        yield from rows_of(data, epsilon, held.releases, {"consistency": teach}, rounds=1, asked=held.rounds)
+    yield from rows_of(
         data, None, true_labels(data), {"consistency": teacher("consistency", **parameters)}, rounds=0, asked=[]
     )
     for epsilon in (0.1,):
         held = hold(data, epsilon, teach)
-        rows += rows_of(data, epsilon, held.releases, {"consistency": teach}, rounds=2, asked=held.rounds)
-    return rows
+        yield from rows_of(data, epsilon, held.releases, {"consistency": teach}, rounds=2, asked=held.rounds)
 
 
 def few_points(quick: bool) -> Rows:
     """MNIST with 1,000 and 300 public points."""
-    rows: Rows = []
     for points in tqdm((1_000, 300), desc="few points"):
         data = data_split("mnist", public=points)
         parameters = {"steps": 100 if quick else 500}
         held, teach = hold(data, 1.0), teacher("consistency", data, **parameters)
-        rows += rows_of(data, 1.0, held.releases, {"consistency": teach}, rounds=1, asked=held.rounds, points=points)
+        yield from rows_of(data, 1.0, held.releases, {"consistency": teach}, rounds=1, asked=held.rounds, points=points)
         true = {"consistency": teacher("consistency", **parameters)}
-        rows += rows_of(data, None, true_labels(data), true, rounds=0, asked=[], points=points)
-    return rows
+        yield from rows_of(data, None, true_labels(data), true, rounds=0, asked=[], points=points)
 
 
 def digits(quick: bool) -> Rows:
     """Digits at ε = 1, 2, 3: three random splits."""
-    rows: Rows = []
     for split in tqdm(range(1 if quick else 3), desc="digits"):
         data = data_split("digits", seed=split)
         parameters = {"steps": 300}
@@ -110,20 +106,17 @@ def digits(quick: bool) -> Rows:
             "consistency": teacher("consistency", **parameters),
             "cnn": teacher("cnn", epochs=20, copies=20, rotation=15.0, shift=0.12),
         }
-        rows += rows_of(data, LEVELS, held.releases, teachers, rounds=1, asked=held.rounds, split=split)
+        yield from rows_of(data, LEVELS, held.releases, teachers, rounds=1, asked=held.rounds, split=split)
         true = {"consistency": teachers["consistency"]}
-        rows += rows_of(data, None, true_labels(data), true, rounds=0, asked=[], split=split)
-    return rows
+        yield from rows_of(data, None, true_labels(data), true, rounds=0, asked=[], split=split)
 
 
 def tables(quick: bool) -> Rows:
     """Adult and Diabetes at ε = 1 and 0.25."""
-    rows: Rows = []
     for name in ("adult",) if quick else ("adult", "diabetes"):
         data = data_split(name)
         teachers = {each: teacher(each) for each in ("shares", "boosting", "logistic_regression")}
         for epsilon in tqdm((1.0, 0.25), desc=name):
             held = hold(data, epsilon)
-            rows += rows_of(data, epsilon, held.releases, teachers, rounds=1, asked=held.rounds)
-        rows += rows_of(data, None, true_labels(data), teachers, rounds=0, asked=[])
-    return rows
+            yield from rows_of(data, epsilon, held.releases, teachers, rounds=1, asked=held.rounds)
+        yield from rows_of(data, None, true_labels(data), teachers, rounds=0, asked=[])

@@ -66,7 +66,7 @@ def data_split(name: str, seed: int = 0, public: int | None = None, tuning: bool
 
 @dataclass(eq=False)
 class Held:
-    """What was released in all rounds, what planning and asking took in processor seconds, and the last student."""
+    """Releases of all rounds, what planning and asking took in processor seconds, and the last student."""
 
     releases: Releases
     rounds: list[dict[str, Any]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Which of several students to take, by releases that none of them has learned from."""
+"""Choice among several students by releases that none of them has learned from."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 @dataclass(frozen=True)
 class Moves:
-    """How far images are moved; 0 or False switches a kind off.
+    """Limits of the moves of images; 0 or False switches a kind off.
 
     Attributes:
         rotation: Greatest angle in degrees, either way.

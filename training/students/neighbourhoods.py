@@ -1,4 +1,4 @@
-"""Whom a vote was asked of, as far as public points tell: the public points within a query's radius."""
+"""Neighbourhoods of queries: the public points within the radius, which stand for those who were asked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_STAND_INS = 10_000
 def neighbourhoods(
     rows: ArrayLike, public: NDArray[np.signedinteger], squared_radii: ArrayLike, *, kernel: str = "uniform"
 ) -> csr_array:
-    """How much each public point stands for the voters of a query.
+    """Weights with which public points stand for the voters of a query.
 
     Holders vote whose records are within the radius, and public points are spread as records are. So the expected share
     of a class among the voters is the average of its probability over the public points within the radius, not its

@@ -16,7 +16,7 @@ _DOUBT = 0.1
 def refined(
     coordinates: NDArray[np.number], releases: Releases, *, seed: int, progress: Progress | None = None
 ) -> Releases:
-    """What all releases together tell about every public point, with or without a release of its own.
+    """Probabilities of every public point, from its own release, if any, and from all others.
 
     A softmax regression on the coordinates, fitted to the shares of all neighbourhoods (`Shares`), is the prior, the
     point's own counts are the likelihood. A release is one of many that a regression learns from, which so averages

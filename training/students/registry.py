@@ -40,7 +40,7 @@ def student_learn(
     seed: int,
     progress: Progress | None = None,
 ) -> Model:
-    """Let a student learn: see `Student.learn`; a learner of labels learns from the largest counts."""
+    """Let a student learn; see `Student.learn`; a learner of labels learns from the largest counts."""
     if isinstance(student, Student):
         return student.learn(points, releases, seed=seed, progress=progress)
     assert isinstance(student, Learner)

@@ -1,4 +1,4 @@
-"""Everything that a student may learn from: released noisy counts with known noise, whatever method they come from."""
+"""Releases as students read them: noisy counts with known noise, whatever method they come from."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Releases:
         return probabilities[self.rows] if self.reach is None else self.reach @ probabilities
 
     def score(self, probabilities: Floats) -> float:
-        """How well probabilities `(P, C)` of the public points agree with the counts; larger is better, at most 1.
+        """Agreement of probabilities `(P, C)` of the public points with the counts; larger is better.
 
         The quadratic score (Brier 1950) over voters, Σ_q (2·n_q·m_q − |n_q|·‖m_q‖²) / Σ_q |n_q| for counts n_q, their
         sums |n_q|, and averaged probabilities m_q. It is linear in the counts, so the noise leaves the numerator
