@@ -21,7 +21,7 @@ Labels = npt.NDArray[np.int64]
 
 _SEEDS = 2**32
 # Teachers are trained side by side, one process per core; more threads in each would only wait for one another.
-_THREADS = 1
+THREADS = 1
 
 
 def parameter(
@@ -44,7 +44,7 @@ class Model(ABC):
             raise ValueError(f"x holds records of shape {x.shape[1:]}; this model was trained on {self.shape}.")
         if not len(x):
             return np.zeros((0, self.classes))
-        with threadpool_limits(_THREADS):
+        with threadpool_limits(THREADS):
             return self._probabilities(x)
 
     def predict(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.int64]:
@@ -64,8 +64,8 @@ class Model(ABC):
 
 
 @dataclass(frozen=True)
-class Learner(ABC):
-    """A way to learn. Subclasses are frozen dataclasses whose fields are made by ``parameter``.
+class Parametrised(ABC):
+    """What learners and students share. Subclasses are frozen dataclasses whose fields are made by ``parameter``.
 
     Attributes:
         name: Its key in the registry, in the database and in the API.
@@ -83,6 +83,20 @@ class Learner(ABC):
         for spec in fields(self):
             parameter_check(spec.name, getattr(self, spec.name), type(spec.default), **spec.metadata)
 
+    @classmethod
+    @abstractmethod
+    def model_from_bytes(cls, data: bytes) -> Model:
+        """A model of this kind, from `Model.to_bytes`.
+
+        Raises:
+            ValueError: The bytes are no such model.
+        """
+
+
+@dataclass(frozen=True)
+class Learner(Parametrised):
+    """A way to learn from labels."""
+
     def fit(
         self,
         x: npt.NDArray[np.floating],
@@ -99,44 +113,46 @@ class Learner(ABC):
         """
         if classes < 1:
             raise ValueError(f"classes must be at least 1, not {classes}.")
-        if not 0 <= seed < _SEEDS:
-            raise ValueError(f"seed must lie between 0 and {_SEEDS - 1}, not {seed}.")
+        seed_check(seed)
         x, y = _checked(x, y, classes)
-        with threadpool_limits(_THREADS):
-            return self._fit(x, y, classes=classes, seed=seed, progress=progress or _silent)
-
-    @classmethod
-    @abstractmethod
-    def model_from_bytes(cls, data: bytes) -> Model:
-        """A model that this learner has fitted, from `Model.to_bytes`.
-
-        Raises:
-            ValueError: The bytes are no such model.
-        """
+        with threadpool_limits(THREADS):
+            return self._fit(x, y, classes=classes, seed=seed, progress=progress or silent)
 
     @abstractmethod
     def _fit(self, x: Records, y: Labels, *, classes: int, seed: int, progress: Progress) -> Model: ...
 
 
-def _silent(done: int, total: int) -> None:
+def silent(done: int, total: int) -> None:
     """The progress of those who did not ask."""
 
 
+def seed_check(seed: int) -> None:
+    """Raise ValueError where a seed is out of range."""
+    if not 0 <= seed < _SEEDS:
+        raise ValueError(f"seed must lie between 0 and {_SEEDS - 1}, not {seed}.")
+
+
 def _checked(x: npt.NDArray[np.floating], y: npt.NDArray[np.integer], classes: int) -> tuple[Records, Labels]:
-    x, y = np.asarray(x, np.float32), np.asarray(y)
-    if x.ndim < 2:
-        raise ValueError(f"x has {x.ndim} axes; give records of shape (n, features) or (n, height, width).")
-    if len(x) == 0:
-        raise ValueError("There is nothing to learn from: give at least one record.")
+    x, y = records_checked(x), np.asarray(y)
     if y.shape != (len(x),):
         raise ValueError(f"y has shape {y.shape}; give one class number per record: ({len(x)},).")
     if not np.issubdtype(y.dtype, np.integer):
         raise ValueError(f"y holds {y.dtype}; give whole class numbers.")
     if y.min() < 0 or y.max() >= classes:
         raise ValueError(f"y holds {y.min()} to {y.max()}; class numbers lie between 0 and {classes - 1}.")
+    return x, y.astype(np.int64)
+
+
+def records_checked(x: npt.NDArray[np.floating]) -> Records:
+    """Records as learners take them. Raises ValueError where there are none, or they hold what is not finite."""
+    x = np.asarray(x, np.float32)
+    if x.ndim < 2:
+        raise ValueError(f"x has {x.ndim} axes; give records of shape (n, features) or (n, height, width).")
+    if len(x) == 0:
+        raise ValueError("There is nothing to learn from: give at least one record.")
     if not np.isfinite(x).all():
         raise ValueError("x holds a value that is not finite; remove or replace it first.")
-    return x, y.astype(np.int64)
+    return x
 
 
 def parameter_check(

@@ -87,9 +87,7 @@ class NetworkModel(Model):
     @torch.inference_mode()
     def _probabilities(self, x: Records) -> npt.NDArray[np.float64]:
         device = self.network.output.weight.device
-        batches = [
-            _as_images(part, device) for part in np.split(x, range(_PREDICTION_BATCH, len(x), _PREDICTION_BATCH))
-        ]
+        batches = [as_images(part, device) for part in np.split(x, range(_PREDICTION_BATCH, len(x), _PREDICTION_BATCH))]
         return torch.cat([self.network(part).double().softmax(1).cpu() for part in batches]).numpy()
 
 
@@ -115,7 +113,7 @@ def train_network(
     network = Network(x.shape[1:], classes)
     network.initialise(generator)
     network.to(device)
-    images, labels = _as_images(x, device), torch.from_numpy(y).to(device)
+    images, labels = as_images(x, device), torch.from_numpy(y).to(device)
     optimiser = torch.optim.Adam(network.parameters(), lr=learning_rate, fused=True)
     steps = max(1, len(images) // batch)
     for epoch in range(1, epochs + 1):
@@ -131,7 +129,7 @@ def train_network(
     return NetworkModel(network, classes, x.shape[1:])
 
 
-def _as_images(x: Records, device: torch.device) -> torch.Tensor:
+def as_images(x: Records, device: torch.device) -> torch.Tensor:
     """``(n, channels, height, width)``, channels last in memory."""
     images = torch.from_numpy(x if x.ndim == 4 else x[..., np.newaxis]).permute(0, 3, 1, 2)
     return images.to(device=device, memory_format=torch.channels_last)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
-from training.learners.base import Learner, Model
+from training.learners.base import Learner, Model, Parametrised
 from training.learners.cnn import CNN
 from training.learners.scikit import LogisticRegression, NearestNeighbour, RandomForest
 
 LEARNERS: dict[str, type[Learner]] = {
     learner.name: learner for learner in (RandomForest, LogisticRegression, NearestNeighbour, CNN)
 }
+
+
+Described = TypeVar("Described", bound=Parametrised)
 
 
 def learner_class(name: str) -> type[Learner]:
@@ -52,10 +55,17 @@ def learner_create(name: str, parameters: Mapping[str, Any] | None = None) -> Le
     >>> learner_create("random_forest", {"trees": 50}).trees
     50
     """
-    learner, known = learner_class(name), [field.name for field in learner_fields(name)]
+    return created(LEARNERS, name, parameters)
+
+
+def created(registered: Mapping[str, type[Described]], name: str, parameters: Mapping[str, Any] | None) -> Described:
+    """One of the registered kinds with these parameters; see ``learner_create``."""
+    if name not in registered:
+        raise ValueError(f"There is no learner “{name}”; choose one of: {', '.join(registered)}.")
+    known = [field.name for field in fields(registered[name])]
     if unknown := sorted(set(parameters or {}) - set(known)):
         raise ValueError(f"{name} has no parameter {', '.join(unknown)}; it has: {', '.join(known)}.")
-    return learner(**(parameters or {}))
+    return registered[name](**(parameters or {}))
 
 
 def learner_parameters(learner: Learner) -> dict[str, int | float | bool]:

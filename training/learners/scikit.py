@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -38,6 +39,27 @@ class ScikitModel(Model):
         return probabilities
 
 
+def scikit_model(data: bytes, estimator: type, name: str, trusted_types: Sequence[str] = ()) -> ScikitModel:
+    """A stored model whose estimator is of one class, with types that skops itself trusts and these alone.
+
+    Raises:
+        ValueError: The bytes are no such model; `name` says in the message what was expected.
+    """
+    from skops.io import loads
+    from skops.io.exceptions import UntrustedTypesFoundException
+
+    try:
+        content = loads(data, trusted=list(trusted_types))
+        found, classes, shape = content["estimator"], content["classes"], tuple(content["shape"])
+    except UntrustedTypesFoundException as error:
+        raise ValueError(f"The stored model holds types that are not trusted; it is refused. {error}") from error
+    except (zipfile.BadZipFile, KeyError, TypeError) as error:
+        raise ValueError("The stored model cannot be read; train it again.") from error
+    if not isinstance(found, estimator | DummyClassifier):
+        raise ValueError(f"The stored model is a {type(found).__name__}, not one of {name}.")
+    return ScikitModel(found, classes, shape)
+
+
 @dataclass(frozen=True)
 class ScikitLearner(Learner):
     """A learner that is one scikit-learn estimator; a part with one class alone always gets that class.
@@ -55,19 +77,7 @@ class ScikitLearner(Learner):
 
     @classmethod
     def model_from_bytes(cls, data: bytes) -> ScikitModel:
-        from skops.io import loads
-        from skops.io.exceptions import UntrustedTypesFoundException
-
-        try:
-            content = loads(data, trusted=list(cls.trusted_types))
-            estimator, classes, shape = content["estimator"], content["classes"], tuple(content["shape"])
-        except UntrustedTypesFoundException as error:
-            raise ValueError(f"The stored model holds types that are not trusted; it is refused. {error}") from error
-        except (zipfile.BadZipFile, KeyError, TypeError) as error:
-            raise ValueError("The stored model cannot be read; train it again.") from error
-        if not isinstance(estimator, cls.estimator | DummyClassifier):
-            raise ValueError(f"The stored model is a {type(estimator).__name__}, not one of {cls.name}.")
-        return ScikitModel(estimator, classes, shape)
+        return scikit_model(data, cls.estimator, cls.name, cls.trusted_types)
 
     def _fit(self, x: Records, y: Labels, *, classes: int, seed: int, progress: Progress) -> ScikitModel:
         flat = x.reshape(len(x), -1)

@@ -1,4 +1,4 @@
-"""What individualized DP-SGD is compared with, in rehearsals and benchmarks: runs in which every group keeps its ε too.
+"""Baselines of individualized DP-SGD, for rehearsals and benchmarks: runs in which every group keeps its ε, too.
 
 Boenisch et al. 2023, Appendix E. Each is a list of phases; the state of one is where the next begins. All have the same
 number of steps and as many holders in a step, on average, as the run that they are compared with.

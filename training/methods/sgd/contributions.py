@@ -1,4 +1,4 @@
-"""What holders contribute to a step: the gradient of all their records, clipped, in whole multiples of a public unit.
+"""Contributions of holders to a step: the gradient of all their records, clipped, in whole multiples of a public unit.
 
 A contribution is a function of the public weights and of the holder's own records, bit for bit. A block has a fixed
 number of slots, whatever it holds; a holder's records always go to the same slot, one after the other, and what stands

@@ -47,15 +47,17 @@ def test_the_charge_dominates_the_run_in_both_directions(variant: str) -> None:
 
 
 @pytest.mark.parametrize(("people", "rate"), [(0.0, 1.0), (100.0, 1.0), (5_120.0, 0.1), (1e6, 0.005)])
-def test_usual_parameters_make_a_plan_for_few_people_and_many(people: float, rate: float) -> None:
-    usual = usual_parameters("mlp", people)
-    assert usual.rate == pytest.approx(rate)
+def test_usual_rates_suit_few_people_and_many(people: float, rate: float) -> None:
+    assert usual_parameters("mlp", people).rate == pytest.approx(rate)
+
+
+def test_usual_parameters_make_a_plan_and_half_of_the_share_needs_more_noise() -> None:
+    usual = usual_parameters("mlp", 5_120.0)
     chosen = {"steps": usual.steps, "rate": usual.rate, "clip_norm": usual.clip_norm}
-    assert plan_sampled("scale", CAPS[:1], [max(people, 1)], **(RUN | chosen)).charges[0] > 0.98 * CAPS[0]
-
-
-def test_half_of_the_share_needs_more_noise() -> None:
-    whole, half = (plan_sampled("sample", CAPS[:1], [100], **(RUN | {"share": share})) for share in (1.0, 0.5))
+    whole, half = (
+        plan_sampled("scale", CAPS[:1], [5_120], **(RUN | chosen | {"share": share})) for share in (1.0, 0.5)
+    )
+    assert whole.charges[0] > 0.98 * CAPS[0]
     assert half.mechanism.noise_multiplier > 1.2 * whole.mechanism.noise_multiplier
     assert half.charges[0] <= CAPS[0] / 2
 

@@ -1,0 +1,123 @@
+"""Releases of method neighbours for students to learn from: data with random splits, one round or two."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accounting.privacy import IndividualAccounts
+from benchmarks.neighbours.study import DELTAS, Data, ask, caps_draw, levels_of
+from common.noise import SimulationNoise
+from training.formats import catalogue_load
+from training.learners import Model
+from training.methods.neighbours.planner import next_round, plan_rounds
+from training.methods.neighbours.release import release_counts
+from training.methods.neighbours.votes import radii
+from training.representations import default_representation
+from training.students.neighbourhoods import neighbourhoods
+from training.students.releases import Releases, counted, joined
+
+Teach = Callable[[NDArray[np.floating], Releases], Model]
+TUNED_SHARE = 2 / 9
+"""Of the public points, when constants are chosen: these judge, the others are asked."""
+
+
+@cache
+def data_split(name: str, seed: int = 0, public: int | None = None, tuning: bool = False) -> Data:
+    """A dataset whose public and test points are drawn anew from all that are not private.
+
+    public: how many of the public points there are, None for all.  tuning: whether some of the public points are used
+    in place of the test points, which are then not looked at.
+    """
+    beside = Path(__file__).resolve().parents[2] / ".." / "shared" / "data"
+    splits = catalogue_load(name, Path(os.environ.get("IPATE_DATA_DIR") or beside))
+    rng = np.random.default_rng(seed)
+    x, y = (np.concatenate([getattr(splits.public, part), getattr(splits.test, part)]) for part in ("x", "y"))
+    # Diabetes is split by patient already, and patients have several records
+    order = np.arange(len(x)) if name == "diabetes" else rng.permutation(len(x))
+    asked, test = order[: len(splits.public)], order[len(splits.public) :]
+    if tuning:
+        cut = round(len(asked) * (1 - TUNED_SHARE))
+        asked, test = asked[:cut], asked[cut:]
+    asked = asked[:public]
+    fitted = default_representation(x.shape[1:]).fit(x[asked])
+    return Data(
+        name,
+        len(splits.schema.classes),
+        x[asked],
+        y[asked],
+        x[test],
+        y[test],
+        fitted.transform(splits.private.x),
+        splits.private.y,
+        np.unique(np.array(splits.private.holders), return_inverse=True)[1],
+        fitted.transform(x[asked]),
+        fitted.transform(x[test]),
+    )
+
+
+@dataclass(eq=False)
+class Held:
+    """Releases of all rounds, what planning and asking took in processor seconds, and the last student."""
+
+    releases: Releases
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+    student: Model | None = None
+
+
+def hold(
+    data: Data,
+    epsilon: float | Sequence[float],
+    teach: Teach | None = None,
+    *,
+    radius_share: float | None = None,
+    sigma: float | None = None,
+    seed: int = 1,
+) -> Held:
+    """Ask all public points: in two rounds if there is a student to `teach` between them, otherwise in one.
+
+    radius_share, sigma: in place of what is planned for the first round.
+    """
+    caps = caps_draw(epsilon, data.holders, DELTAS[data.name])
+    levels = levels_of(caps, len(data.private) / data.holders)
+    noise, spent, clock = SimulationNoise(seed), np.zeros(data.holders), time.process_time()
+    plan = plan_rounds(data.public, levels, share=1.0, n_classes=data.classes, rounds=1 if teach is None else 2)
+    current, predicted, voters, held = plan.rounds[0], None, 0.0, []
+    reach, deviation = radius_share or current.radius_share, sigma or current.sigma
+    outcome = Held(Releases(np.zeros(0, np.int64), np.zeros((0, data.classes)), np.zeros(0)))
+    while True:
+        accounts = IndividualAccounts(caps * current.share, spent)
+        guesses = None if predicted is None else predicted[current.queries]
+        counts = release_counts(ask(data, current.queries, reach, deviation, [accounts], guesses), deviation, noise)
+        near = neighbourhoods(current.queries, data.public, radii(data.public[current.queries], data.public, reach))
+        held.append(counted(current.queries, counts, deviation, predicted=guesses, voters=voters, reach=near))
+        spent, outcome.releases = accounts.spent, joined(held)
+        right = float((held[-1].labels == data.truth[current.queries]).mean())
+        outcome.rounds.append(
+            {
+                "asked": len(counts),
+                "sigma": deviation,
+                "radius_share": reach,
+                "right": right,
+                "spent": float((spent / caps).mean()),
+                "seconds": time.process_time() - clock,
+            }
+        )
+        if teach is None or len(held) == len(plan.rounds):
+            return outcome
+        outcome.student = teach(data.x, outcome.releases)
+        clock = time.process_time()
+        probabilities = outcome.student.predict_proba(data.x)
+        predicted = probabilities.argmax(axis=1)
+        current, voters = next_round(
+            current.held, data.public, counts, data.public, probabilities, levels, share=1.0, n_classes=data.classes
+        )
+        reach, deviation = current.radius_share, current.sigma

@@ -1,0 +1,78 @@
+"""Consistency training with released counts."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn import functional
+
+from training.learners.base import Progress, Records
+from training.learners.network import as_images
+from training.students.moves import Moves
+from training.students.network import ConsistencyModel, initialise, network, normalise
+from training.students.releases import Releases
+
+if TYPE_CHECKING:
+    from training.students.consistency import Consistency
+
+_WEAK = 0.5
+_WARM_UP = 0.25
+_WEIGHT_DECAY = 0.01
+
+
+def train_consistently(
+    x: Records, releases: Releases, recipe: Consistency, *, seed: int, progress: Progress
+) -> ConsistencyModel:
+    """Minimise the cross entropy of predictions on strongly moved images against posteriors on weakly moved ones.
+
+    Half of each batch are points with a label that tells something, half are any points. A posterior above the
+    threshold counts as certain; an uncertain one is learned as it is where there is a label, and not at all where not.
+    """
+    classes = releases.classes
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    generator = torch.Generator().manual_seed(seed)
+    layers = network(x.shape[1:], classes)
+    initialise(layers, generator)
+    layers.to(device).train()
+    pixels = as_images(x, device)
+    likelihood, told = (torch.from_numpy(each).to(device) for each in recipe.likelihood(len(x), releases))
+    likelihood = likelihood.float()
+    labelled = torch.arange(len(x)) if not told.any() else torch.nonzero(told.cpu())[:, 0]
+    strong = Moves(recipe.rotation, recipe.shift, recipe.stretch, recipe.mirror, recipe.erase)
+    weak = strong.weaker(_WEAK)
+    optimiser = torch.optim.AdamW(layers.parameters(), lr=recipe.learning_rate, weight_decay=_WEIGHT_DECAY, fused=True)
+    for step in range(recipe.steps):
+        for group in optimiser.param_groups:
+            group["lr"] = recipe.learning_rate * _rate(step / recipe.steps)
+        chosen = _drawn(labelled, len(x), recipe.batch, generator).to(device)
+        images, counts = pixels[chosen], likelihood[chosen]
+        with torch.no_grad():
+            posterior = layers(weak(images, generator)).softmax(1) * counts
+            posterior /= posterior.sum(1, keepdim=True)
+        certainty, guesses = posterior.max(1)
+        certain = certainty > recipe.threshold
+        wanted = torch.where(certain[:, None], functional.one_hot(guesses, classes).float(), posterior)
+        losses = functional.cross_entropy(layers(strong(images, generator)), wanted, reduction="none")
+        optimiser.zero_grad()
+        (losses * (certain | told[chosen])).mean().backward()
+        optimiser.step()
+        if (step + 1) % 100 == 0 or step + 1 == recipe.steps:
+            progress(step + 1, recipe.steps)
+    normalise(layers, pixels)
+    return ConsistencyModel(layers, classes, x.shape[1:])
+
+
+def _drawn(labelled: torch.Tensor, points: int, count: int, generator: torch.Generator) -> torch.Tensor:
+    """Positions of a batch, with replacement."""
+    half = count // 2
+    first = labelled[torch.randint(0, len(labelled), (half,), generator=generator)]
+    return torch.cat([first, torch.randint(0, points, (count - half,), generator=generator)])
+
+
+def _rate(done: float) -> float:
+    """One cycle (Smith & Topin 2018): linear to 1 in the first quarter, then half a cosine to 0."""
+    if done < _WARM_UP:
+        return 0.05 + 0.95 * done / _WARM_UP
+    return 0.5 + 0.5 * math.cos(math.pi * (done - _WARM_UP) / (1 - _WARM_UP))
