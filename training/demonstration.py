@@ -15,6 +15,7 @@ from training.formats import Splits
 from training.models import Dataset, Run
 from training.services.datasets import dataset_import
 from training.services.runs import run_approve, run_propose
+from training.students import student_suggested
 
 #: The share of holders at each level, in hundredths (Individualized PATE, section 5).
 SHARES = {Level.HIGH: 34, Level.AVERAGE: 43, Level.LOW: 23}
@@ -32,7 +33,8 @@ class Demonstration:
     """Dataset of a demonstration study, with the parameters of its runs.
 
     ``provenance`` is what the card says of the public points. ``asking`` and ``batch_size`` are those of the run in
-    which every holder votes; teachers, learner and aggregator those of the rehearsals.
+    which every holder votes; teachers, learner and aggregator those of the rehearsals. The student is the one that is
+    suggested for such data, with ``student_parameters``.
     """
 
     title: str
@@ -41,12 +43,11 @@ class Demonstration:
     provenance: str
     delta: float
     batch_size: int
-    student_learner: str
-    student_parameters: dict[str, Any]
     teachers: int
     aggregator: dict[str, Any]
     learner: str
     learner_parameters: dict[str, Any]
+    student_parameters: dict[str, Any] = field(default_factory=dict)
     asking: dict[str, Any] = field(default_factory=lambda: {"rounds": 1})
 
 
@@ -58,12 +59,11 @@ DEMONSTRATIONS = {
         provenance="Other digits of the set that scikit-learn ships, published by the UCI repository.",
         delta=5e-5,
         batch_size=100,
-        student_learner="cnn",
-        student_parameters={"epochs": 5, "copies": 20, "rotation": 15.0, "shift": 0.12},
         teachers=100,
         aggregator={"name": "confident_gnmax", "sigma": 12.0, "sigma_threshold": 40.0, "threshold": 40.0},
         learner="nearest_neighbour",
         learner_parameters={"copies": 20},
+        student_parameters={"steps": 300},
     ),
     "mnist": Demonstration(
         title="Reading handwritten digits (MNIST)",
@@ -72,8 +72,6 @@ DEMONSTRATIONS = {
         provenance="Digits of MNIST's published test set.",
         delta=1e-5,
         batch_size=3000,
-        student_learner="cnn",
-        student_parameters={"epochs": 5, "copies": 20},
         teachers=250,
         aggregator=_LARGE,
         learner="cnn",
@@ -86,8 +84,6 @@ DEMONSTRATIONS = {
         provenance="Other records of the Adult set, published by the UCI repository.",
         delta=1e-5,
         batch_size=4000,
-        student_learner="random_forest",
-        student_parameters={"trees": 100},
         teachers=250,
         aggregator=_LARGE,
         learner="random_forest",
@@ -100,8 +96,6 @@ DEMONSTRATIONS = {
         provenance="Stays of other patients of the same set, published by the UCI repository.",
         delta=1e-5,
         batch_size=4000,
-        student_learner="random_forest",
-        student_parameters={"trees": 100, "leaf": 5},
         teachers=250,
         aggregator=_LARGE,
         learner="random_forest",
@@ -347,7 +341,7 @@ def _run_start(
             private_dataset=datasets["private"],
             public_dataset=datasets["public"],
             test_dataset=datasets["test"],
-            student_learner=demonstration.student_learner,
+            student_learner=student_suggested(datasets["public"].schema["kind"]).name,
             student_parameters=demonstration.student_parameters,
             batch_size=demonstration.batch_size,
             **fields,

@@ -1,6 +1,8 @@
 """Endpoints that list what a run can be made of, with its parameters."""
 
+from collections.abc import Mapping
 from dataclasses import fields
+from typing import Any
 
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -8,12 +10,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ipate_web.api.base import ApiView
-from training.learners import LEARNERS, learner_fields
+from training.learners import LEARNERS, parameter_fields
+from training.learners.base import Parametrised
 from training.methods.neighbours.parameters import REPRESENTATION_CHOICES
 from training.methods.pate import AGGREGATORS
 from training.models import Run
 from training.representations import REPRESENTATIONS
 from training.services.methods import METHODS
+from training.students import STUDENTS
 
 
 class LearnerParameterSerializer(serializers.Serializer):
@@ -77,24 +81,42 @@ class MethodSerializer(serializers.Serializer):
 _TYPES = {int: "integer", float: "number", bool: "boolean", str: "string", dict: "object"}
 
 
+def _described(kinds: Mapping[str, type[Parametrised]]) -> list[dict[str, Any]]:
+    """What `LearnerSerializer` says of learners or students."""
+    return [
+        {
+            "name": name,
+            "label": kind.label,
+            "help": kind.help,
+            "parameters": [{**vars(field), "type": _TYPES[field.type]} for field in parameter_fields(kind)],
+        }
+        for name, kind in kinds.items()
+    ]
+
+
 class LearnerList(ApiView):
-    """What can be a teacher or a student."""
+    """What can be a teacher."""
 
     @extend_schema(
         summary="Learners", tags=["runs"], operation_id="learners_list", responses=LearnerSerializer(many=True)
     )
     def get(self, request: Request) -> Response:
-        """The learners and their parameters, for `learner` and `student_learner` of a run."""
-        learners = [
-            {
-                "name": name,
-                "label": learner.label,
-                "help": learner.help,
-                "parameters": [{**vars(field), "type": _TYPES[field.type]} for field in learner_fields(name)],
-            }
-            for name, learner in LEARNERS.items()
-        ]
-        return Response(LearnerSerializer(learners, many=True).data)
+        """The learners and their parameters, for `learner` of a run whose teachers vote."""
+        return Response(LearnerSerializer(_described(LEARNERS), many=True).data)
+
+
+class StudentList(ApiView):
+    """What can be a student."""
+
+    @extend_schema(
+        summary="Students", tags=["runs"], operation_id="students_list", responses=LearnerSerializer(many=True)
+    )
+    def get(self, request: Request) -> Response:
+        """The students and their parameters, for `student_learner` and `student_parameters` of a run.
+
+        Those that learn from noisy counts come first; every learner can be a student as well.
+        """
+        return Response(LearnerSerializer(_described(STUDENTS), many=True).data)
 
 
 class RepresentationList(ApiView):

@@ -10,6 +10,7 @@ version_1 = [
     path("studies", studies.StudyList.as_view(), name="studies"),
     path("studies/<slug:slug>", studies.StudyDetail.as_view(), name="study"),
     path("learners", parts.LearnerList.as_view(), name="learners"),
+    path("students", parts.StudentList.as_view(), name="students"),
     path("aggregators", parts.AggregatorList.as_view(), name="aggregators"),
     path("methods", parts.MethodList.as_view(), name="methods"),
     path("representations", parts.RepresentationList.as_view(), name="representations"),

@@ -127,13 +127,14 @@ def run_draft(study: Study, **fields: Any) -> Run:
     otto = user_create("otto")
     services.membership_add(study=study, user=otto, role=Role.OPERATOR, acting_user=None)
     datasets = {dataset.kind: dataset for dataset in Dataset.objects.filter(study=study)}
+    public = datasets.get("public")
     defaults: dict[str, Any] = {
         "title": "A small run",
         "private_dataset": datasets.get("private"),
-        "public_dataset": datasets.get("public"),
+        "public_dataset": public,
         "test_dataset": datasets.get("test"),
         "learner": "nearest_neighbour",
-        "learner_parameters": {"copies": 2},
+        "learner_parameters": {"copies": 2} if public is not None and public.schema["kind"] == "image" else {},
         "student_learner": "nearest_neighbour",
         "aggregator": {"name": "confident_gnmax", "sigma": 20.0, "sigma_threshold": 30.0, "threshold": 8.0},
         "teachers": 20,

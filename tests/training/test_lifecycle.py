@@ -64,7 +64,10 @@ def errors(study: Any, **fields: Any) -> dict[str, list[str]]:
     ("fields", "field", "told"),
     [
         ({"learner": "oracle"}, "learner", "choose one of: random_forest"),
-        ({"student_learner": "oracle"}, "student_learner", "choose one of: random_forest"),
+        ({"student_learner": "oracle"}, "student_learner", "choose one of: consistency"),
+        ({"student_learner": "consistency"}, "student_learner", "takes images of at least 4×4 pixels"),
+        ({"learner": "cnn"}, "learner", "takes images of at least 4×4 pixels"),
+        ({"student_parameters": {"copies": 2}}, "student_learner", "Only images can be rotated"),
         ({"learner_parameters": {"depth": 3}}, "learner_parameters", "nearest_neighbour has no parameter depth"),
         ({"student_parameters": {"neighbours": 0}}, "student_parameters", "at least 1"),
         ({"learner_parameters": 3}, "learner_parameters", ""),

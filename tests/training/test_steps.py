@@ -215,7 +215,7 @@ def test_noise_is_added_to_every_number_of_every_step(monkeypatch: pytest.Monkey
     assert (noisy[0] - plain[0] == 1000 / CLIP_STEPS).all()
 
 
-def test_digits_are_learned_through_wavelets_and_the_better_model_is_published() -> None:
+def test_digits_are_learned_through_wavelets_and_the_student_is_published() -> None:
     study = study_with_data(retain_votes=True, levels="LLLL")
     run = run_finish(run_start(study, **STEPS_RUN | {"asking": {"steps": 30}, "batch_size": 10}))
     assert run.status == Run.Status.FINISHED, run.message
@@ -223,7 +223,7 @@ def test_digits_are_learned_through_wavelets_and_the_better_model_is_published()
     card = run.student.card
     accuracies = {each["learner"]: each["accuracy"] for each in card["candidates"]}
     assert set(accuracies) == {"linear", "nearest_neighbour"}
-    assert run.student.accuracy == max(accuracies.values()) > 0.3, "ten classes, a few hundred people"
+    assert run.student.accuracy == accuracies["nearest_neighbour"] > 0.3, "ten classes, a few hundred people"
     assert card["learned_from"]["queries"] == 30
     assert card["privacy"]["mechanism"]["rounds"][0]["steps"] == 30
 

@@ -6,12 +6,9 @@ from training.learners.registry import (
     LearnerField,
     learner_class,
     learner_create,
-    learner_fields,
     learner_parameters,
     learner_suggested,
-    model_format,
-    model_load,
-    model_save,
+    parameter_fields,
 )
 
 __all__ = [
@@ -21,10 +18,7 @@ __all__ = [
     "Model",
     "learner_class",
     "learner_create",
-    "learner_fields",
     "learner_parameters",
     "learner_suggested",
-    "model_format",
-    "model_load",
-    "model_save",
+    "parameter_fields",
 ]

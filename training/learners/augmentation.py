@@ -24,6 +24,13 @@ class Augmenting:
     rotation: float = parameter(7.5, gettext_noop("greatest rotation in degrees"), minimum=0, maximum=180)
     shift: float = parameter(0.07, gettext_noop("greatest shift as a share of the image"), minimum=0, maximum=0.5)
 
+    def shape_check(self, shape: tuple[int, ...]) -> None:
+        """See `Parametrised.shape_check`: only images have moved copies."""
+        if self.copies and len(shape) not in (2, 3):
+            raise ValueError(
+                f"Only images can be rotated and shifted; records of shape {shape} are none: want no copies of them."
+            )
+
     def augmented(self, x: Records, y: Labels, seed: int) -> tuple[Records, Labels]:
         """The training data with its copies, if any are wanted."""
         if not self.copies:
@@ -46,8 +53,6 @@ def augment(
     >>> augmented.shape, bool((augmented[0] == images[0]).all())
     ((3, 4, 4), True)
     """
-    if images.ndim not in (3, 4):
-        raise ValueError(f"Only images can be rotated and shifted; records of shape {images.shape[1:]} are none.")
     images = images.astype(np.float32)
     if images.ndim == 4:
         layers = [

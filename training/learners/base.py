@@ -32,10 +32,17 @@ def parameter(
 
 
 class Model(ABC):
-    """What a learner has learned. ``shape`` is the shape of one record, ``classes`` the number of classes."""
+    """What a learner has learned.
+
+    Attributes:
+        classes: The number of classes.
+        shape: Of one record.
+        chosen: What was chosen by held-out releases, by name, for the model card; it is not stored with the model.
+    """
 
     def __init__(self, classes: int, shape: tuple[int, ...]) -> None:
         self.classes, self.shape = classes, shape
+        self.chosen: dict[str, float] = {}
 
     def predict_proba(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
         """Probabilities ``(n, classes)``; a class that the training data lacked has probability 0."""
@@ -83,6 +90,9 @@ class Parametrised(ABC):
         for spec in fields(self):
             parameter_check(spec.name, getattr(self, spec.name), type(spec.default), **spec.metadata)
 
+    def shape_check(self, shape: tuple[int, ...]) -> None:  # noqa: B027  # most learn from records of any shape
+        """Raise ValueError where records of this shape cannot be learned from."""
+
     @classmethod
     @abstractmethod
     def model_from_bytes(cls, data: bytes) -> Model:
@@ -115,6 +125,7 @@ class Learner(Parametrised):
             raise ValueError(f"classes must be at least 1, not {classes}.")
         seed_check(seed)
         x, y = _checked(x, y, classes)
+        self.shape_check(x.shape[1:])
         with threadpool_limits(THREADS):
             return self._fit(x, y, classes=classes, seed=seed, progress=progress or silent)
 

@@ -15,8 +15,17 @@ from training.learners.base import Labels, Learner, Progress, Records, parameter
 if TYPE_CHECKING:
     from training.learners.network import NetworkModel
 
-SMALLEST_SIDE = 4
+_SMALLEST_SIDE = 4
 """A convolution of 3×3 and a pooling of 2×2 leave nothing of a smaller image."""
+
+
+def convolved_check(shape: tuple[int, ...]) -> None:
+    """Raise ValueError where records of this shape are no images, or too small for convolutions."""
+    if len(shape) not in (2, 3) or min(shape[:2]) < _SMALLEST_SIDE:
+        raise ValueError(
+            f"A convolutional network takes images of at least {_SMALLEST_SIDE}×{_SMALLEST_SIDE} pixels, not records "
+            f"of shape {shape}; choose another learner."
+        )
 
 
 @dataclass(frozen=True)
@@ -44,12 +53,10 @@ class CNN(Augmenting, Learner):
 
         return NetworkModel.from_bytes(data)
 
+    def shape_check(self, shape: tuple[int, ...]) -> None:
+        convolved_check(shape)
+
     def _fit(self, x: Records, y: Labels, *, classes: int, seed: int, progress: Progress) -> NetworkModel:
-        if x.ndim not in (3, 4) or min(x.shape[1:3]) < SMALLEST_SIDE:
-            raise ValueError(
-                f"The convolutional network takes images of at least {SMALLEST_SIDE}×{SMALLEST_SIDE} pixels, "
-                f"not records of shape {x.shape[1:]}; choose another learner."
-            )
         from training.learners.network import train_network
 
         x, y = self.augmented(x, y, seed)

@@ -5,9 +5,10 @@ from uuid import UUID
 
 import numpy as np
 
-from common.artifacts import arrays_load
-from training.learners import learner_create
 from training.models import Run
+from training.services.holders.space import points_of
+from training.services.lessons import Lesson, student_fit
+from training.students import labelled
 
 #: The first student learns from this many labels, each later one from twice as many.
 LABELS = 10
@@ -26,9 +27,7 @@ def interim_probabilities(run: Run, points: slice) -> np.ndarray:
 def _probabilities(run_id: UUID, known: int) -> np.ndarray:
     """What a student makes of all public points that learned from the first ``known`` labels."""
     run = Run.objects.select_related("public_dataset").get(pk=run_id)
-    points = arrays_load(run.public_dataset.artifact, "x")["x"]
     answered = run.queries.filter(label__isnull=False).order_by("row")[:known]
     rows, labels = np.array(list(answered.values_list("row", "label"))).T
-    learner = learner_create(run.student_learner, run.student_parameters)
-    model = learner.fit(points[rows], labels, classes=len(run.public_dataset.classes), seed=0)
-    return model.predict_proba(points)
+    model = student_fit(run, Lesson(labelled(rows, labels, classes=len(run.public_dataset.classes))))
+    return model.predict_proba(points_of(run.public_dataset))

@@ -19,13 +19,14 @@ from consent.models import Study
 from consent.second_person import second_person_check
 from consent.services import study_lock
 from training.dispatch import send
-from training.learners import learner_class, learner_create
 from training.methods.pate import PlanError
 from training.models import Dataset, Run
 from training.services.ending import run_forget
+from training.services.learners import learner_check
 from training.services.methods import METHODS, method_of
 from training.services.rehearsals import rehearsed_check
 from training.services.spending import runs_send_on, share_used
+from training.students import STUDENTS
 
 logger = logging.getLogger(__name__)
 
@@ -59,15 +60,7 @@ def run_check(run: Run) -> None:
         run.full_clean()
     except ValidationError as error:
         errors.update(error.message_dict)
-    try:
-        learner_class(run.student_learner)
-    except ValueError as error:
-        wrong("student_learner", error)
-    else:
-        try:
-            learner_create(run.student_learner, run.student_parameters)
-        except (ValueError, TypeError) as error:
-            wrong("student_parameters", error)
+    learner_check(run, "student_learner", "student_parameters", STUDENTS, wrong)
     if run.seed is not None and not run.rehearsal:
         wrong("seed", _("Only a rehearsal may have a seed: noise that can be repeated protects nobody."))
     if run.rehearsal:

@@ -1,4 +1,4 @@
-"""The student learns from released labels alone; it is what is published, with its card."""
+"""The student learns from releases alone; it, or what was released itself, is published with its card."""
 
 import logging
 from dataclasses import dataclass
@@ -19,19 +19,22 @@ from consent.services import study_lock
 from training.accuracy import published_accuracy
 from training.errors import RunError
 from training.formats import DataError, Schema, schema_from_json
-from training.learners import Model, model_save
+from training.learners import Model
 from training.models import Run, StudentModel
 from training.published import LINEAR, published_load
 from training.selectors import run_promises
 from training.services.lessons import student_fit
 from training.services.methods import method_of
 from training.services.spending import share_used
+from training.students import Releases
 
 logger = logging.getLogger(__name__)
 
 ROUNDING = gettext_noop(
     "Accuracies are rounded: to 0.1 % if they rest on 2,000 points or more, to 0.5 % from 400 points, else to 1 %."
 )
+
+CHOICE = gettext_noop("Which of these is published was settled before the run, not by how often they are right.")
 
 EXCEPTION = gettext_noop(
     "Whoever was promised a larger ε before, at another level or under an earlier policy, keeps to that one, and is "
@@ -57,34 +60,28 @@ class Candidate:
         return {"learner": self.learner, "accuracy": self.accuracy}
 
 
-def _chosen(candidates: list[Candidate], wanted: str) -> Candidate:
-    """The student, the first, or what it learned from; without a wish whichever is published to be right more often."""
-    if wanted:
-        return candidates[-1 if wanted == "model" else 0]
-    return max(candidates, key=lambda each: each.accuracy or 0.0)
-
-
 def student_train(run: Run) -> bool:
     """Train and evaluate the student, store what is published with its card, and finish the run."""
     lesson = method_of(run).lesson(run)
-    if not len(lesson.rows):
+    releases = lesson.releases
+    if not len(releases):
         raise RunError(
             gettext_noop(
                 "No label was released, so there is nothing for a student to learn from. Propose a run with more noise "
                 "(a larger σ makes labels cheaper) or a lower threshold, or approve one with a larger share."
             )
         )
-    rows, labels = lesson.rows, lesson.labels
     student = student_fit(run, lesson)
     truth = _truth(run)
-    label_accuracy = None if truth is None else published_accuracy(int((truth[rows] == labels).sum()), len(rows))
+    right = None if truth is None else int((truth[releases.rows] == releases.labels).sum())
+    label_accuracy = None if right is None else published_accuracy(right, len(releases))
     candidates = [Candidate(run.student_learner, run.student_parameters, student, _evaluation(run, student))]
     if lesson.model is not None:
         candidates.append(Candidate(LINEAR, {}, lesson.model, _evaluation(run, lesson.model)))
-    chosen = _chosen(candidates, lesson.publish)
+    chosen = candidates[-1 if lesson.publish == "model" else 0]
     # A name of its own, so that a second worker cannot touch the file that the row leads to.
     artifact = f"students/{run.pk}-{uuid4().hex[:12]}.model"
-    digest = model_store(artifact, model_save(chosen.model))
+    digest = model_store(artifact, chosen.model.to_bytes())
     with transaction.atomic():
         study_lock(run.study_id)
         run = Run.objects.select_for_update(of=("self",)).select_related("study", "public_dataset").get(pk=run.pk)
@@ -98,8 +95,7 @@ def student_train(run: Run) -> bool:
                 "digest": digest,
                 "accuracy": chosen.accuracy,
                 "label_accuracy": label_accuracy,
-                "card": _card(run, len(rows), label_accuracy, chosen)
-                | {"candidates": [each.to_json() for each in candidates] if len(candidates) > 1 else []},
+                "card": _card(run, releases, label_accuracy, chosen) | _choice(candidates),
             },
         )
         if not run.rehearsal:
@@ -114,7 +110,7 @@ def student_train(run: Run) -> bool:
         run.ended_at = timezone.now()
         run.message = ""
         run.save(update_fields=["status", "ended_at", "message"])
-    logger.info("The student was trained on %d labels.", len(labels))
+    logger.info("The student has learned from %d releases.", len(releases))
     return True
 
 
@@ -152,8 +148,8 @@ def _evaluation(run: Run, model: Model) -> dict | None:
     }
 
 
-def _card(run: Run, labels: int, label_accuracy: float | None, chosen: Candidate) -> dict:
-    """What a user of the model should know. Nothing in it depends on the private data beyond the released labels."""
+def _card(run: Run, releases: Releases, label_accuracy: float | None, chosen: Candidate) -> dict:
+    """What a user of the model should know. Nothing in it depends on the private data beyond what was released."""
     return {
         "study": run.study.title,
         "purpose": run.study.purpose,
@@ -161,12 +157,13 @@ def _card(run: Run, labels: int, label_accuracy: float | None, chosen: Candidate
         "contact": run.study.contact,
         "run": str(run.pk),
         "rehearsal": run.rehearsal,
-        "learner": {"name": chosen.learner, "parameters": chosen.parameters},
+        "learner": {"name": chosen.learner, "parameters": chosen.parameters, "chosen": chosen.model.chosen},
         "classes": run.public_dataset.classes,
         "learned_from": {
             "dataset": run.public_dataset.name,
             "provenance": run.public_dataset.provenance,
-            "labels": labels,
+            "labels": len(releases),
+            "above_noise": int((releases.weights > 0).sum()),
             "queries": run.position,
             "label_accuracy": label_accuracy,
         },
@@ -175,6 +172,13 @@ def _card(run: Run, labels: int, label_accuracy: float | None, chosen: Candidate
         "privacy": _rehearsal_privacy(run) if run.rehearsal else _privacy(run),
         "software": f"iPATE {__version__}",
     }
+
+
+def _choice(candidates: list[Candidate]) -> dict[str, Any]:
+    """What the card says of the models that might have been published; nothing where there is one alone."""
+    if len(candidates) == 1:
+        return {"candidates": [], "choice": ""}
+    return {"candidates": [each.to_json() for each in candidates], "choice": CHOICE}
 
 
 def _privacy(run: Run) -> dict:

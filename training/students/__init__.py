@@ -7,7 +7,7 @@ from training.students.base import Student
 from training.students.choice import choose
 from training.students.neighbourhoods import neighbourhoods
 from training.students.refining import refined
-from training.students.registry import STUDENTS, student_create, student_learn, student_suggested
+from training.students.registry import STUDENTS, student_class, student_create, student_learn, student_suggested
 from training.students.releases import Releases, counted, joined, labelled, predicted
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "neighbourhoods",
     "predicted",
     "refined",
+    "student_class",
     "student_create",
     "student_learn",
     "student_suggested",

@@ -37,6 +37,7 @@ class Student(Parametrised):
         """
         seed_check(seed)
         x = records_checked(points)
+        self.shape_check(x.shape[1:])
         if len(releases) == 0:
             raise ValueError("There is nothing to learn from: nothing was released.")
         if releases.rows.min() < 0 or releases.rows.max() >= len(x):

@@ -43,18 +43,21 @@ class Boosting(Student):
         return model
 
     def _learn(self, x: Records, releases: Releases, *, seed: int, progress: Progress) -> ScikitModel:
-        points = x.reshape(len(x), -1)
+        points, chosen = x.reshape(len(x), -1), {}
         if releases.reach is None:
             believed = releases.among(releases.weights > 0) if (releases.weights > 0).any() else releases
             points, weights = points[believed.rows], believed.leading * np.maximum(believed.weights, 1e-9)[:, None]
         else:
-            weights = Shares().learn(points, releases, seed=seed, progress=progress).predict_proba(points)
+            shares = Shares().learn(points, releases, seed=seed, progress=progress)
+            weights, chosen = shares.predict_proba(points), shares.chosen
         row, label = np.nonzero(weights > 0)
         several = len(np.unique(label)) > 1
         unfitted = self._estimator(seed) if several else DummyClassifier()
         fitted = unfitted.fit(points[row], label, sample_weight=weights[row, label])
         progress(1, 1)
-        return ScikitModel(fitted, releases.classes, x.shape[1:])
+        model = ScikitModel(fitted, releases.classes, x.shape[1:])
+        model.chosen = chosen
+        return model
 
     def _estimator(self, seed: int) -> HistGradientBoostingClassifier:
         return HistGradientBoostingClassifier(

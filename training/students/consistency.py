@@ -9,7 +9,7 @@ import numpy as np
 
 from common.sentences import gettext_noop
 from training.learners.base import Progress, Records, parameter
-from training.learners.cnn import SMALLEST_SIDE
+from training.learners.cnn import convolved_check
 from training.students.base import Student
 from training.students.releases import Releases
 from training.students.temperature import fitted_temperature
@@ -65,18 +65,17 @@ class Consistency(Student):
 
         return ConsistencyModel.from_bytes(data)
 
+    def shape_check(self, shape: tuple[int, ...]) -> None:
+        convolved_check(shape)
+
     def _learn(self, x: Records, releases: Releases, *, seed: int, progress: Progress) -> ConsistencyModel:
-        if x.ndim not in (3, 4) or min(x.shape[1:3]) < SMALLEST_SIDE:
-            raise ValueError(
-                f"Consistency training takes images of at least {SMALLEST_SIDE}×{SMALLEST_SIDE} pixels, not records "
-                f"of shape {x.shape[1:]}; choose another student."
-            )
         from training.students.consistency_training import train_consistently
 
         learned, held_out = releases.split(_HELD_OUT, seed)
         model = train_consistently(x, learned, self, seed=seed, progress=progress)
         if len(held_out):
-            model.temper(fitted_temperature(model.predict_proba(x), held_out))
+            model.chosen = {"temperature": fitted_temperature(model.predict_proba(x), held_out)}
+            model.temper(model.chosen["temperature"])
         return model
 
     def likelihood(self, points: int, releases: Releases) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from training.learners import LEARNERS
 from training.learners.base import Learner, Model, Parametrised, Progress
-from training.learners.registry import created
+from training.learners.registry import created, registered_class
 from training.students.base import Student, learn_labels
 from training.students.boosting import Boosting
 from training.students.consistency import Consistency
@@ -21,6 +21,11 @@ STUDENTS: dict[str, type[Parametrised]] = {
     **{student.name: student for student in (Consistency, Shares, Boosting)},
     **LEARNERS,
 }
+
+
+def student_class(name: str) -> type[Parametrised]:
+    """The student of this name; ValueError lists the names there are."""
+    return registered_class(STUDENTS, name)
 
 
 def student_create(name: str, parameters: Mapping[str, Any] | None = None) -> Parametrised:

@@ -59,10 +59,13 @@ class Shares(Student):
             coefficients = self._fitted(design, learned, penalty)
             scores.append(held_out.score(_softmax(design @ coefficients)))
             progress(done + 1, len(_PENALTIES) + 1)
-        best = self._fitted(design, releases, _PENALTIES[int(np.argmax(scores))])
+        penalty = _PENALTIES[int(np.argmax(scores))]
+        best = self._fitted(design, releases, penalty)
         progress(len(_PENALTIES) + 1, len(_PENALTIES) + 1)
         slopes = best[:-1] / spread[:, None]
-        return ScikitModel(_logistic(slopes, best[-1] - mean @ slopes), releases.classes, x.shape[1:])
+        model = ScikitModel(_logistic(slopes, best[-1] - mean @ slopes), releases.classes, x.shape[1:])
+        model.chosen = {"penalty": penalty}
+        return model
 
     def _fitted(self, design: Floats, releases: Releases, penalty: float) -> Floats:
         """`(d + 1, C)` coefficients for standardised columns, the last row being intercepts."""

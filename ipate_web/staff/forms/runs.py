@@ -21,10 +21,11 @@ from ipate_web.staff.forms.methods.base import (
     parameters_chosen,
     parameters_not_chosen,
 )
-from training.learners import learner_parameters, learner_suggested
+from training.learners import learner_parameters
 from training.models import Dataset, Run
 from training.services.rehearsals import DEFAULTS
 from training.services.runs import run_check
+from training.students import student_suggested
 
 _DATASETS = {
     "private_dataset": _("Private dataset"),
@@ -57,7 +58,7 @@ class RunForm(forms.Form):
             del self.fields["seed"]
         self.methods: list[MethodFields] = [fields(self) for fields in METHOD_FIELDS.values()]
         self.fields["wanted_labels"].help_text = _("No more are asked for. Empty: as many as can be had.")
-        choice_add(self, "student_learner", _("Student learner"))
+        choice_add(self, "student_learner", _("Student"))
 
     def _add_levels(self) -> None:
         texts = {"share": _("share of the owners"), "epsilon": "ε"}
@@ -141,10 +142,10 @@ def initial_for(study: Study) -> dict[str, Any]:
         for kind in Dataset.Kind.values
     }
     private = datasets["private_dataset"]
-    learner = learner_suggested(private.schema["kind"] if private is not None else "table")
-    values: dict[str, Any] = {**datasets, "method": next(iter(METHOD_FIELDS)), "student_learner": learner.name}
-    for name, value in learner_parameters(learner).items():
-        values[parameter("student_learner", learner.name, name)] = value
+    student = student_suggested(private.schema["kind"] if private is not None else "table")
+    values: dict[str, Any] = {**datasets, "method": next(iter(METHOD_FIELDS)), "student_learner": student.name}
+    for name, value in learner_parameters(student).items():
+        values[parameter("student_learner", student.name, name)] = value
     for method in METHOD_FIELDS.values():
         values |= method.initial(study)
     return values

@@ -15,13 +15,14 @@ from django.utils.translation import gettext as _
 
 from common.sentences import Sentence
 from consent.models import Level
-from training.learners import LEARNERS, learner_fields
+from training.learners import parameter_fields
 from training.methods.neighbours.parameters import KERNEL_CHOICES, REPRESENTATION_CHOICES
 from training.methods.pate import AGGREGATORS
 from training.methods.sgd.parameters import PUBLISH_CHOICES
 from training.models import Run
 from training.published import published_label
 from training.services.methods import method_of
+from training.students import STUDENTS
 
 register = template.Library()
 #: Where a sentence has a value, as in "δ = %(delta)g".
@@ -114,11 +115,18 @@ def learner_label(name: str) -> str:
 
 @register.filter
 def in_words(parameters: Mapping[str, Any], learner: str) -> str:
-    """The parameters of a learner, each by what it is rather than by its name."""
-    if learner not in LEARNERS:
+    """The parameters of a learner or student, each by what it is rather than by its name."""
+    if learner not in STUDENTS:
         return ", ".join(f"{name}: {value}" for name, value in parameters.items())
-    said = {spec.name: _(spec.help) for spec in learner_fields(learner)}
+    said = {spec.name: _(spec.help) for spec in parameter_fields(STUDENTS[learner])}
     return ", ".join(f"{said.get(name, name)}: {_value(value)}" for name, value in parameters.items())
+
+
+@register.filter
+def chosen_words(chosen: Mapping[str, float]) -> str:
+    """What a student chose by held-out releases: "temperature of the probabilities: 1.2"."""
+    names = {"temperature": _("temperature of the probabilities"), "penalty": _("ridge penalty")}
+    return ", ".join(f"{names.get(name, name)}: {localised(f'{value:.2g}')}" for name, value in chosen.items())
 
 
 def _value(value: bool | float) -> str:

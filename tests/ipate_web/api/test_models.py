@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.ipate_web.api.conftest import SCHEMA, Client
-from training.learners import model_load
 from training.models import Run
+from training.published import published_load
 
 MODELS = "/api/v1/models"
 YOUNG, OLD = {"age": 10, "smoker": "no"}, {"age": 95, "smoker": "yes"}
@@ -40,7 +40,7 @@ def test_the_file_is_the_model_with_its_digest(run: Run, client: Client) -> None
     digest = hashlib.sha256(response.content).digest()
     assert response["Repr-Digest"] == f"sha-256=:{base64.b64encode(digest).decode()}:"
     assert f'filename="ward-{run.pk}.skops"' in response["Content-Disposition"]
-    model = model_load(run.student_learner, response.content)
+    model = published_load(run.student_learner, response.content)
     assert model.predict(np.zeros((1, *SCHEMA.shape))).shape == (1,)
     again = researcher.get(f"{MODELS}/{run.pk}/file", headers={"If-None-Match": response["ETag"]})
     assert (again.status_code, again.content) == (304, b"")
@@ -51,7 +51,7 @@ def test_predictions_are_what_the_file_predicts(run: Run, client: Client) -> Non
     response = researcher.post(f"{MODELS}/{run.pk}/predict", {"rows": [YOUNG, OLD]}, format="json")
     assert response.status_code == 200
     document = response.json()
-    model = model_load(run.student_learner, researcher.get(f"{MODELS}/{run.pk}/file").content)
+    model = published_load(run.student_learner, researcher.get(f"{MODELS}/{run.pk}/file").content)
     expected = model.predict_proba(SCHEMA.encode([YOUNG, OLD]))
     assert document["classes"] == ["healthy", "ill"]
     assert np.asarray(document["probabilities"]) == pytest.approx(expected)

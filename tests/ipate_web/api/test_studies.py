@@ -12,6 +12,7 @@ from training.learners import LEARNERS, learner_create
 from training.methods.pate import AGGREGATORS, aggregator_from_parameters
 from training.models import Run
 from training.services.runs import run_check
+from training.students import STUDENTS, student_create
 
 STUDIES = "/api/v1/studies"
 
@@ -73,6 +74,13 @@ def test_every_learner_can_be_made_from_what_is_told(client: Client, db: Any) ->
     assert {learner["name"] for learner in learners} == set(LEARNERS)
     for learner in learners:
         learner_create(learner["name"], {field["name"]: field["default"] for field in learner["parameters"]})
+
+
+def test_every_student_can_be_made_from_what_is_told(client: Client, db: Any) -> None:
+    students = client("anyone").get("/api/v1/students").json()
+    assert {student["name"] for student in students} == set(STUDENTS) > set(LEARNERS)
+    for student in students:
+        student_create(student["name"], {field["name"]: field["default"] for field in student["parameters"]})
 
 
 def test_exactly_the_aggregators_that_a_run_may_use_are_told(client: Client, study: Study) -> None:

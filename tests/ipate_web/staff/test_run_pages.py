@@ -30,13 +30,14 @@ from tests.training.runs import (
     run_finish,
     run_start,
     run_teach,
+    study_with_data,
     study_with_table,
     table_rows,
 )
-from training.learners import LEARNERS
 from training.learners.cnn import CNN
 from training.models import Run, StudentModel, TeacherChunk
 from training.services.datasets import dataset_import
+from training.students import STUDENTS, student_create, student_suggested
 
 pytestmark = pytest.mark.django_db
 
@@ -99,6 +100,18 @@ def test_the_form_opens_with_values_that_suit_the_study(study: Study) -> None:
     page = as_("operator").get(url("run_new", study)).text
     for of_a_rehearsal in ('name="seed"', 'name="counted"', 'name="HIGH-share"', 'value="vanishing"', "calibrated"):
         assert of_a_rehearsal not in page
+
+
+@pytest.mark.parametrize("kind", ["image", "table"])
+def test_the_form_opens_with_the_student_that_suits_the_records(kind: str) -> None:
+    study = study_with_data() if kind == "image" else study_with_table("rows")
+    form = RunForm(study=study, acting_user=factories.user_create("operator"), initial=initial_for(study))
+    suggested = student_suggested(kind)
+    assert form["student_learner"].value() == suggested.name
+    assert [name for name, _label in form.fields["student_learner"].choices] == list(STUDENTS)
+    chosen = next(group for group in form.student_groups if group.value == suggested.name)
+    given = {field.html_name.rpartition("-")[2]: field.value() for field in chosen.fields}
+    assert student_create(suggested.name, given) == suggested
 
 
 def test_the_plan_is_shown_before_anything_is_saved(study: Study) -> None:
@@ -535,7 +548,7 @@ def test_the_file_of_a_model_is_named_by_the_format_of_its_learner(
 ) -> None:
     run = run_finish(run_start(study, **TABLE_RUN))
     other = type("OtherNetwork", (CNN,), {"name": "other_network", "model_format": "onnx"})
-    monkeypatch.setitem(LEARNERS, other.name, other)
+    monkeypatch.setitem(STUDENTS, other.name, other)
     formats = {
         "random_forest": "skops",
         "logistic_regression": "skops",

@@ -120,7 +120,7 @@ def test_a_finished_run_shows_public_charges_and_the_card(study: Study) -> None:
         "the most that anybody of a level can have been charged",
         "Round 1: 6 full steps; every holder",
         "every planned step was taken",
-        "Models to choose from",
+        "was settled before the run",
         "6 gradient steps",
         "promised and kept: ε 1, over all that the study releases",
     ):

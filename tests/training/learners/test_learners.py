@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from training.formats import catalogue_load
-from training.learners import LEARNERS, learner_create, learner_fields, learner_parameters
+from training.learners import LEARNERS, learner_create, learner_parameters, parameter_fields
 
 #: Parameters with which a learner is fast enough for tests; the defaults for learners that are not listed.
 FAST = {
@@ -164,7 +164,7 @@ def test_unknown_learners_and_parameters_are_refused(name, parameters, problem):
 
 
 def test_forms_can_be_built_from_the_fields(learner):
-    fields = learner_fields(learner.name)
+    fields = parameter_fields(type(learner))
     defaults = learner_create(learner.name, {field.name: field.default for field in fields})
     assert defaults == learner_create(learner.name) and learner.label
     assert all(field.help and field.type in (int, float, bool) for field in fields)

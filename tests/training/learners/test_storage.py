@@ -13,7 +13,8 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.preprocessing import FunctionTransformer
 
 from training.formats import catalogue_load
-from training.learners import LEARNERS, learner_create, model_load, model_save
+from training.learners import LEARNERS, learner_create
+from training.published import published_load
 
 SMALL = {"random_forest": {"trees": 5}, "cnn": {"epochs": 1}}
 
@@ -28,7 +29,7 @@ def digits():
 def test_a_stored_model_predicts_as_before(name, records, digits):
     learner = learner_create(name, SMALL.get(name))
     model = learner.fit(digits.private.x[:records], digits.private.y[:records], classes=10, seed=1)
-    restored = model_load(name, model_save(model))
+    restored = published_load(name, model.to_bytes())
     assert (restored.classes, restored.shape) == (10, (8, 8))
     assert (restored.predict_proba(digits.test.x) == model.predict_proba(digits.test.x)).all()
 
@@ -37,31 +38,31 @@ def test_a_stored_model_predicts_as_before(name, records, digits):
 @pytest.mark.parametrize("data", [b"", b"junk" * 10, b"PK\x03\x04junk"])
 def test_bytes_that_are_no_model_are_refused(name, data):
     with pytest.raises(ValueError, match="cannot be read; train it again"):
-        model_load(name, data)
+        published_load(name, data)
 
 
 def test_the_model_of_another_learner_is_refused(digits):
-    stored = model_save(learner_create("logistic_regression").fit(digits.test.x, digits.test.y, classes=10, seed=1))
+    stored = learner_create("logistic_regression").fit(digits.test.x, digits.test.y, classes=10, seed=1).to_bytes()
     with pytest.raises(ValueError, match="is a LogisticRegression, not one of random_forest"):
-        model_load("random_forest", stored)
+        published_load("random_forest", stored)
     with pytest.raises(ValueError, match="cannot be read"):
-        model_load("cnn", stored)
+        published_load("cnn", stored)
     with pytest.raises(ValueError, match="no learner “oracle”"):
-        model_load("oracle", stored)
+        published_load("oracle", stored)
 
 
 def test_types_beyond_the_listed_ones_are_refused():
     stored = skops.io.dumps({"estimator": FunctionTransformer(subprocess.run), "classes": 2, "shape": [1]})
     with pytest.raises(ValueError, match="types that are not trusted"):
-        model_load("random_forest", stored)
+        published_load("random_forest", stored)
     other = GaussianNB().fit(np.array([[0.0], [1.0]]), np.array([0, 1]))
     with pytest.raises(ValueError, match="is a GaussianNB"):
-        model_load("random_forest", skops.io.dumps({"estimator": other, "classes": 2, "shape": [1]}))
+        published_load("random_forest", skops.io.dumps({"estimator": other, "classes": 2, "shape": [1]}))
 
 
 def test_a_tampered_schema_runs_nothing(digits, tmp_path):
     """A file that names a callable of the standard library to be called while it is read."""
-    stored = model_save(learner_create("logistic_regression").fit(digits.test.x, digits.test.y, classes=10, seed=1))
+    stored = learner_create("logistic_regression").fit(digits.test.x, digits.test.y, classes=10, seed=1).to_bytes()
     tampered = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(stored)) as source, zipfile.ZipFile(tampered, "w") as target:
         for name in source.namelist():
@@ -72,17 +73,17 @@ def test_a_tampered_schema_runs_nothing(digits, tmp_path):
                 content = json.dumps(schema).encode()
             target.writestr(name, content)
     with pytest.raises(ValueError, match=r"refused|cannot be read"):
-        model_load("logistic_regression", tampered.getvalue())
+        published_load("logistic_regression", tampered.getvalue())
 
 
 def test_a_network_with_missing_tensors_is_refused(digits):
     from safetensors.torch import load, save
 
-    stored = model_save(learner_create("cnn", {"epochs": 1}).fit(digits.test.x, digits.test.y, classes=10, seed=1))
+    stored = learner_create("cnn", {"epochs": 1}).fit(digits.test.x, digits.test.y, classes=10, seed=1).to_bytes()
     tensors = load(stored)
     del tensors["hidden.weight"]
     with pytest.raises(ValueError, match="cannot be read"):
-        model_load("cnn", save(tensors))
+        published_load("cnn", save(tensors))
 
 
 def test_pages_and_commands_do_not_load_torch():
@@ -90,6 +91,6 @@ def test_pages_and_commands_do_not_load_torch():
     code = (
         "import os, sys, django; os.environ.setdefault('DJANGO_SETTINGS_MODULE', 'ipate_web.settings'); "
         "django.setup(); import training.tasks, training.learners as t; from django.urls import get_resolver; "
-        "t.learner_fields('cnn'); assert get_resolver().url_patterns; sys.exit('torch' in sys.modules)"
+        "t.parameter_fields(t.LEARNERS['cnn']); assert get_resolver().url_patterns; sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

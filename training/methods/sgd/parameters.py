@@ -61,7 +61,7 @@ class Steps(Choices):
         str,
         "",
         "What is published: the student, or the model that the steps led to and the student learned from; empty for "
-        "whichever is right more often on the test data, the student without any.",
+        "the student of images, the model of tables.",
         choices=("", "student", "model"),
     )
     rate: float | None = choice(
@@ -95,7 +95,7 @@ def steps_from_json(document: Mapping[str, Any]) -> Steps:
 
 
 PUBLISH_CHOICES = {
-    "": gettext_noop("whichever is right more often on the test data; the student without any"),
+    "": gettext_noop("the usual one: of images the student, of tables the model that the steps led to"),
     "student": gettext_noop("the student"),
     "model": gettext_noop("the model that the steps led to"),
 }

@@ -15,9 +15,10 @@ from training.services.holders.attempts import attempt_load
 from training.services.holders.checks import choices_check
 from training.services.holders.faults import charged_faults, charges_agree
 from training.services.holders.rounds import position_in_round
-from training.services.lessons import Lesson, queries_lesson
+from training.services.lessons import Lesson
 from training.services.methods.base import Step, Wrong
 from training.services.neighbours.leads import round_leads
+from training.services.neighbours.lessons import votes_lesson
 from training.services.neighbours.planning import AskingPlan, asking_plan
 from training.services.neighbours.questions import Votes, bounds, contributions, counts_digest, mechanism
 from training.services.neighbours.rounds import question_digest, question_load
@@ -80,7 +81,7 @@ class Neighbours:
         return round_leads(run)
 
     def lesson(self, run: Run) -> Lesson:
-        return queries_lesson(run)
+        return votes_lesson(run)
 
     def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:
         who = f"run {run.pk}, batch {batch.index}"

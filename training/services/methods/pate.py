@@ -8,12 +8,13 @@ from django.utils.translation import gettext as _
 
 from accounting.book import charges_of
 from accounting.models import Release
-from training.learners import learner_class, learner_create
+from training.learners import LEARNERS
 from training.methods.fields import AskingField
 from training.methods.pate import aggregator_from_parameters
 from training.models import Batch, Run
 from training.services import teaching, voting
 from training.services.ballot import ballot_load
+from training.services.learners import learner_check
 from training.services.lessons import Lesson, queries_lesson
 from training.services.methods.base import Step, Wrong
 from training.services.planning import RunPlan, budgets_from_json, run_plan
@@ -46,15 +47,7 @@ class Pate:
             wrong("teachers", _("Say how many teachers vote: 1 or more."))
         if run.variant not in _VARIANTS:
             wrong("variant", _("Choose a variant."))
-        try:
-            learner_class(run.learner)
-        except ValueError as error:
-            wrong("learner", error)
-        else:
-            try:
-                learner_create(run.learner, run.learner_parameters)
-            except (ValueError, TypeError) as error:
-                wrong("learner_parameters", error)
+        learner_check(run, "learner", "learner_parameters", LEARNERS, wrong)
         try:
             if aggregator_from_parameters(run.aggregator).asks_student and run.rehearsal:
                 wrong("aggregator", _("This aggregator asks a student during the vote; a rehearsal holds it at once."))

@@ -1,12 +1,12 @@
 """Leads of released labels: by how much the largest noisy count of a query is ahead of the next. Public."""
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from training.methods.neighbours.release import read_counts
-from training.models import Query, Round, Run
+from training.models import Round, Run
+from training.services.neighbours.lessons import round_counts
 from training.services.neighbours.rounds import question_load
 
 #: Where the classes of leads begin, in units of the noise.
@@ -24,11 +24,10 @@ def round_leads(run: Run) -> list[list[float]]:
 
 @lru_cache(maxsize=64)  # what was released never changes, and a run's page asks every two seconds
 def _leads(round_id: int, _artifact: str, position: int) -> list[float]:
-    question = question_load(Round.objects.get(pk=round_id))
-    counts: dict[int, Any] = dict(Query.objects.filter(batch__round=round_id).values_list("row", "counts"))
-    rows, released = question.rows[:position], slice(position)
+    asked, released = Round.objects.get(pk=round_id), slice(position)
+    question = question_load(asked)
     margins = read_counts(
-        [counts[row] for row in rows.tolist()],
+        round_counts(asked)[released],
         question.sigma,
         predicted=None if question.predicted is None else question.predicted[released],
         voters=question.voters[released],

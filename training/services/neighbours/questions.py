@@ -16,7 +16,8 @@ from training.models import Query, Round, Run
 from training.services.holders.base import Answer, People, Released
 from training.services.holders.rounds import batch_slice
 from training.services.holders.shards import records_of
-from training.services.neighbours.rounds import Question, question_digest, question_load, round_open
+from training.services.neighbours.opening import round_open
+from training.services.neighbours.rounds import Question, question_digest, question_load
 
 
 class Votes:

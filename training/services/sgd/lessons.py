@@ -11,6 +11,7 @@ from training.representations import LinearModel
 from training.services.holders.space import points_of
 from training.services.lessons import Lesson
 from training.services.sgd.rounds import state_before, task_load
+from training.students import predicted
 
 
 def linear_model(asked: Round) -> LinearModel:
@@ -32,7 +33,13 @@ def published_follows(run: Run, state: Descent) -> bool:
 
 
 def descent_lesson(run: Run) -> Lesson:
-    """The last round's model, and what it makes of every public point: its predictions cost nobody anything."""
+    """The last round's model, and what it makes of every public point: its predictions cost nobody anything.
+
+    What is published, where a run does not say, follows from the kind of its data alone: a student of images knows more
+    of them than a linear model does; of tables it only repeats what it was told.
+    """
     model = linear_model(run.rounds.select_related("run").latest("index"))
-    labels = model.predict(points_of(run.public_dataset))
-    return Lesson(np.arange(len(labels)), labels, model, steps_from_json(run.asking).publish)
+    probabilities = model.predict_proba(points_of(run.public_dataset))
+    usual = "student" if run.public_dataset.schema["kind"] == "image" else "model"
+    releases = predicted(np.arange(len(probabilities)), probabilities)
+    return Lesson(releases, model=model, publish=steps_from_json(run.asking).publish or usual)

@@ -14,17 +14,19 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from consent.models import Study
-from training.learners import LEARNERS, Learner, LearnerField, learner_fields
+from training.learners import LEARNERS, LearnerField, parameter_fields
+from training.learners.base import Parametrised
 from training.methods.pate import AGGREGATORS, Aggregator, AggregatorField
 from training.models import Run
+from training.students import STUDENTS
 
 if TYPE_CHECKING:
     from ipate_web.staff.forms.runs import RunForm
 
-#: Fields in which something is chosen that has parameters of its own: learners and aggregators, by name.
-CHOICES: dict[str, Mapping[str, type[Learner] | type[Aggregator]]] = {
+#: Fields in which something is chosen that has parameters of its own: learners, students and aggregators, by name.
+CHOICES: dict[str, Mapping[str, type[Parametrised]] | Mapping[str, type[Aggregator]]] = {
     "learner": LEARNERS,
-    "student_learner": LEARNERS,
+    "student_learner": STUDENTS,
     "aggregator": AGGREGATORS,
 }
 
@@ -138,7 +140,8 @@ def parameter(role: str, name: str, of: str) -> str:
 
 
 def parameters_of(role: str, name: str) -> tuple[LearnerField, ...] | tuple[AggregatorField, ...]:
-    return AGGREGATORS[name].fields() if role == "aggregator" else learner_fields(name)
+    choice = CHOICES[role][name]
+    return choice.fields() if issubclass(choice, Aggregator) else parameter_fields(choice)
 
 
 def number(*, whole: bool = False, **given: Any) -> forms.Field:
