@@ -62,6 +62,8 @@ def test_students_of_tables_learn_from_every_method(fields: dict[str, Any], stud
     run = run_finish(run_start(study, **{"learner_parameters": {}, "student_learner": student, **fields}))
     assert run.status == Run.Status.FINISHED, run.message
     assert run.student.learner == student
+    if student == "shares":
+        assert run.student.card["learner"]["chosen"]["penalty"] in (1e-1, 1e-2, 1e-3, 1e-4)
     model = published_load(student, model_fetch(run.student.artifact))
     assert model.predict(points_of(run.test_dataset)).max() < 3
 

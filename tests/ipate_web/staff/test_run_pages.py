@@ -455,6 +455,14 @@ def test_a_finished_run_shows_public_charges_and_the_student(study: Study) -> No
         assert f"promised and kept: ε {promised}, over all that the study releases" in page.text
 
 
+def test_the_card_shows_what_the_student_chose_and_what_it_learned_from(study: Study) -> None:
+    run = run_finish(run_start(study, **TABLE_RUN, student_learner="shares"))
+    page = as_("committee").get(url("run", study, run.pk)).text
+    assert "Regression of class shares" in page
+    assert f"ridge penalty: {run.student.card['learner']['chosen']['penalty']:.2g}" in page
+    assert f"{run.student.card['learned_from']['above_noise']} of them stand out from the noise" in page
+
+
 def test_a_class_that_the_student_never_names_has_no_bar(study: Study) -> None:
     run = run_finish(run_start(study, **TABLE_RUN))
     run.student.card["evaluation"]["classes"][1]["precision"] = None

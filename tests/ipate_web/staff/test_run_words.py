@@ -6,7 +6,7 @@ import pytest
 from django.utils import translation
 
 from common.sentences import Sentence
-from ipate_web.staff.templatetags.run_words import group_label, in_words, percent, said, trimmed
+from ipate_web.staff.templatetags.run_words import chosen_words, group_label, in_words, percent, said, trimmed
 
 
 @pytest.mark.parametrize(
@@ -65,3 +65,11 @@ def test_what_has_no_german_is_marked_as_english() -> None:
     with translation.override("de"):
         assert said(unknown) == '<span lang="en">&lt;3&gt; of some kind</span>'
         assert said("Cancelled by olga.") == '<span lang="en">Cancelled by olga.</span>'
+
+
+def test_what_a_student_chose_is_told_in_words() -> None:
+    assert chosen_words({"temperature": 1.2345, "penalty": 1e-4}) == (
+        "temperature of the probabilities: 1.2, ridge penalty: 0.0001"
+    )
+    with translation.override("de"):
+        assert chosen_words({"temperature": 0.5}) == "Temperatur der Wahrscheinlichkeiten: 0,5"
