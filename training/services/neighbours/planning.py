@@ -10,9 +10,10 @@ import numpy as np
 from accounting.caps import caps_of
 from common.artifacts import arrays_load
 from common.sentences import Sentence, gettext_noop
-from training.methods.neighbours.forecast import Forecast, Level, Sample, forecast
+from training.methods.neighbours.forecast import Forecast, Level, forecast
 from training.methods.neighbours.parameters import LARGEST_SIGMA, Asking, asking_from_json
 from training.methods.neighbours.planner import forecast_warnings, plan_rounds
+from training.methods.neighbours.stand_ins import Sample
 from training.methods.pate import PlanError
 from training.models import Dataset, Run
 from training.services.neighbours.space import Space, points_of, space_first
