@@ -1,4 +1,4 @@
-"""What a study can hope for: the student over the number of holders and ε, beside the same student on true labels."""
+"""Prospects of a study: the student over the number of holders and ε, beside the same student on true labels."""
 
 from __future__ import annotations
 
