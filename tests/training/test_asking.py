@@ -619,7 +619,7 @@ def test_a_rehearsal_repeats_itself_by_its_seed_and_charges_nobody() -> None:
         ({"asking": {"representation": ["standardised"]}}, "asking", ""),
         ({"asking": {"representation": "wavelets"}}, "asking", "is for images"),
         ({"asking": {"representation": "embedding"}}, "asking", "need a statement"),
-        ({"asking": {"representation": "student"}}, "asking", "second round on"),
+        ({"asking": {"representation": "student"}}, "asking", "rounds after the first"),
         ({"asking": {"representation": "whitened", "representation_parameters": {"parts": 3}}}, "asking", "parts"),
         ({"asking": {"representation": "whitened", "representation_parameters": 3}}, "asking", ""),
         ({"asking": {"kernel": "gauss"}}, "asking", "gauss"),
