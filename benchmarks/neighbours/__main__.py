@@ -2,19 +2,18 @@
 
     IPATE_DATA_DIR=… python -m benchmarks.neighbours [part …] [--quick]
 
-Prints tables and keeps the numbers in benchmarks/results/neighbours.json, each part under its name. `--quick` takes
-fewer holders and datasets, and keeps nothing. `speed` compares with scikit-learn, and with faiss-cpu where it is
-installed (it is no requirement of the project); `million` is a million holders asked 10,000 times. Constants were tuned
-on public splits alone: see docs/measurements.md.
+Parts: labels, rounds, forecasts, splits, students, spaces, people, speed, workers, million. Prints tables and keeps the
+numbers in benchmarks/results/neighbours.json, each part under its name; rounds and people go on where they stopped.
+`--quick` takes fewer holders and datasets, and keeps nothing. `speed` compares with scikit-learn, and with faiss-cpu
+where it is installed (it is no requirement of the project); `million` is a million holders asked 10,000 times.
+Constants were tuned on public splits alone: see docs/measurements.md.
 """
 
 import argparse
-import json
 import os
-from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).resolve().parents[1] / "results" / "neighbours.json"
+from benchmarks.neighbours.results import keep_rows
 
 
 def shown(value: Any) -> str:
@@ -36,16 +35,18 @@ def table(rows: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    from benchmarks.neighbours import parts, speed
+    from benchmarks.neighbours import parts, people, speed, splits, workers
 
     known = {
         "labels": parts.labels,
         "rounds": parts.rounds,
         "forecasts": parts.forecasts,
+        "splits": splits.splits,
         "students": parts.students,
         "spaces": parts.spaces,
-        "people": parts.people,
+        "people": people.people,
         "speed": speed.beside_others,
+        "workers": workers.workers,
         "million": speed.million,
     }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -59,9 +60,7 @@ def main() -> None:
         print(f"\n{name}: {known[name].__doc__}")
         table(rows)
         if not options.quick:
-            kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-            RESULTS.parent.mkdir(exist_ok=True)
-            RESULTS.write_text(json.dumps(kept | {name: rows}, indent=1) + "\n")
+            keep_rows(name, rows)
 
 
 if __name__ == "__main__":

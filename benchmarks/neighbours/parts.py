@@ -9,6 +9,7 @@ import numpy as np
 from tqdm import tqdm
 
 from accounting.privacy import IndividualAccounts
+from benchmarks.neighbours.results import measured
 from benchmarks.neighbours.study import (
     DELTAS,
     PROMISES,
@@ -25,9 +26,11 @@ from common.noise import SimulationNoise
 from training.learners.registry import learner_create
 from training.methods.neighbours.planner import plan_rounds
 from training.methods.neighbours.release import read_counts, release_counts
+from training.methods.neighbours.stand_ins import Sample
 
 Rows = list[dict[str, Any]]
-HOLDERS, EPSILONS = (300, 1_000, 3_000, 10_000, 60_000), (0.1, 0.25, 0.5, 1.0, 2.0, 8.0)
+EPSILONS = (1.0, 0.25, 0.1)
+STUDENT = ("logistic_regression", {})
 
 
 def labels(quick: bool) -> Rows:
@@ -60,53 +63,73 @@ def labels(quick: bool) -> Rows:
 
 
 def rounds(quick: bool) -> Rows:
-    """One and two rounds: labels and student, at three sets of promises."""
-    names = ("digits", "adult") if quick else ("digits", "adult", "mnist", "diabetes")
-    cases = [(name, told, count) for name in names for told in PROMISES for count in (1, 2)]
-    rows = []
-    for name, told, count in tqdm(cases, desc="rounds"):
-        data = data_load(name)
-        outcome = hold(data, PROMISES[told], rounds=count)
-        rows.append(
-            {
-                "data": name,
-                "epsilon": told,
-                "rounds": count,
-                "clear": outcome.plan.rounds[0].forecast.clear,
-                "asked": [len(one.queries) for one in outcome.held],
-                "sigma": [one.sigma for one in outcome.held],
-                "radius_share": [one.radius_share for one in outcome.held],
-                "right": outcome.right,
-                "all_right": float((outcome.labels == data.truth).mean()),
-                "student": test_accuracy(data, outcome.student),
-                "auc": test_auc(data, outcome.student) if data.classes == 2 else None,
-                "spent": float(outcome.spent.mean()),
-                "seconds": outcome.seconds,
-            }
-        )
-    return rows
+    """One and two rounds by the planner, at three promises; and with a tenth of the head count taking part."""
+    usual = [("digits", 1.0)] if quick else [("mnist", 1.0), ("adult", 1.0), ("digits", 1.0), ("diabetes", 1.0)]
+    asked = [(*one, count) for one in usual for count in (1, 2)] + ([] if quick else [("mnist", 0.1, 2)])
+    cells = [
+        {"data": data, "taking_part": taking_part, "epsilon": epsilon, "rounds": count}
+        for epsilon in EPSILONS
+        for data, taking_part, count in asked
+    ]
+    return measured("rounds", cells, _rounds, quick)
+
+
+def _rounds(data: str, taking_part: float, epsilon: float, rounds: int) -> dict[str, Any]:
+    whole = data_load(data)
+    held = whole.first(round(taking_part * whole.holders)) if taking_part < 1 else whole
+    images = held.x.ndim > 2  # their coordinates tell a linear student more than their pixels
+    outcome = hold(
+        held,
+        epsilon,
+        rounds=rounds,
+        student=STUDENT if images else None,
+        labelled=True,
+        coordinates=images,
+        taking_part=taking_part,
+    )
+    return {
+        "forecast": outcome.plan.rounds[0].forecast.accuracy[1],
+        "asked": [len(one.queries) for one in outcome.held],
+        "sigma": [one.sigma for one in outcome.held],
+        "radius_share": [one.radius_share for one in outcome.held],
+        "right": outcome.right,
+        "all_right": float((outcome.labels == held.truth).mean()),
+        "student": test_accuracy(held, outcome.student, images),
+        "auc": test_auc(held, outcome.student) if held.classes == 2 else None,
+        "spent": float(outcome.spent.mean()),
+        "seconds": outcome.seconds,
+    }
 
 
 def forecasts(quick: bool) -> Rows:
-    """One round's forecast from public points and the labelled test points, against its outcome."""
+    """One round's forecast from public points and labelled test points, against its outcome over 20 draws of noise."""
     names = ("digits", "adult") if quick else tuple(STUDENTS)
     rows = []
     for name, told in tqdm([(name, told) for name in names for told in PROMISES], desc="forecasts"):
         data = data_load(name)
-        outcome = hold(data, PROMISES[told], rounds=1, labelled=True, student=("nearest_neighbour", {}))
-        made = outcome.plan.rounds[0].forecast
         caps = caps_draw(PROMISES[told], data.holders, DELTAS[name])
+        levels = levels_of(caps, len(data.private) / data.holders)
+        sample = Sample(data.test, data.test_truth)
+        planned = plan_rounds(data.public, levels, share=1.0, n_classes=data.classes, rounds=1, sample=sample).rounds[0]
+        accounts = IndividualAccounts(caps)
+        sums = ask(data, planned.queries, planned.radius_share, planned.sigma, [accounts])
+        drawn = [release_counts(sums, planned.sigma, SimulationNoise(seed)) for seed in range(20)]
+        right = [
+            float((read_counts(counts, planned.sigma).labels == data.truth[planned.queries]).mean()) for counts in drawn
+        ]
+        made, spent = planned.forecast, accounts.spent / caps
         rows.append(
             {
                 "data": name,
                 "epsilon": told,
                 "forecast": made.accuracy[1],
                 "interval": [made.accuracy[0], made.accuracy[2]],
-                "right": outcome.right[0],
-                "share": 1.0,
-                "largest_spent": float(outcome.spent.max()),
+                "right": float(np.mean(right)),
+                "from_to": [min(right), max(right)],
+                "share": planned.share,
+                "largest_spent": float(spent.max()),
                 "spent_forecast": [level.spent for level in made.levels],
-                "spent": [float(outcome.spent[caps == value].mean()) for value in np.unique(caps)],
+                "spent": [float(spent[caps == value].mean()) for value in np.unique(caps)],
             }
         )
     return rows
@@ -128,31 +151,6 @@ def spaces(quick: bool) -> Rows:
                 "sigma": asked.sigma,
                 "radius_share": asked.radius_share,
                 "right": outcome.right[0],
-            }
-        )
-    return rows
-
-
-def people(quick: bool) -> Rows:
-    """MNIST: number of holders × ε, with logistic regression on the public coordinates as the student."""
-    everyone, student = data_load("mnist"), ("logistic_regression", {})
-    x = everyone.public / np.float32(127)
-    best = learner_create(*student).fit(x, everyone.truth, classes=10, seed=1)
-    target = test_accuracy(everyone, best, coordinates=True)
-    cases = [(n, eps) for n in (HOLDERS[:3] if quick else HOLDERS) for eps in EPSILONS]
-    rows = []
-    for holders, epsilon in tqdm(cases, desc="people"):
-        data = everyone.first(holders)
-        outcome = hold(data, epsilon, student=student, coordinates=True)
-        rows.append(
-            {
-                "holders": holders,
-                "epsilon": epsilon,
-                "rounds": len(outcome.held),
-                "right": float((outcome.labels == data.truth).mean()),
-                "student": test_accuracy(data, outcome.student, coordinates=True),
-                "on_true_labels": target,
-                "warnings": len(outcome.plan.warnings),
             }
         )
     return rows

@@ -19,9 +19,9 @@ from common.noise import SimulationNoise
 from training.formats import catalogue_load
 from training.learners.registry import learner_create
 from training.methods.levels import Level
-from training.methods.neighbours.forecast import Sample
 from training.methods.neighbours.planner import PlannedRound, RoundsPlan, next_round, plan_rounds
 from training.methods.neighbours.release import read_counts, release_counts
+from training.methods.neighbours.stand_ins import Sample
 from training.methods.neighbours.votes import radii, shard_contributions
 from training.representations import default_representation, representation_create
 
@@ -120,10 +120,11 @@ def caps_draw(epsilon: float | Sequence[float], holders: int, delta: float) -> N
     return values[np.random.default_rng(0).choice(3, holders, p=SHARES)]
 
 
-def levels_of(caps: NDArray[np.float64], records: float) -> list[Level]:
+def levels_of(caps: NDArray[np.float64], records: float, taking_part: float = 1.0) -> list[Level]:
     values, counts = np.unique(caps, return_counts=True)
     return [
-        Level(f"{value:.3g}", float(value), int(count), records) for value, count in zip(values, counts, strict=True)
+        Level(f"{value:.3g}", float(value), int(count) / taking_part, records)
+        for value, count in zip(values, counts, strict=True)
     ]
 
 
@@ -165,6 +166,8 @@ def hold(
     student: Student | None = None,
     labelled: bool = False,
     coordinates: bool = False,
+    wanted: int | None = None,
+    taking_part: float = 1.0,
     seed: int = 1,
 ) -> Outcome:
     """Plan and hold a study with these promises and the whole of every cap.
@@ -174,19 +177,17 @@ def hold(
         student: Learner and parameters, None for the usual ones.
         labelled: Whether the planner sees the test points with their labels.
         coordinates: Whether the student learns from coordinates in place of the points themselves.
+        wanted: How many labels, None for all public points.
+        taking_part: Of the head count that is planned with, how many there really are.
     """
     caps = caps_draw(epsilon, data.holders, DELTAS[data.name])
-    levels = levels_of(caps, len(data.private) / data.holders)
+    levels = levels_of(caps, len(data.private) / data.holders, taking_part)
     noise, name = SimulationNoise(seed), student or STUDENTS[data.name]
     x = data.public / np.float32(127) if coordinates else data.x
     clock = time.process_time()
+    sample = Sample(data.test, data.test_truth) if labelled else None
     plan = plan_rounds(
-        data.public,
-        levels,
-        share=1.0,
-        n_classes=data.classes,
-        rounds=rounds,
-        sample=Sample(data.test, data.test_truth) if labelled else None,
+        data.public, levels, share=1.0, n_classes=data.classes, rounds=rounds, wanted=wanted, sample=sample
     )
     outcome = Outcome(plan, labels=np.full(len(data.public), -1), spent=np.zeros(data.holders))
 
@@ -217,7 +218,16 @@ def hold(
         probabilities = outcome.student.predict_proba(x)
         predicted = probabilities.argmax(axis=1)
         current, voters = next_round(
-            current.held, data.public, counts, data.public, probabilities, levels, share=1.0, n_classes=data.classes
+            current.held,
+            data.public,
+            counts,
+            data.public,
+            probabilities,
+            levels,
+            share=1.0,
+            n_classes=data.classes,
+            queries=np.setdiff1d(plan.rounds[1].queries, current.queries),
+            sample=sample,
         )
         lap("plan")
 

@@ -167,6 +167,16 @@ def test_the_schema_is_needed_and_must_be_sound(study: Study, folder: Path) -> N
     assert "broken.json, row 2" in refused(folder / "rows.csv", schema=folder / "broken.json")
 
 
+def test_rows_without_holders_are_refused_with_what_can_be_done(study: Study, folder: Path) -> None:
+    columns = [column for column in TABLE["columns"] if column["role"] != "holder"]
+    (folder / "nobody.json").write_text(json.dumps(TABLE | {"columns": columns}))
+    (folder / "nobody.csv").write_text("age,back\n50,no\n25,yes\n")
+    assert "give --holder-per-row" in refused(folder / "nobody.csv", schema=folder / "nobody.json")
+    (folder / "images").write_bytes(struct.pack(">IIII", 2051, 1, 2, 3) + bytes(6))
+    assert "give --holder-per-row" in refused(folder / "images", schema=folder / "images.json")
+    assert "2 rows of 2 holders" in run(folder / "nobody.csv", schema=folder / "nobody.json", holder_per_row="P")
+
+
 def test_unknown_studies_users_and_files_are_named(study: Study, folder: Path) -> None:
     with pytest.raises(CommandError, match=r"no study “wrd”\. There are: ward"):
         call_command("import_dataset", "wrd", str(folder / "rows.csv"), kind="private", name="a")

@@ -31,6 +31,7 @@ from tests.training.runs import (
     table_rows,
 )
 from training.formats import TabularSchema
+from training.formats.columns import IgnoredColumn
 from training.methods.pate import PlanError
 from training.models import Dataset, Run
 from training.services import advance, ending, students, sweep, teaching, voting
@@ -105,6 +106,13 @@ def test_datasets_must_be_of_the_study_of_the_right_kind_and_alike() -> None:
     assert "choose a private one" in errors(study, private_dataset=public)["private_dataset"][0]
     assert "choose a test one" in errors(study, test_dataset=public)["test_dataset"][0]
     assert "columns or classes differ" in errors(study, public_dataset=unlike)["public_dataset"][0]
+
+
+def test_files_of_datasets_may_be_written_differently() -> None:
+    study = study_with_table()
+    schema = TabularSchema((*TABLE.columns, IgnoredColumn("note")), TABLE.classes, delimiter=";", decimal=",")
+    other = dataset_import(study=study, name="other", kind="public", rows=table_rows(6), schema=schema)
+    assert run_draft(study, **TABLE_RUN, public_dataset=other).public_dataset == other
 
 
 # --- Approving and cancelling ---------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from training.formats.files import check_sha256
 from training.formats.read import read_file
 from training.formats.rows import DataError, Rows
 from training.formats.schema import ImageSchema, Schema, TabularSchema
-from training.formats.schema_json import schema_from_json, schema_to_json
+from training.formats.schema_json import records_alike, schema_from_json, schema_to_json
 
 __all__ = [
     "CATALOGUE",
@@ -18,6 +18,7 @@ __all__ = [
     "catalogue_load",
     "check_sha256",
     "read_file",
+    "records_alike",
     "schema_from_json",
     "schema_to_json",
 ]

@@ -7,6 +7,7 @@ learned from private rows (a mean, the categories that occur) would be a release
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -109,7 +110,8 @@ class NumericColumn:
 
     def _first_error(self, values: Sequence[object]) -> DataError:
         """Found value by value, only once it is known that there is one."""
-        remedy = "Write a finite number" + (f", or {' or '.join(self.missing)} if not known." if self.missing else ".")
+        markers = " or ".join(marker or "nothing" for marker in self.missing)
+        remedy = f"Write a finite number, or {markers} if not known." if self.missing else _NO_MARKERS
         for place, value in enumerate(values, 1):
             if value in self.missing:
                 continue
@@ -119,7 +121,9 @@ class NumericColumn:
             except OverflowError:
                 return DataError("A whole number is too large.", remedy, row=place, column=self.name)
             except ValueError:
-                return DataError(f"“{value}” is no number.", remedy, row=place, column=self.name)
+                comma = isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value)
+                told = "Declare “decimal”: “,” in the schema." if comma else remedy
+                return DataError(f"“{value}” is no number.", told, row=place, column=self.name)
             if not usable:
                 return DataError(f"{value!r} is no number.", remedy, row=place, column=self.name)
             if not finite:
@@ -204,6 +208,8 @@ class Icd9Column:
 
 
 _NONE, _UNDECLARED = -1, -2
+_NO_MARKERS = "Write a finite number, or declare in the schema's “missing” how a value that is not known is written."
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 _SHOWN = 12
 
 

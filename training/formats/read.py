@@ -13,6 +13,7 @@ from training.formats.schema import Schema, TabularSchema
 from training.formats.table import read_table
 
 _IDX = b"\x00\x00"
+_NO_HOLDERS = "Save the images as npz with holders, or give --holder-per-row if each belongs to a person of its own."
 
 
 def read_file(
@@ -41,7 +42,7 @@ def read_file(
             raise DataError("The file holds images, the schema declares a table.", "Change one of them.", file=path)
         return read_table(path, schema, member=member, labels=labels, holders=holders, progress=progress)
     if holders:
-        raise DataError("The format has no place for holders.", "Save the images as npz with holders.", file=path)
+        raise DataError("The format has no place for holders.", _NO_HOLDERS, file=path)
     if suffix == ".mat":
         return read_mat(path, schema, labels=labels, progress=progress)
     if not begins_as_idx:

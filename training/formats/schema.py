@@ -29,7 +29,8 @@ _Plain = TypeVar("_Plain", HolderColumn, LabelColumn)
 class TabularSchema:
     """Schema of a table: columns in the order of the file, classes in the order of their numbers.
 
-    Without ``header`` columns are identified by their order. Lines that start with ``comment`` are skipped.
+    Without ``header`` columns are identified by their order. Lines that start with ``comment`` are skipped. ``decimal``
+    is the decimal mark of numbers in files.
 
     >>> schema = TabularSchema((NumericColumn("age", 0, 100), CategoricalColumn("sex", ("f", "m"))), ("no", "yes"))
     >>> schema.encode([{"age": 50, "sex": "m"}]).tolist(), schema.shape
@@ -41,6 +42,7 @@ class TabularSchema:
     delimiter: str = ","
     header: bool = True
     comment: str = ""
+    decimal: str = "."
 
     def __post_init__(self) -> None:
         _check_classes(self.classes)
@@ -55,6 +57,11 @@ class TabularSchema:
             raise DataError("No column has the role feature.", "Declare at least one.")
         if len(self.delimiter) != 1:
             raise DataError(f"The delimiter {self.delimiter!r} is not one character.", "Declare one, such as a comma.")
+        if self.decimal not in (".", ",") or self.decimal == self.delimiter:
+            raise DataError(
+                f"The decimal mark {self.decimal!r} is neither a point nor a comma, or it is the delimiter.",
+                "Declare the one of the file.",
+            )
         if self.label:
             for _, meant in self.label.spellings:
                 if meant not in self.classes:

@@ -34,6 +34,7 @@ def schema_to_json(schema: Schema) -> dict[str, Any]:
         "delimiter": schema.delimiter,
         "header": schema.header,
         "comment": schema.comment,
+        "decimal": schema.decimal,
     }
 
 
@@ -52,13 +53,27 @@ def schema_from_json(document: Any) -> Schema:
     return _image_from_json(fields) if kind == "image" else _table_from_json(fields)
 
 
+def records_alike(document: Any, other: Any) -> bool:
+    """Whether records under two stored schemas are encoded alike, however their files are written.
+
+    >>> columns = [{"name": "age", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 100}]
+    >>> table = {"kind": "table", "columns": columns, "classes": ["no", "yes"]}
+    >>> records_alike(table, table | {"delimiter": ";", "columns": [*columns, {"name": "id", "role": "ignore"}]})
+    True
+    """
+    first, second = schema_from_json(document), schema_from_json(other)
+    if isinstance(first, TabularSchema) and isinstance(second, TabularSchema):
+        return (first.features, first.classes) == (second.features, second.classes)
+    return first == second
+
+
 def _image_from_json(fields: dict[str, Any]) -> ImageSchema:
     _check_keys(fields, {"height", "width", "channels", "classes"}, set(), "the image schema")
     return ImageSchema(fields["height"], fields["width"], fields["channels"], _texts(fields, "classes"))
 
 
 def _table_from_json(fields: dict[str, Any]) -> TabularSchema:
-    options = {"delimiter": str, "header": bool, "comment": str}
+    options = {"delimiter": str, "header": bool, "comment": str, "decimal": str}
     _check_keys(fields, {"columns", "classes"}, set(options), "the table schema")
     for name, kind in options.items():
         if not isinstance(fields.get(name, kind()), kind):

@@ -10,11 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
+from training.formats.columns import NumericColumn
 from training.formats.files import open_content
 from training.formats.rows import DataError, Progress, Rows
 from training.formats.schema import TabularSchema
 
 _CHUNK = 10_000
+_NO_ROLE = {
+    "label": "Declare which one it is.",
+    "holder": "Declare which one it is, or give --holder-per-row if every row belongs to a person of its own.",
+}
 
 Line = tuple[int, list[str]]
 """The line of the file where a record starts (from 1), and its cells."""
@@ -40,7 +45,7 @@ def read_table(
     wanted = {column.name for column in schema.features}
     for asked, role, column in ((labels, "label", schema.label), (holders, "holder", schema.holder)):
         if asked and column is None:
-            raise DataError(f"The schema gives no column the role {role}.", "Declare which one it is.", file=path)
+            raise DataError(f"The schema gives no column the role {role}.", _NO_ROLE[role], file=path)
         wanted |= {column.name} if asked and column else set()
     chunks = []
     with open_content(path, member) as content:
@@ -106,6 +111,9 @@ def _columns(chunk: list[Line], names: list[str], wanted: set[str]) -> dict[str,
 def _encode(columns: dict[str, list[str]], rows: list[int], schema: TabularSchema) -> Rows:
     """Encoders know the place within the chunk; here it becomes the row of the file."""
     try:
+        if schema.decimal == ",":
+            numeric = [column for column in schema.features if isinstance(column, NumericColumn)]
+            columns = columns | {column.name: _with_points(columns[column.name], column) for column in numeric}
         x = schema.encode_columns(columns, len(rows))
         label, holder = schema.label, schema.holder
         y = schema.encode_labels(columns[label.name]) if label and label.name in columns else None
@@ -116,3 +124,12 @@ def _encode(columns: dict[str, list[str]], rows: list[int], schema: TabularSchem
     except DataError as error:
         raise error.at(row=None if error.row is None else rows[error.row - 1]) from None
     return Rows(x, y, owners)
+
+
+def _with_points(values: list[str], column: NumericColumn) -> list[str]:
+    """Numbers with a decimal comma as numbers with a point; one that has a point already could mean thousands."""
+    for place, value in enumerate(values, 1):
+        if "." in value and value not in column.missing:
+            problem = f"“{value}” has a point, where the decimal mark is a comma."
+            raise DataError(problem, "Write it without the point.", row=place, column=column.name)
+    return [value if value in column.missing else value.replace(",", ".") for value in values]

@@ -19,6 +19,7 @@ from consent.models import Study
 from consent.second_person import second_person_check
 from consent.services import study_lock
 from training.dispatch import send
+from training.formats import records_alike
 from training.methods.pate import PlanError
 from training.models import Dataset, Run
 from training.services.ending import run_forget
@@ -89,7 +90,7 @@ def _check_datasets(run: Run, wrong: Callable[[str, object], None]) -> None:
         elif dataset.kind != kinds[field]:
             kind_words = {"kind": dataset.get_kind_display(), "wanted": kinds[field].label}
             wrong(field, _("This dataset is %(kind)s; choose a %(wanted)s one.") % kind_words)
-        elif run.private_dataset_id and dataset.schema != run.private_dataset.schema:
+        elif run.private_dataset_id and not records_alike(dataset.schema, run.private_dataset.schema):
             wrong(
                 field,
                 _("Its columns or classes differ from those of the private dataset. Import it with that schema."),

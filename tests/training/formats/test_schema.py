@@ -125,6 +125,7 @@ def _with_column(**column):
         ({**DOCUMENT, "colour": 1}, "colour is unknown"),
         ({**DOCUMENT, "header": "yes"}, "“header” is 'yes'"),
         ({**DOCUMENT, "delimiter": ""}, "delimiter '' is not one character"),
+        ({**DOCUMENT, "delimiter": ",", "decimal": ","}, "decimal mark ',' is neither a point nor a comma, or it is"),
         ({**DOCUMENT, "columns": {}}, "“columns” is no list"),
         ({**DOCUMENT, "columns": ["age"]}, "A column has no name"),
         ({**DOCUMENT, "columns": [DOCUMENT["columns"][3]] * 2}, "column height: The column is declared twice"),

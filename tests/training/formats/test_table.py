@@ -64,6 +64,36 @@ def test_a_file_without_header_and_with_comments(tmp_path):
         read_table(_write(tmp_path, "# by hand\nada;50;f;;yes\n# more\nben;x;m;;no\n"), schema)
 
 
+GERMAN = TabularSchema(
+    (HolderColumn("wer"), NumericColumn("CRP", 0, 100, ("", "k.A.")), LabelColumn("krank")),
+    ("nein", "ja"),
+    delimiter=";",
+    decimal=",",
+)
+
+
+def test_an_export_with_semicolons_decimal_commas_and_a_byte_order_mark(tmp_path):
+    text = '\ufeff"wer";"CRP";"krank"\r\nada;7,5;ja\r\nben;k.A.;nein\r\nada;;nein\r\nada;50;nein\r\n'
+    rows = read_table(_write(tmp_path, text), GERMAN)
+    assert rows.x.tolist() == [[np.float32(0.075), 0], [0, 1], [0, 1], [0.5, 0]]
+    assert rows.holders == ["ada", "ben", "ada", "ada"]
+
+
+@pytest.mark.parametrize(
+    ("value", "schema", "told"),
+    [
+        ("1.234", GERMAN, "“1.234” has a point, where the decimal mark is a comma"),
+        ("viel", GERMAN, "Write a finite number, or nothing or k.A. if not known."),
+        ("7,5", TabularSchema(GERMAN.columns, GERMAN.classes, delimiter=";"), "Declare “decimal”: “,” in the schema."),
+        ("", TabularSchema((NumericColumn("CRP", 0, 1), *GERMAN.columns[::2]), GERMAN.classes, ";"), "“missing”"),
+    ],
+)
+def test_a_number_that_cannot_be_read_is_told_with_what_to_declare(tmp_path, value, schema, told):
+    with pytest.raises(DataError) as error:
+        read_table(_write(tmp_path, f"wer;CRP;krank\nada;5;ja\nben;{value};nein\n"), schema)
+    assert told in str(error.value) and "row 3, column CRP" in str(error.value)
+
+
 def test_public_records_need_neither_labels_nor_holders(tmp_path):
     path = _write(tmp_path, "age,sex\n50,f\n")
     rows = read_table(path, SCHEMA, labels=False, holders=False)

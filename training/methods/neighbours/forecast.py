@@ -24,30 +24,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from training.methods.levels import Level
+from training.methods.neighbours.stand_ins import LabelledStandIns, Sample, StandIns
 
 PURITY = (0.5, 0.9)
 """Assumed without labels: the share of the voters very near a query that agree with its true class; see `assumed`."""
 SHARES = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)
 """The radius shares that `propose` compares."""
 
-_NEAREST = 10  # labelled points that tell the classes of a stand-in
-_STAND_INS = 2000
-_QUERIES = 2000  # of which more would not make a forecast better
 _DRAWS = 64
+_PARTS = 8  # of the queries, in their order
 _MODEL_ERROR = 0.01  # that the stand-ins' classes are estimated themselves
 _BATCH = 500
 _CONFIDENCE = 1.96  # half-width of the interval in standard errors
 _SATURATIONS = (0.95, 0.85, 0.7, 0.5)  # shares of the votes asked for that accounts allow: `propose` compares σ by them
 _LEAST_NOISE = 1.0  # where hardly anybody is charged, any noise would do
 _CLEAR = 0.95  # of the queries, where `propose` wants the right class to lead at the assumed purity
-
-
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """Public points whose labels are known, in the coordinates of the run."""
-
-    points: NDArray[np.integer]
-    labels: NDArray[np.integer]
 
 
 @dataclass(frozen=True)
@@ -99,51 +90,6 @@ class Proposal:
     forecast: Forecast
 
 
-class StandIns:
-    """Public points in the place of records: how far they are from the queries, and the radii of several shares.
-
-    points: `(S, d)`, at most 2,000 public points drawn evenly.  queries: how many there are.  each: how many
-    queries one of those that are looked at stands for; these are all, or where that is enough 2,000 drawn evenly.
-
-    The radius of a query that is a public point itself is that of its k - 1 nearest others, and the share of the
-    holders within it is (k - 1) / P in expectation, not k / P: `nearness` is that factor.
-    """
-
-    def __init__(
-        self, queries: ArrayLike, public: ArrayLike, radius_shares: Sequence[float], most: int | None = _QUERIES
-    ) -> None:
-        from training.methods.neighbours.products import kth_distances, squared_distances
-        from training.methods.neighbours.votes import radii
-
-        asked, everyone = np.asarray(queries), np.asarray(public)
-        self.queries = len(asked)
-        asked = _evenly(asked, len(asked) if most is None else most)
-        self.each = self.queries / max(len(asked), 1)
-        self.points = _evenly(everyone, _STAND_INS)
-        self._distances = squared_distances(asked, self.points)
-        self._reach = dict(zip(radius_shares, radii(asked, everyone, radius_shares).T, strict=True))
-        self._public = len(everyone)
-        self._itself = kth_distances(asked, everyone, [1])[:, 0] == 0
-
-    def nearness(self, radius_share: float) -> NDArray[np.float64]:
-        """`(Q,)`: expected holders within the radius, as a share of the public points within it."""
-        k = max(1, math.ceil(radius_share * self._public - 1e-9))
-        return np.where(self._itself, (k - 1) / k, 1.0)
-
-    def near(self, radius_share: float, records: float = 1.0) -> NDArray[np.bool_]:
-        """`(Q, S)`: who is near which query; holders of several records are fixed draws of as many stand-ins.
-
-        Of 1.3 records per holder, 0.3 mean that three holders in ten have one more.
-        """
-        near = self._distances <= self._reach[radius_share][:, None]
-        one, rng, count = near, np.random.default_rng(0), near.shape[1]
-        for further in range(1, math.ceil(records)):
-            drawn = rng.permutation(count)
-            having = rng.permutation(count) < (records - further) * count
-            near = near | (one[:, drawn] & having)
-        return near
-
-
 def forecast(
     queries: ArrayLike,
     public: ArrayLike,
@@ -176,19 +122,18 @@ def forecast(
         ValueError: A number is out of range.
     """
     asked = StandIns(queries, public, [radius_share])
-    known = None if sample is None else StandIns(sample.points, public, [radius_share], None)
-    return _forecast(asked, known, levels, radius_share, sigma, share, n_classes, sample, purity, agreement)
+    known = None if sample is None else LabelledStandIns(sample, public, [radius_share], n_classes)
+    return _forecast(asked, known, levels, radius_share, sigma, share, n_classes, purity, agreement)
 
 
 def _forecast(
     asked: StandIns,
-    known: StandIns | None,
+    known: LabelledStandIns | None,
     levels: Sequence[Level],
     radius_share: float,
     sigma: float,
     share: float,
     n_classes: int,
-    sample: Sample | None,
     purity: tuple[float, float],
     agreement: float | None,
 ) -> Forecast:
@@ -196,7 +141,7 @@ def _forecast(
     _require(agreement is None or 0 <= agreement <= 1, f"agreement must lie in [0, 1], not {agreement}.")
     _require(n_classes >= 2 and bool(levels), "A forecast needs at least 2 classes and one level.")
     voters, described = _turnout(asked, levels, radius_share, sigma, share, agreement)
-    if sample is None or known is None:
+    if known is None:
         few, many = (assumed(one, radius_share, n_classes) for one in purity)
         middle = (few + many) / 2
         clear = _right(voters, middle, n_classes, sigma)
@@ -205,9 +150,9 @@ def _forecast(
         expected = (low + high) / 2
         gap = middle - (1 - middle) / (n_classes - 1)
     else:
-        expected, gap = _right_by_sample(known, radius_share, sample, float(np.mean(voters)), n_classes, sigma)
+        expected, gap = _right_by_sample(known, radius_share, voters, sigma)
         clear = expected
-        half = _CONFIDENCE * math.sqrt(max(expected * (1 - expected), 1e-4) / len(sample.labels)) + _MODEL_ERROR
+        half = _CONFIDENCE * math.sqrt(max(expected * (1 - expected), 1e-4) / len(known.labels)) + _MODEL_ERROR
         low, high = max(0.0, expected - half), min(1.0, expected + half)
     tenth, median, ninetieth = (float(value) for value in np.percentile(voters, [10, 50, 90]))
     return Forecast(
@@ -218,7 +163,7 @@ def _forecast(
         margin=float(np.mean(voters)) * gap / sigma,
         clear=clear,
         accuracy=(low, expected, high),
-        from_labels=sample is not None,
+        from_labels=known is not None,
         levels=tuple(described),
     )
 
@@ -250,12 +195,12 @@ def propose(
     smallest = 1.0 / max(len(np.asarray(public)), 1)
     compared = [radius_share for radius_share in SHARES if radius_share >= smallest] or [1.0]
     asked = StandIns(queries, public, compared)
-    known = None if sample is None else StandIns(sample.points, public, compared, None)
+    known = None if sample is None else LabelledStandIns(sample, public, compared, n_classes)
     forecasts = []
     for radius_share in compared:
         votes = [_asked_for(asked, radius_share, level, agreement) for level in levels]
         held = [
-            _forecast(asked, known, levels, radius_share, sigma, share, n_classes, sample, purity, agreement)
+            _forecast(asked, known, levels, radius_share, sigma, share, n_classes, purity, agreement)
             for sigma in _noise(votes, levels, share, agreement)
         ]
         forecasts.append(max(held, key=lambda one: one.clear))
@@ -333,18 +278,16 @@ def _turnout(
     agreement: float | None,
 ) -> tuple[NDArray[np.float64], list[LevelForecast]]:
     """`(Q,)` the expected voters at every query, and what that is to each level."""
-    weight = asked.nearness(radius_share)
-    times = (weight * asked.each).astype(np.float32)[:, None]
-    voters = np.zeros(len(weight))
+    voters = np.zeros(asked.looked_at)
     described = []
     for level in levels:
         allowed = _votes_allowed(level, share, sigma, agreement)
         near = asked.near(radius_share, level.records)
         charged = _charged(near, agreement)
-        refused = charged & (np.cumsum(charged * times, axis=0) > allowed)
-        voters += weight * (near & ~refused).mean(axis=1) * level.holders
-        votes_asked = float((times[:, 0] * charged.mean(axis=1)).sum())
-        votes_cast = votes_asked - float((times[:, 0] * refused.mean(axis=1)).sum())
+        refused = charged & (np.cumsum(charged, axis=0, dtype=np.int32) > allowed / asked.each)
+        voters += (near & ~refused).mean(axis=1) * level.holders
+        votes_asked = asked.each * float(charged.mean(axis=1).sum())
+        votes_cast = votes_asked - asked.each * float(refused.mean(axis=1).sum())
         spent = level.used + votes_cast * _norm(agreement) / sigma**2 / level.cap
         described.append(LevelForecast(level.name, allowed, votes_asked, votes_cast, spent, share))
     return voters, described
@@ -371,7 +314,7 @@ def _votes_allowed(level: Level, share: float, sigma: float, agreement: float | 
 def _asked_for(asked: StandIns, radius_share: float, level: Level, agreement: float | None) -> NDArray[np.float64]:
     """`(S,)`: for how many charged votes each stand-in is asked."""
     charged = _charged(asked.near(radius_share, level.records), agreement)
-    return asked.each * asked.nearness(radius_share) @ charged
+    return asked.each * charged.sum(axis=0)
 
 
 def _noise(
@@ -403,44 +346,30 @@ def _right(voters: NDArray[np.float64], agreement: float, n_classes: int, sigma:
     return _leading(voters[:, None] * shares, np.zeros(len(voters), np.int64), sigma)
 
 
-def _leading(votes: NDArray[np.float64], right: NDArray[np.int64], sigma: float) -> float:
+def _leading(votes: NDArray[np.float64], right: NDArray[np.int64], sigma: float, draws: int = _DRAWS) -> float:
     """How often the right class leads expected votes, after the chance of who takes part and the noise."""
     rng = np.random.default_rng(0)
     spread = np.sqrt(sigma**2 + np.maximum(votes, 0.0))
-    led = [(votes + rng.normal(0.0, spread)).argmax(axis=1) == right for _ in range(_DRAWS)]
+    led = [(votes + rng.normal(0.0, spread)).argmax(axis=1) == right for _ in range(draws)]
     return float(np.mean(led))
 
 
 def _right_by_sample(
-    known: StandIns, radius_share: float, sample: Sample, voters: float, n_classes: int, sigma: float
+    known: LabelledStandIns, radius_share: float, voters: NDArray[np.float64], sigma: float
 ) -> tuple[float, float]:
     """The expected share of right labels at the sample's points, and the mean lead of the right class as a share.
 
-    The classes of a stand-in are those of its nearest labelled points, up to ten; the labelled point that is the query
-    is left out, and the next one takes its place.
+    Later queries have fewer voters, because accounts are used up by then; so each point is taken to be asked in each
+    eighth of the order.
     """
-    from training.methods.neighbours.products import squared_distances
-
-    labels = np.asarray(sample.labels, np.int64)
-    count = int(np.clip(len(labels) // (10 * n_classes), 1, _NEAREST))
-    distances = squared_distances(known.points, np.asarray(sample.points))
-    nearest = np.argsort(distances, axis=1, kind="stable")[:, : count + 1]
-    one_hot, near = np.eye(n_classes)[labels], known.near(radius_share)
-    told = np.zeros(near.shape, np.bool_)
-    told[nearest[:, :count].T, np.arange(len(nearest))] = True
-    told &= near
-    votes = near @ one_hot[nearest[:, :count]].sum(axis=1)
-    votes += told @ one_hot[nearest[:, -1]] - told.sum(axis=1)[:, None] * one_hot
-    votes *= voters / max(float(votes.sum(axis=1).mean()), 1e-9)
-    right = votes[np.arange(len(labels)), labels]
-    others = np.where(one_hot > 0, -np.inf, votes).max(axis=1)
-    return _leading(votes, labels, sigma), float((right - others).mean() / max(voters, 1e-9))
+    labels, shares = known.labels, known.votes(radius_share)
+    right = shares[np.arange(len(labels)), labels]
+    others = np.where(np.arange(shares.shape[1]) == labels[:, None], -np.inf, shares).max(axis=1)
+    parts = [float(part.mean()) for part in np.array_split(voters, min(_PARTS, len(voters)))]
+    leading = [_leading(shares * part, labels, sigma, _DRAWS // _PARTS) for part in parts]
+    return float(np.mean(leading)), float((right - others).mean())
 
 
 def _require(holds: bool, message: str) -> None:
     if not holds:
         raise ValueError(message)
-
-
-def _evenly(points: NDArray[np.signedinteger], most: int) -> NDArray[np.signedinteger]:
-    return points[np.linspace(0, len(points) - 1, min(len(points), most)).astype(np.int64)]

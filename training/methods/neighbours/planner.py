@@ -18,13 +18,13 @@ from training.methods.levels import Level
 from training.methods.neighbours.forecast import (
     PURITY,
     Forecast,
-    Sample,
     expected_voters,
     forecast,
     propose,
     released_accuracy,
 )
 from training.methods.neighbours.rounds import doubtful_queries, expected_agreement, split_share, spread_queries
+from training.methods.neighbours.stand_ins import Sample
 
 MOST_FIRST = 600
 """Points that the first of two rounds asks, at most, unless another number is wanted: see `first_queries`."""

@@ -14,7 +14,6 @@ MOST_ROUNDS = 2
 MOST_STEPS = 10_000
 LARGEST_SIGMA = 4096.0
 """The largest noise multiplier: a clipping norm has 2¹⁸ steps; :class:`common.noise.SystemNoise` draws up to 2³⁰."""
-MODELS = ("linear",)
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,6 @@ class Steps(Choices):
         minimum=1,
         maximum=MOST_ROUNDS,
     )
-    model: str = choice(str, "linear", "What is learned by the steps.", choices=MODELS)
     steps: int | None = choice(
         int, None, "Number of gradient steps of a round; null to choose it by rule.", minimum=1, maximum=MOST_STEPS
     )
@@ -64,9 +62,6 @@ class Steps(Choices):
         "the student of images, the model of tables.",
         choices=("", "student", "model"),
     )
-    rate: float | None = choice(
-        float, None, "Share of the holders that a step samples, of the sampled variants.", minimum=1e-6, maximum=1.0
-    )
 
     def usual_space(self, shape: tuple[int, ...]) -> Representation:
         """More components than votes need; directions of small spread, where noise outweighs them, stay small."""
@@ -77,7 +72,7 @@ def steps_fields() -> tuple[AskingField, ...]:
     """What can be chosen, in order.
 
     >>> [choice.name for choice in steps_fields()][-2:]
-    ['publish', 'rate']
+    ['momentum', 'publish']
     """
     return fields_of(Steps)
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from accounting.caps import caps_of
 from common.sentences import Sentence, gettext_noop
-from training.methods.neighbours.forecast import Forecast, Level
+from training.methods.levels import Level
+from training.methods.neighbours.forecast import Forecast
 from training.methods.neighbours.parameters import Asking
 from training.methods.pate import PlanError
 from training.models import Dataset

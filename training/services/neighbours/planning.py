@@ -7,9 +7,10 @@ from typing import Any
 
 from common.sentences import Sentence, gettext_noop
 from training.methods.levels import Level
-from training.methods.neighbours.forecast import Forecast, Sample
+from training.methods.neighbours.forecast import Forecast
 from training.methods.neighbours.parameters import LARGEST_SIGMA, Asking, asking_from_json
 from training.methods.neighbours.planner import plan_rounds
+from training.methods.neighbours.stand_ins import Sample
 from training.methods.pate import PlanError
 from training.models import Dataset, Run
 from training.services.holders.planning import budgets_of, levels_of, share_warning

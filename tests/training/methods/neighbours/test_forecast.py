@@ -6,8 +6,9 @@ import pytest
 from common.noise import SimulationNoise
 from tests.training.methods.neighbours.accounts import PlainAccounts
 from training.methods.levels import Level
-from training.methods.neighbours.forecast import Sample, forecast, propose, released_accuracy
+from training.methods.neighbours.forecast import forecast, propose, released_accuracy
 from training.methods.neighbours.release import read_counts, release_counts
+from training.methods.neighbours.stand_ins import Sample
 from training.methods.neighbours.votes import neighbour_votes
 
 CAP = 0.26805**2

@@ -7,9 +7,9 @@ from common.noise import SimulationNoise
 from tests.training.methods.neighbours.accounts import PlainAccounts
 from tests.training.methods.neighbours.test_forecast import CAP, blobs
 from training.methods.levels import Level
-from training.methods.neighbours.forecast import Sample
 from training.methods.neighbours.planner import first_queries, next_round, plan_rounds
 from training.methods.neighbours.release import read_counts, release_counts
+from training.methods.neighbours.stand_ins import Sample
 from training.methods.neighbours.votes import neighbour_votes
 
 

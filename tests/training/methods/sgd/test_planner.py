@@ -66,7 +66,7 @@ def test_plans_and_parameters_survive_json() -> None:
     chosen = Steps(steps=5, representation="wavelets", representation_parameters={"components": 50})
     assert steps_from_json(json.loads(json.dumps(chosen.to_json()))) == chosen
     assert chosen.space((28, 28)).components == 50
-    assert {one.name for one in steps_fields()} >= {"steps", "clip_norm", "sigma", "step_size", "rate"}
+    assert {one.name for one in steps_fields()} >= {"steps", "clip_norm", "sigma", "step_size", "publish"}
 
 
 @pytest.mark.parametrize("wrong", [{"steps": 0}, {"sigma": 1e9}, {"momentum": 1.0}, {"model": "tree"}, {"no": 1}])
