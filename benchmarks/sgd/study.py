@@ -24,6 +24,7 @@ from training.methods.sgd.linear import release_sums, step_contributions
 from training.methods.sgd.parameters import Steps
 from training.methods.sgd.planner import plan_steps
 from training.methods.sgd.records import INTERCEPT, HolderRecords
+from training.representations import FittedRepresentation, LinearModel
 
 DELTA = 1e-5
 SHARES = (0.34, 0.43, 0.23)
@@ -38,7 +39,8 @@ Labels = NDArray[np.integer]
 class Case:
     """Holders' records, and public and test points, in the coordinates of a representation fitted on public points.
 
-    people: how many holders the records stand for; more than there are in a rehearsal.
+    people: how many holders the records stand for; more than there are in a rehearsal.  fitted: the representation.
+    points, test_points: public and test points as they are.
     """
 
     name: str
@@ -47,12 +49,16 @@ class Case:
     test: NDArray[np.int8]
     truth: Labels
     people: int
+    fitted: FittedRepresentation
+    points: Points
+    test_points: Points
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """accuracy, auc (of class 1, two classes only): on the test points.  spent: mean share of the caps."""
+    """accuracy, auc (of class 1, two classes only): of ``model`` on the test points.  spent: mean share of the caps."""
 
+    model: LinearModel
     accuracy: float
     auc: float | None
     spent: float
@@ -82,18 +88,21 @@ def case_load(name: str, split: int, steps: Steps) -> Case:
     records = HolderRecords(
         fitted.transform(splits.private.x)[order], splits.private.y[order], holder[order], int(holder.max()) + 1
     )
-    return Case(name, records, fitted.transform(public), fitted.transform(test), truth, records.holders)
+    coordinates = fitted.transform(public), fitted.transform(test)
+    return Case(name, records, *coordinates, truth, records.holders, fitted, public, test)
 
 
 def rehearsal_load(name: str, split: int, steps: Steps) -> Case:
     """Public points alone: two thirds stand for as many holders as there are private ones, a third is the test."""
     splits = splits_load(name)
     people = len(np.unique(np.array(splits.private.holders)))
-    coordinates = steps.space(splits.public.x.shape[1:]).fit(splits.public.x).transform(splits.public.x)
+    fitted = steps.space(splits.public.x.shape[1:]).fit(splits.public.x)
+    coordinates = fitted.transform(splits.public.x)
     order = np.random.default_rng(split).permutation(len(coordinates))
     test, mine = np.split(order, [len(order) // 3])
     records = HolderRecords(coordinates[mine], splits.public.y[mine], np.arange(len(mine)), len(mine))
-    return Case(name, records, coordinates, coordinates[test], splits.public.y[test], people)
+    points = splits.public.x, splits.public.x[test]
+    return Case(name, records, coordinates, coordinates[test], splits.public.y[test], people, fitted, *points)
 
 
 def caps_draw(epsilon: float | Sequence[float], holders: int) -> NDArray[np.float64]:
@@ -133,4 +142,4 @@ def hold(case: Case, epsilon: float | Sequence[float], *, steps: Steps, seed: in
     logits = case.test.astype(np.float64) @ state.learned[:-1] + INTERCEPT * state.learned[-1]
     auc = float(roc_auc_score(case.truth, logits[:, 1] - logits[:, 0])) if classes == 2 else None
     accuracy = float((logits.argmax(axis=1) == case.truth).mean())
-    return Outcome(accuracy, auc, float((accounts.spent / caps).mean()), seconds)
+    return Outcome(state.model(case.fitted), accuracy, auc, float((accounts.spent / caps).mean()), seconds)

@@ -11,9 +11,12 @@ from sklearn.metrics import roc_auc_score
 from tqdm import tqdm
 
 from benchmarks.neighbours.study import Data
+from benchmarks.sgd.study import case_load
+from benchmarks.sgd.study import hold as hold_steps
 from benchmarks.students.study import Teach, data_split, hold
 from training.learners import Model
-from training.students import Releases, labelled, refined, student_create, student_learn
+from training.methods.sgd.parameters import Steps
+from training.students import Releases, labelled, predicted, refined, student_create, student_learn
 
 Rows = Iterator[dict[str, Any]]
 LEVELS = (1.0, 2.0, 3.0)
@@ -119,3 +122,30 @@ def tables(quick: bool) -> Rows:
             held = hold(data, epsilon)
             yield from rows_of(data, epsilon, held.releases, teachers, rounds=1, asked=held.rounds)
         yield from rows_of(data, None, true_labels(data), teachers, rounds=0, asked=[])
+
+
+def steps(quick: bool) -> Rows:
+    """Private gradient steps: the linear model, and students of what it says of the public points."""
+    studies = [("mnist", (1.0, 0.1), ("consistency",)), ("adult", (1.0,), ("shares", "boosting"))]
+    for name, epsilons, students in studies[1:] if quick else studies:
+        case = case_load(name, 0, Steps())
+        for epsilon in tqdm(epsilons, desc=name):
+            taken = hold_steps(case, epsilon, steps=Steps(), seed=1)
+            said = predicted(np.arange(len(case.points)), taken.model.predict_proba(case.points))
+            row = {"data": name, "epsilon": epsilon}
+            yield row | {
+                "student": "none: the linear model",
+                "test": taken.accuracy,
+                "auc": taken.auc,
+                "cpu_seconds": None,
+            }
+            for student in students:
+                clock = time.process_time()
+                model = teacher(student)(case.points, said)
+                seconds, probabilities = time.process_time() - clock, model.predict_proba(case.test_points)
+                yield row | {
+                    "student": student,
+                    "test": float((probabilities.argmax(axis=1) == case.truth).mean()),
+                    "auc": float(roc_auc_score(case.truth, probabilities[:, 1])) if model.classes == 2 else None,
+                    "cpu_seconds": seconds,
+                }

@@ -100,7 +100,8 @@ def test_every_holder_votes_from_proposal_to_student(visit, study, size: str, tm
     site.open("/studies/digits/runs/new/")
     page = site.page
     page.get_by_label("Title").fill("All are asked")
-    statement = page.get_by_label("I state: The embedding was made without the private data.")
+    page.locator("[name=student_learner-consistency-steps]").fill("30")
+    statement = page.locator("[name=asking-stated-embedding]")
     expect(statement).to_be_hidden()
     page.locator("[name=asking-representation]").select_option("embedding")
     expect(statement).to_be_visible()
