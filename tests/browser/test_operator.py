@@ -99,7 +99,8 @@ def test_every_holder_votes_from_proposal_to_student(visit, study, size: str, tm
     site.open("/studies/digits/runs/new/")
     page = site.page
     page.get_by_label("Title").fill("All are asked")
-    statement = page.get_by_label("I state: The embedding was made without the private data.")
+    fields = page.get_by_role("group", name="How holders are asked")
+    statement = fields.get_by_label("I state: The embedding was made without the private data.")
     expect(statement).to_be_hidden()
     page.locator("[name=asking-representation]").select_option("embedding")
     expect(statement).to_be_visible()
