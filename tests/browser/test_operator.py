@@ -101,7 +101,8 @@ def test_every_holder_votes_from_proposal_to_student(visit, study, size: str, tm
     page = site.page
     page.get_by_label("Title").fill("All are asked")
     page.locator("[name=student_learner-consistency-steps]").fill("30")
-    statement = page.locator("[name=asking-stated-embedding]")
+    fields = page.get_by_role("group", name="How holders are asked")
+    statement = fields.get_by_label("I state: The embedding was made without the private data.")
     expect(statement).to_be_hidden()
     page.locator("[name=asking-representation]").select_option("embedding")
     expect(statement).to_be_visible()
