@@ -57,7 +57,7 @@ def test_the_compiled_file_is_up_to_date(texts: Texts) -> None:
     assert sorted(set(texts) ^ set(compiled)) == [], "run: python manage.py compilemessages -l de -i .venv"
 
 
-def test_the_catalogue_has_every_text_of_the_sources(texts: Texts, tmp_path: Path) -> None:
+def test_the_catalogue_has_every_text_of_the_sources_and_no_other(texts: Texts, tmp_path: Path) -> None:
     if shutil.which("xgettext") is None:
         if os.environ.get("IPATE_REQUIRE_SERVICES") == "1":
             pytest.fail("GNU gettext is missing and IPATE_REQUIRE_SERVICES=1 wants it.")
@@ -74,7 +74,6 @@ def test_the_catalogue_has_every_text_of_the_sources(texts: Texts, tmp_path: Pat
         timeout=60,
     )
     known = {english for english, _german in texts}
-    found = _texts(polib.pofile(str(tmp_path / CATALOGUE)))
-    assert [english for english, _german in found if english not in known] == [], (
-        "locale/README.md says how to add them"
-    )
+    found = {english for english, _german in _texts(polib.pofile(str(tmp_path / CATALOGUE)))}
+    assert found - known == set(), "locale/README.md says how to add them"
+    assert known - found == set(), "delete what nothing says any more"
