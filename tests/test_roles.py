@@ -124,6 +124,7 @@ TABLE: dict[str, Row] = {
     "api:studies": Row(SIGNED_IN),
     "api:study": Row(RUNNERS, SLUG),
     "api:learners": Row(SIGNED_IN),
+    "api:students": Row(SIGNED_IN),
     "api:aggregators": Row(SIGNED_IN),
     "api:methods": Row(SIGNED_IN),
     "api:representations": Row(SIGNED_IN),
