@@ -1,6 +1,6 @@
 """Students that learn from releases, each beside the same student on true labels of the public points.
 
-    IPATE_DATA_DIR=… python -m benchmarks.students [images few_points digits tables steps] [--quick]
+    IPATE_DATA_DIR=… python -m benchmarks.students [images few_points few_people digits tables steps] [--quick]
 
 Prints tables and keeps the numbers in benchmarks/results/students.json, each part under its name. `--quick` takes fewer
 steps and datasets, and keeps nothing. How constants were chosen: docs/students.md.
@@ -19,7 +19,8 @@ def main() -> None:
     from benchmarks.neighbours.__main__ import table
     from benchmarks.students import parts
 
-    known = {each.__name__: each for each in (parts.images, parts.few_points, parts.digits, parts.tables, parts.steps)}
+    every = (parts.images, parts.few_points, parts.few_people, parts.digits, parts.tables, parts.steps)
+    known = {each.__name__: each for each in every}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", help="all if none is named", metavar="part")
     parser.add_argument("--quick", action="store_true")

@@ -97,6 +97,19 @@ def few_points(quick: bool) -> Rows:
         yield from rows_of(data, None, true_labels(data), true, rounds=0, asked=[], points=points)
 
 
+def few_people(quick: bool) -> Rows:
+    """MNIST with the first holders alone, all public points in one round."""
+    everyone = data_split("mnist")
+    parameters = {"steps": 100} if quick else {}
+    cells = [(epsilon, holders) for epsilon in (1.0, 0.25, 3.0, 0.1) for holders in (300, 1_000, 3_000, 10_000)]
+    for epsilon, holders in tqdm(cells[:1] if quick else cells, desc="few people"):
+        data = everyone.first(holders)
+        held, teach = hold(data, epsilon), teacher("consistency", data, **parameters)
+        yield from rows_of(
+            data, epsilon, held.releases, {"consistency": teach}, rounds=1, asked=held.rounds, holders=holders
+        )
+
+
 def digits(quick: bool) -> Rows:
     """Digits at ε = 1, 2, 3: three random splits."""
     for split in tqdm(range(1 if quick else 3), desc="digits"):
