@@ -5,6 +5,7 @@ from typing import Any
 from training.models import Run
 from training.services.advance import run_advance, shard_ask
 from training.services.holders.asking import Asking
+from training.services.holders.shards import shards_done
 from training.services.methods import method_of
 
 #: For run_draft and the like: what makes a run one in which every holder votes.
@@ -37,6 +38,27 @@ def shards_ask(run: Run) -> Run:
         for shard in run.shards.all():
             shard_ask(shard.pk)
     run.refresh_from_db()
+    return run
+
+
+def attempt(run: Run) -> Run:
+    """Ask every shard of the next batch; nothing is released."""
+    before = run.position
+    run = shards_ask(run)
+    assert shards_done(run) and run.position == before
+    return run
+
+
+def commit(run: Run) -> Run:
+    """Release the batch under way, asked again where it has to be."""
+    before = run.batches.count()
+    for _ in range(3):
+        if run.batches.count() == before:
+            asking_of(run).step(run)
+            for shard in run.shards.exclude(state="done"):
+                shard_ask(shard.pk)
+    run.refresh_from_db()
+    assert run.batches.count() == before + 1, run.message
     return run
 
 

@@ -21,7 +21,7 @@ from consent import services as consent_services
 from consent.models import ConsentForm, DataHolder, Study
 from consent.selectors import consent_snapshot
 from tests.factories import policy_approve, user_create
-from tests.training.asking import ASKING_RUN, asking_of, shards_ask
+from tests.training.asking import ASKING_RUN, asking_of, attempt, commit
 from tests.training.runs import (
     TABLE,
     TABLE_RUN,
@@ -76,27 +76,6 @@ def asked_run(study: Study, *, share: float = 0.5, **fields: Any) -> Run:
     """A run that has been approved; ``asking`` adds to how holders are asked."""
     chosen = ASKING_RUN["asking"] | fields.pop("asking", {})
     return run_start(study, share=share, **ASKING_RUN | fields | {"asking": chosen})
-
-
-def attempt(run: Run) -> Run:
-    """Every shard of the next batch is asked; nothing is released."""
-    before = run.position
-    run = shards_ask(run)
-    assert shards.shards_done(run) and run.position == before
-    return run
-
-
-def commit(run: Run) -> Run:
-    """The batch under way is released, asked again where it has to be."""
-    before = run.batches.count()
-    for _ in range(3):
-        if run.batches.count() == before:
-            asking_of(run).step(run)
-            for shard in run.shards.exclude(state="done"):
-                advance.shard_ask(shard.pk)
-    run.refresh_from_db()
-    assert run.batches.count() == before + 1, run.message
-    return run
 
 
 def opened(study: Study, **fields: Any) -> Run:

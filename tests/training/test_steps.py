@@ -21,7 +21,7 @@ from consent import services as consent_services
 from consent.models import ConsentForm, DataHolder, Study
 from consent.selectors import consent_snapshot
 from tests.factories import user_create
-from tests.training.asking import STEPS_RUN, asking_of, shards_ask
+from tests.training.asking import STEPS_RUN, asking_of, attempt, commit
 from tests.training.runs import (
     head_counts_state,
     rehearsal_with_table,
@@ -36,7 +36,7 @@ from training.methods.sgd.linear import CLIP_STEPS
 from training.models import Batch, Round, Run, Shard
 from training.services import advance, ending
 from training.services import runs as run_commands
-from training.services.holders import noise, shards
+from training.services.holders import noise
 from training.services.methods import method_of
 from training.services.sgd import gradients
 from training.services.sgd.gradients import Gradients
@@ -72,27 +72,6 @@ def learning_run(study: Study, *, share: float = 0.5, **fields: Any) -> Run:
     """A run that has been approved; ``asking`` adds to how the steps are made."""
     chosen = STEPS_RUN["asking"] | fields.pop("asking", {})
     return run_start(study, share=share, **STEPS_RUN | fields | {"asking": chosen})
-
-
-def attempt(run: Run) -> Run:
-    """The next chunk is computed; nothing is released."""
-    before = run.position
-    run = shards_ask(run)
-    assert shards.shards_done(run) and run.position == before
-    return run
-
-
-def commit(run: Run) -> Run:
-    """The chunk under way is released, computed again where it has to be."""
-    before = run.batches.count()
-    for _ in range(3):
-        if run.batches.count() == before:
-            asking_of(run).step(run)
-            for shard in run.shards.exclude(state="done"):
-                advance.shard_ask(shard.pk)
-    run.refresh_from_db()
-    assert run.batches.count() == before + 1, run.message
-    return run
 
 
 def begun(study: Study, **fields: Any) -> Run:
