@@ -14,7 +14,7 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 
 from accounting.models import ShareRecord
-from accounting.restores import lock_check
+from accounting.restores import lock_check, missing_rows
 from common.journal import facts_note
 from consent.models import Study
 from consent.services import study_lock
@@ -58,9 +58,19 @@ def shares(study: Study) -> dict[UUID, Share]:
     return found
 
 
+def shares_committed(study: Study) -> float:
+    """The share of every cap that has been used or is held."""
+    return sum(share.committed for share in shares(study).values())
+
+
 def share_free(study: Study) -> float:
     """The share of every cap that nothing has used and nothing holds."""
-    return max(0.0, 1.0 - sum(share.committed for share in shares(study).values()))
+    return max(0.0, 1.0 - shares_committed(study))
+
+
+def share_opened(study: Study) -> float:
+    """Up to which share of its cap any account can have gone so far."""
+    return min(1.0, sum(share.committed for share in shares(study).values() if share.limit is not None))
 
 
 def share_check(share: float) -> None:
@@ -146,5 +156,7 @@ def _append(
             )
         ]
     )
-    committed = sum(given.committed for given in shares(study).values())
-    transaction.on_commit(partial(facts_note, study.pk, share=committed))
+    if not missing_rows(
+        study
+    ):  # what a restored database does not know of must stay in the journal until it is charged
+        transaction.on_commit(partial(facts_note, study.pk, share=shares_committed(study)))

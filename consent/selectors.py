@@ -165,6 +165,17 @@ def promises_earlier(study: Study, at: datetime | None = None) -> list[Promise]:
     return earlier
 
 
+def epsilons_largest(study: Study) -> dict[int, float]:
+    """Largest ε that each holder of a study was ever promised, by holder; secret like every level."""
+    largest: dict[int, float] = {}
+    events = ConsentEvent.objects.filter(study=study, kind__in=GRANTING).select_related("policy")
+    for event in events.iterator(chunk_size=10_000):
+        assert event.policy is not None, "who gives consent does so under a policy"
+        epsilon = event.policy.epsilon(event.level)
+        largest[event.holder_id] = max(epsilon, largest.get(event.holder_id, 0.0))
+    return largest
+
+
 def epsilons_since(study: Study, since: datetime) -> dict[str, float]:
     """Smallest ε by level among the policies effective after ``since``; infinity if there is none."""
     later = list(policies_in_force(study).filter(approval__effective_from__gt=since))
