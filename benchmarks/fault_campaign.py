@@ -101,7 +101,8 @@ class Campaign:
 
     def runs_top_up(self) -> None:
         """As many runs as are worked on at once; those of one study wait for each other's vote."""
-        from tests.training.runs import ASKING_RUN, TABLE_RUN, run_start
+        from tests.training.asking import ASKING_RUN
+        from tests.training.runs import TABLE_RUN, run_start
         from training.models import Run
 
         fields = {"pate": TABLE_RUN | TEACHERS | STUDENT, "neighbours": ASKING_RUN | ASKING | STUDENT}
