@@ -58,6 +58,19 @@ def test_every_place_that_the_proof_names_is_there() -> None:
     assert not is_there("accounting.book.allowances")
 
 
+def test_what_benchmarks_import_is_there() -> None:
+    """No type checker reads them, and the suite does not run them."""
+    names = {
+        f"{node.module}.{each.name}"
+        for path in (ROOT / "benchmarks").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in FOLLOWED
+        for each in node.names
+    }
+    assert len(names) > 50
+    assert [name for name in sorted(names) if not is_there(name)] == []
+
+
 def is_there(name: str) -> bool:
     """Whether a dotted name is a module, or something in one."""
     try:
