@@ -25,7 +25,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Share:
-    """What was given to ``subject``: ``granted``; ``limit`` once it may be spent; ``used`` once it is settled."""
+    """Share of ``subject``: ``granted``; ``limit`` once it may be spent; ``used`` once it is settled."""
 
     subject: UUID
     purpose: str
@@ -35,7 +35,7 @@ class Share:
 
     @property
     def committed(self) -> float:
-        """What nobody else can have."""
+        """Part that nobody else can have."""
         return self.granted if self.used is None else self.used
 
 

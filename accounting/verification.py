@@ -28,7 +28,7 @@ class Check:
     find: Callable[[], Iterator[str]]
 
     def faults(self) -> list[str]:
-        """What is wrong; content so distorted that it cannot be looked at is a fault, too."""
+        """Faults, in words; content so distorted that it cannot be looked at is one, too."""
         found = []
         try:
             for fault in self.find():
@@ -57,7 +57,7 @@ def study_checks(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] =
 
 
 def study_faults(study: Study) -> Iterator[str]:
-    """What is wrong with a study's chains, accounts and shares; nothing when all is well."""
+    """Faults of a study's chains, accounts and shares, in words; none when all is well."""
     for check in study_checks(study):
         yield from check.faults()
 

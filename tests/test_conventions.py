@@ -13,7 +13,7 @@ ROOT = Path(settings.BASE_DIR)
 #: Packages and modules that keep the conventions.
 FOLLOWED = ("accounting", "benchmarks", "common", "consent", "ipate_web", "manage.py", "tests", "training")
 #: A summary names the thing; it does not ask about it.
-QUESTION = re.compile(r"(What|How|Who|Whom|Whose|Where|When|Why|Which)\b")
+QUESTION = re.compile(r"((In|Of|For|To|From|By) which|What|How|Who|Whom|Whose|Where|When|Why|Which)\b")
 
 
 def modules() -> Iterator[Path]:
@@ -40,6 +40,18 @@ def fault(source: str) -> str:
 )
 def test_a_bad_docstring_is_found(source: str) -> None:
     assert fault(source)
+
+
+def test_no_docstring_begins_with_a_question() -> None:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = [
+        (path.relative_to(ROOT), docstring)
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, kinds) and (docstring := ast.get_docstring(node))
+    ]
+    assert len(docstrings) > 2000
+    assert [f"{path}: {text.splitlines()[0]}" for path, text in docstrings if QUESTION.match(text)] == []
 
 
 def test_module_docstrings_name_what_the_module_holds() -> None:

@@ -80,7 +80,7 @@ class ModelDetailSerializer(ModelSerializer):
 
 
 class ModelFilterSerializer(serializers.Serializer):
-    """Which models to list; all that you may use if nothing is given."""
+    """Filter of models; all that you may use if nothing is given."""
 
     study = serializers.SlugField(required=False, help_text="Of this study.")
 

@@ -193,7 +193,7 @@ def test_a_draft_has_cost_nothing(study: Study, client: Client) -> None:
 
 
 def test_times_are_told_to_the_minute(run: Run, client: Client) -> None:
-    """How long teachers took, and when a vote ended, may depend on private records."""
+    """Times of teachers and of a vote's end may depend on private records."""
     exact = datetime(2026, 3, 4, 5, 6, 7, 890_000, tzinfo=UTC)
     names = ("approved_at", "started_at", "voting_at", "ended_at")
     Run.objects.filter(pk=run.pk).update(**dict.fromkeys(names, exact))
@@ -252,7 +252,7 @@ def test_labels_as_json_and_as_a_table(run: Run, client: Client, django_assert_m
 
 
 def downloads(run: Run) -> list[tuple[str, str]]:
-    """What was taken away from a run and by whom, as the release register has it."""
+    """Downloads from a run and who took them, as the release register has it."""
     entries = Release.objects.filter(run=run.pk, kind=Release.Kind.DOWNLOAD).order_by("sequence")
     return [(entry.content["what"], entry.recorded_by.username) for entry in entries]
 
