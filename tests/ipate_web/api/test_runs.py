@@ -302,6 +302,16 @@ def test_whoever_takes_a_model_stands_in_the_register(run: Run, client: Client) 
     assert release.content["digest"] == run.student.digest
 
 
+def test_whoever_asks_a_model_for_predictions_stands_in_the_register_once(run: Run, client: Client) -> None:
+    """Enough predictions are as good as the model."""
+    address, question = f"/api/v1/models/{run.pk}/predict", {"rows": [{"age": 10, "smoker": "no"}]}
+    assert client("researcher").post(address, {"rows": [{"age": "old"}]}, format="json").status_code == 400
+    assert downloads(run) == []
+    for person in ("researcher", "researcher", "operator"):
+        assert client(person).post(address, question, format="json").status_code == 200
+    assert downloads(run) == [("predictions", "researcher"), ("predictions", "operator")]
+
+
 @pytest.mark.parametrize("path", ["studies", "runs", "runs/{run}", "runs/{run}/labels?format=csv", "models"])
 def test_options_tell_the_methods(study: Study, client: Client, path: str) -> None:
     answer = client("researcher").options(f"/api/v1/{path.format(run=run_draft(study).pk)}")
