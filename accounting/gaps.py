@@ -11,6 +11,7 @@ from accounting.models import Release, ShareRecord
 from accounting.restores import missing_rows
 from accounting.services import book_write, release_record
 from accounting.shares import share_free, shares
+from accounting.slacks import slacks_charged
 from accounting.verification import balances_rebuilt
 from common.append_only import chained_models
 from common.journal import journal_read, journal_reset
@@ -43,8 +44,10 @@ def gap_settle(*, study: Study, share: float | None = None) -> float:
     if share is None:
         share = max(0.0, journal_read(study.pk)["facts"].get("share", known) - known)
     share = min(share, share_free(study))
-    if share > 0:
-        _charge(study, share)
+    slack = slacks_charged(study)
+    forgotten = max(0.0, journal_read(study.pk)["facts"].get("slack", slack) - slack)
+    if share > 0 or forgotten > 0:
+        _charge(study, share, forgotten)
     heads = {}
     for model in chained_models():
         head = model.head(study.pk)
@@ -54,8 +57,8 @@ def gap_settle(*, study: Study, share: float | None = None) -> float:
     return share
 
 
-def _charge(study: Study, share: float) -> None:
-    """Charge ``share`` of the largest cap that each holder ever had."""
+def _charge(study: Study, share: float, slack: float) -> None:
+    """Charge ``share`` of the largest cap that each holder ever had, and the ``slack`` of forgotten runs."""
     subject, purpose = uuid4(), gettext_noop("gap after a restore")
     for kind in ShareRecord.Kind.values:
         limit = 1.0 if kind == ShareRecord.Kind.OPENED else None
@@ -71,7 +74,7 @@ def _charge(study: Study, share: float) -> None:
     release_record(
         study=study,
         kind=Release.Kind.GAP,
-        content={"share": share},
+        content={"share": share} | ({"slack": slack} if slack else {}),
         holders=holders,
         charges=charges,
         charge=float(charges.max(initial=0.0)),
