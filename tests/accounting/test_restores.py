@@ -9,17 +9,19 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from accounting.book import balances
-from accounting.caps import caps_of
+from accounting.caps import caps_of, slack_of
 from accounting.head_counts import drawing_plan, head_counts_draw
 from accounting.models import AccountBook, HeadCount, Release, ShareRecord
 from accounting.restores import missing_rows
 from accounting.shares import share_free, shares
+from accounting.slacks import slacks_charged
 from accounting.verification import study_faults
 from common.append_only import triggers_install, triggers_remove
 from common.noise import SimulationNoise
 from consent.models import ChainHead, Study
 from consent.selectors import consent_snapshot
 from tests.factories import user_create
+from tests.training.asking import SAMPLED_RUN
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
 from training.models import Run
 
@@ -78,6 +80,19 @@ def test_a_restored_study_is_locked_until_the_gap_is_charged() -> None:
     np.testing.assert_allclose(after.of(snapshot.holders), expected)
     assert share_free(study) < 0.99
     head_counts_draw(study=study, acting_user=olga)
+
+
+def test_the_slack_of_a_run_that_a_backup_forgot_stays_used() -> None:
+    study = study_with_table()
+    backup = backup_of(study)
+    run = run_finish(run_start(study, share=0.25, **SAMPLED_RUN))
+    assert run.status == Run.Status.FINISHED, run.message
+    slack = slacks_charged(study)
+    assert slack == slack_of(study.delta)
+    restore(study, backup)
+    assert slacks_charged(study) == 0
+    call_command("settle_restore", study.slug, "--withdrawals-entered", stdout=StringIO())
+    assert slacks_charged(study) == slack
 
 
 def test_a_study_that_was_not_restored_is_not_locked() -> None:
