@@ -12,6 +12,7 @@ from accounting.models import Release, ShareRecord
 from accounting.restores import missing_rows
 from accounting.services import book_write, release_record
 from accounting.shares import share_free, share_opened, share_settle, shares, shares_committed
+from accounting.slacks import slacks_charged
 from accounting.verification import balances_rebuilt
 from common.append_only import chained_models
 from common.journal import facts_note, journal_read, journal_reset
@@ -46,8 +47,10 @@ def gap_settle(*, study: Study, share: float | None = None) -> float:
     if last is not None:
         book_write(study, rebuilt, last)
     reached = 0.0
-    if share or {Release._meta.label_lower, ShareRecord._meta.label_lower} & set(lost):
-        reached = _charge(study, rebuilt, _share_of_gap(study, share))
+    slack = slacks_charged(study)
+    forgotten = max(0.0, journal_read(study.pk)["facts"].get("slack", slack) - slack)
+    if share or forgotten or {Release._meta.label_lower, ShareRecord._meta.label_lower} & set(lost):
+        reached = _charge(study, rebuilt, _share_of_gap(study, share), forgotten)
     heads = {}
     for model in chained_models():
         head = model.head(study.pk)
@@ -71,8 +74,12 @@ def _share_of_gap(study: Study, share: float | None) -> float:
     return min(share, share_free(study))
 
 
-def _charge(study: Study, before: Balances, share: float) -> float:
-    """Give ``share`` to the gap and charge every account up to all that was opened; returns that share of its cap."""
+def _charge(study: Study, before: Balances, share: float, slack: float) -> float:
+    """Give ``share`` to the gap, with the ``slack`` of forgotten runs, and charge every account up to all that was opened.
+
+    Returns:
+        The share of its largest cap that every account has come to.
+    """
     subject, purpose = uuid4(), gettext_noop("gap after a restore")
     reached = min(1.0, share_opened(study) + share)
     for kind in ShareRecord.Kind.values:
@@ -87,7 +94,7 @@ def _charge(study: Study, before: Balances, share: float) -> float:
     release_record(
         study=study,
         kind=Release.Kind.GAP,
-        content={"share": share, "reached": reached},
+        content={"share": share, "reached": reached} | ({"slack": slack} if slack else {}),
         holders=holders,
         charges=np.maximum(limits - before.of(holders), 0.0),
         # From policies alone: who has which promise is nobody's to know.

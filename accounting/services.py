@@ -8,6 +8,7 @@ from django.db import transaction
 
 from accounting.book import Balances, balances, balances_store
 from accounting.models import AccountBook, Release
+from accounting.slacks import slack_fits, slack_note
 from common.artifacts import arrays_delete
 from consent.models import Study
 
@@ -16,7 +17,7 @@ ROUNDING = 1e-9
 
 
 class LimitExceeded(Exception):
-    """A charge would bring an account above its limit. Nothing was written."""
+    """A charge would bring an account above its limit, or a slack those of the study. Nothing was written."""
 
 
 @transaction.atomic(savepoint=False)
@@ -38,7 +39,7 @@ def release_record(
     Args:
         study: Locked by :func:`consent.services.study_lock`.
         kind: A :class:`Release.Kind`.
-        content: What left, in public terms.
+        content: What left, in public terms; ``slack`` is the δ′ of a run that is charged as (μ, δ′).
         run: The run that it belongs to, if any.
         batch: The number of the batch, at most one release each.
         holders: (H,) ids in rising order of those who are charged.
@@ -49,8 +50,11 @@ def release_record(
         acting_user_id: Who asked for the release.
 
     Raises:
-        LimitExceeded: an account would exceed its limit. Nothing is written then.
+        LimitExceeded: an account would exceed its limit, or the study's slacks what caps leave of δ. Nothing is written
+            then.
     """
+    if "slack" in content and not slack_fits(study, content["slack"]):
+        raise LimitExceeded(f"A slack of {content['slack']:g} is more than is left of study {study.slug}.")
     release = Release(
         study_id=study.pk,
         kind=kind,
@@ -69,6 +73,8 @@ def release_record(
         raise LimitExceeded(f"A {release.get_kind_display()} of study {study.slug} would exceed an account's limit.")
     release.charges, release.charges_digest = balances_store(study, "charges", owed)
     Release.append([release])
+    if "slack" in content:
+        slack_note(study)
     book_write(study, after, release.sequence)
     return release
 

@@ -13,6 +13,7 @@ from accounting.caps import caps_of
 from accounting.models import AccountBook, HeadCount, Release
 from accounting.services import ROUNDING
 from accounting.shares import share_opened, shares
+from accounting.slacks import slack_faults
 from common.append_only import chained_models
 from common.artifacts import arrays_digest
 from consent.models import Study
@@ -53,6 +54,7 @@ def study_checks(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] =
         Check("accounts within their caps", lambda: _cap_faults(study)),
         Check("head counts as they were released", lambda: _head_count_faults(study)),
         Check("shares of all runs together", lambda: _share_faults(study)),
+        Check("slacks of all sampled runs together", lambda: slack_faults(study)),
     ]
 
 

@@ -20,6 +20,7 @@ import json
 import multiprocessing
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +29,17 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from accounting.caps import caps_of
+from accounting.privacy import gdp_mu
 from benchmarks.neighbours.study import data_load
 from common.noise import SimulationNoise, SystemNoise
 from training.formats import catalogue_load
-from training.methods.sgd.baselines import Phases, group_after_group, standard, without_strictest
-from training.methods.sgd.calibration import sample_rates, scale_norms
-from training.methods.sgd.contributions import Gradients, OwnedRecords, owned_records
+from training.methods.sgd.baselines import group_after_group, standard, without_strictest
+from training.methods.sgd.calibration import epsilon_cost, sample_rates, scale_norms
+from training.methods.sgd.contributions import Gradients
+from training.methods.sgd.mechanism import Phases, SampledMechanism
 from training.methods.sgd.networks import NetworkModel, network_create, with_weights
+from training.methods.sgd.records import OwnedRecords, owned_records
 from training.methods.sgd.sampled import (
-    SampledMechanism,
     SampledSteps,
     SimulationSampling,
     SystemSampling,
@@ -68,7 +71,8 @@ def phases_of(variant: str, shares: tuple[float, ...], steps: int) -> Phases:
         rates = np.full(len(shares), rate)
         return ((SampledMechanism(rates, norms, sigma, CLIP_NORM, BATCH), steps),)
     baseline = {"standard": standard, "without strictest": without_strictest, "group after group": group_after_group}
-    return baseline[variant](EPSILONS, HOLDERS * np.array(shares), **run, clip_norm=CLIP_NORM)
+    run = {"cost": partial(epsilon_cost, delta=DELTA), "steps": steps, "rate": rate, "clip_norm": CLIP_NORM}
+    return baseline[variant](gdp_mu(EPSILONS, DELTA), HOLDERS * np.array(shares), **run)
 
 
 def mnist_run(data: Any, variant: str, split: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:

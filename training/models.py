@@ -1,6 +1,7 @@
 """Datasets, runs and what they leave behind. Arrays live in private storage; see :mod:`common.artifacts`."""
 
 import uuid
+from typing import Any
 
 from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
@@ -90,6 +91,11 @@ class Run(models.Model):
         WEIGHTING = "weighting", _("weighting")
         VANISHING = "vanishing", _("vanishing")
         INDIVIDUAL = "individual", _("everyone is charged for their own gradients")
+        SAMPLE = "sample", _("samples, each level drawn at its own rate")
+        SCALE = "scale", _("samples, each level clipped to its own norm")
+        WITHOUT_STRICTEST = "without_strictest", _("baseline: without the strictest level")
+        GROUP_AFTER_GROUP = "group_after_group", _("baseline: one level after the other")
+        NON_PRIVATE = "non_private", _("baseline: without privacy")
 
     class WeightScheme(models.TextChoices):
         GDP = "gdp", _("in proportion to μ: groups reach their shares together")
@@ -128,7 +134,14 @@ class Run(models.Model):
     )
 
     private_dataset = models.ForeignKey(Dataset, on_delete=models.PROTECT, related_name="+")
-    public_dataset = models.ForeignKey(Dataset, on_delete=models.PROTECT, related_name="+")
+    public_dataset = models.ForeignKey(
+        Dataset,
+        on_delete=models.PROTECT,
+        related_name="+",
+        null=True,
+        blank=True,
+        help_text="Null where a method needs no public points, and none are given.",
+    )
     test_dataset = models.ForeignKey(Dataset, on_delete=models.PROTECT, related_name="+", null=True, blank=True)
     method = models.CharField(_("method"), max_length=20, choices=Method, default=Method.PATE)
     asking = models.JSONField(
@@ -139,7 +152,7 @@ class Run(models.Model):
     )
     learner = models.CharField(_("teacher learner"), max_length=40, blank=True)
     learner_parameters = models.JSONField(default=dict, blank=True)
-    student_learner = models.CharField(_("student learner"), max_length=40)
+    student_learner = models.CharField(_("student learner"), max_length=40, blank=True)
     student_parameters = models.JSONField(default=dict, blank=True)
     variant = models.CharField(_("variant"), max_length=20, choices=Variant, default=Variant.WEIGHTING, blank=True)
     weight_scheme = models.CharField(_("weights"), max_length=20, choices=WeightScheme, default=WeightScheme.GDP)
@@ -219,6 +232,10 @@ class Run(models.Model):
             models.CheckConstraint(
                 condition=Q(seed__isnull=True) | Q(rehearsal=True), name="only_a_rehearsal_has_a_seed"
             ),
+            models.CheckConstraint(
+                condition=~Q(variant__in=("without_strictest", "group_after_group", "non_private")) | Q(rehearsal=True),
+                name="only_a_rehearsal_is_a_baseline",
+            ),
             models.CheckConstraint(condition=Q(labels__lte=F("position")), name="labels_within_queries"),
             models.CheckConstraint(condition=Q(share__gt=0, share__lte=1), name="run_uses_a_share"),
             models.CheckConstraint(
@@ -233,6 +250,21 @@ class Run(models.Model):
     @property
     def rejected(self) -> int:
         return self.position - self.labels
+
+    @property
+    def public_points(self) -> Dataset:
+        """The public dataset of a run by a method that needs one."""
+        assert self.public_dataset is not None, "the proposal was checked"
+        return self.public_dataset
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """What a record is, as it is told to whoever uses what was learned."""
+        return (self.public_dataset or self.private_dataset).schema
+
+    @property
+    def classes(self) -> list[str]:
+        return self.schema["classes"]
 
     @property
     def has_ended(self) -> bool:

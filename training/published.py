@@ -1,4 +1,4 @@
-"""Published models by the learner that reads them: the students, and the linear model of gradient steps."""
+"""Published models by the learner that reads them: the students, and the models of gradient steps."""
 
 from common.sentences import gettext_noop
 from training.learners import Model
@@ -6,7 +6,23 @@ from training.representations import LinearModel
 from training.students import STUDENTS, student_class
 
 LINEAR = "linear"
-LABEL = gettext_noop("linear model that the gradient steps led to")
+_NETWORK = "network_"
+LABELS = {
+    LINEAR: gettext_noop("linear model that the gradient steps led to"),
+    f"{_NETWORK}linear": gettext_noop("linear model that the steps over samples led to"),
+    f"{_NETWORK}mlp": gettext_noop("small network that the steps over samples led to"),
+    f"{_NETWORK}cnn": gettext_noop("convolutional network that the steps over samples led to"),
+}
+"""Of models that are published as the steps led to them, by learner."""
+
+
+def network_learner(network: str) -> str:
+    """The learner that reads a network of this name.
+
+    >>> network_learner("mlp")
+    'network_mlp'
+    """
+    return f"{_NETWORK}{network}"
 
 
 def published_load(learner: str, data: bytes) -> Model:
@@ -15,7 +31,13 @@ def published_load(learner: str, data: bytes) -> Model:
     Raises:
         ValueError: The bytes are no model of this learner, or nobody knows it.
     """
-    return LinearModel.from_bytes(data) if learner == LINEAR else student_class(learner).model_from_bytes(data)
+    if learner == LINEAR:
+        return LinearModel.from_bytes(data)
+    if learner in LABELS:
+        from training.methods.sgd.networks import network_from_bytes  # PyTorch takes a second to import
+
+        return network_from_bytes(learner.removeprefix(_NETWORK), data)
+    return student_class(learner).model_from_bytes(data)
 
 
 def published_format(learner: str) -> str:
@@ -24,11 +46,11 @@ def published_format(learner: str) -> str:
     >>> published_format("linear"), published_format("random_forest")
     ('safetensors', 'skops')
     """
-    return "safetensors" if learner == LINEAR else student_class(learner).model_format
+    return "safetensors" if learner in LABELS else student_class(learner).model_format
 
 
 def published_label(learner: str) -> str:
     """The name of the learner on pages, English, marked for translation; its own where nobody knows it any more."""
-    if learner == LINEAR:
-        return LABEL
+    if learner in LABELS:
+        return LABELS[learner]
     return STUDENTS[learner].label if learner in STUDENTS else learner

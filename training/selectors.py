@@ -46,7 +46,7 @@ def _time_left(run: Run) -> timedelta | None:
     """Time until every planned question is released; None where nothing is known of that."""
     planned = sum(method_of(run).round_sizes(run))
     last = run.batches.order_by("index").values_list("recorded_at", flat=True).last()
-    if run.status not in Run.SPENDING or not planned or last is None or run.voting_at is None:
+    if run.status not in Run.SPENDING or not planned or not run.position or last is None or run.voting_at is None:
         return None
     return (last - run.voting_at) / run.position * (planned - run.position)
 

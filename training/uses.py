@@ -55,7 +55,12 @@ def usage(holder: DataHolder) -> Usage:
 
 
 def _batches(run: Run) -> QuerySet[Release]:
-    return Release.objects.filter(study=run.study_id, run=run.pk, batch__isnull=False).order_by("batch")
+    """The releases of a run that say who was asked: all that have charges."""
+    return (
+        Release.objects.filter(study=run.study_id, run=run.pk, batch__isnull=False)
+        .exclude(charges="")
+        .order_by("batch")
+    )
 
 
 def _concerns(release: Release, holder: DataHolder) -> bool:

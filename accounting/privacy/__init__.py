@@ -5,7 +5,7 @@ What is promised to holders: docs/gaussian-accounts.md. Rényi curves: docs/priv
 
 from accounting.privacy.checks import Method
 from accounting.privacy.conversion import Conversion, epsilon_from_rdp
-from accounting.privacy.delta_reserve import available_delta
+from accounting.privacy.delta_reserve import SMALLEST_DELTA, available_delta
 from accounting.privacy.filter import Prefix, affordable_prefix
 from accounting.privacy.gaussian import gaussian_rdp
 from accounting.privacy.gnmax import gnmax_rdp
@@ -22,6 +22,7 @@ from common.gaussian_dp import gdp_delta, gdp_epsilon, gdp_mu, guess_odds, recor
 __all__ = [
     "DEFAULT_ORDERS",
     "PAPER_ORDERS",
+    "SMALLEST_DELTA",
     "Conversion",
     "IndividualAccounts",
     "Method",

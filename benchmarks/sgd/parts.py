@@ -13,7 +13,7 @@ from accounting.privacy import IndividualAccounts
 from benchmarks.sgd.study import Case, case_load, hold, rehearsal_load
 from training.methods.sgd.linear import step_contributions
 from training.methods.sgd.parameters import Steps
-from training.methods.sgd.records import HolderRecords
+from training.methods.sgd.records import owned_records
 
 Rows = list[dict[str, Any]]
 Promise = float | tuple[float, ...]
@@ -76,15 +76,15 @@ def speed(quick: bool) -> Rows:
     labels, weights = rng.integers(0, classes, records), rng.normal(0, 0.01, (dimensions + 1, classes))
     rows = []
     for each in (1, 2):
-        mine = HolderRecords(coordinates, labels, np.arange(records) // each, records // each)
+        mine = owned_records(coordinates, labels, np.arange(records) // each, np.arange(records // each))
         taken = []
         for _ in range(5):
-            accounts = IndividualAccounts(np.ones(mine.holders))
+            accounts = IndividualAccounts(np.ones(len(mine)))
             wall, clock = time.perf_counter(), time.process_time()
             step_contributions(mine, weights, clip_norm=30.0, accounts=accounts, sigma=100.0)
             taken.append((time.process_time() - clock, time.perf_counter() - wall))
         cpu, wall = min(taken)
-        rows.append({"holders": mine.holders, "records": records, "cpu_seconds": cpu, "wall_seconds": wall})
+        rows.append({"holders": len(mine), "records": records, "cpu_seconds": cpu, "wall_seconds": wall})
     return rows
 
 

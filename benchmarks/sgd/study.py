@@ -23,7 +23,7 @@ from training.methods.sgd.descent import Descent
 from training.methods.sgd.linear import release_sums, step_contributions
 from training.methods.sgd.parameters import Steps
 from training.methods.sgd.planner import plan_steps
-from training.methods.sgd.records import INTERCEPT, HolderRecords
+from training.methods.sgd.records import INTERCEPT, OwnedRecords, owned_records
 from training.representations import FittedRepresentation, LinearModel
 
 DELTA = 1e-5
@@ -44,7 +44,7 @@ class Case:
     """
 
     name: str
-    records: HolderRecords
+    records: OwnedRecords
     public: NDArray[np.int8]
     test: NDArray[np.int8]
     truth: Labels
@@ -84,12 +84,10 @@ def case_load(name: str, split: int, steps: Steps) -> Case:
         test, truth, public = rest[order[:TEST]], classes[order[:TEST]], rest[order[TEST:]]
     fitted = steps.space(public.shape[1:]).fit(public)
     holder = np.unique(np.array(splits.private.holders), return_inverse=True)[1]
-    order = np.argsort(holder, kind="stable")
-    records = HolderRecords(
-        fitted.transform(splits.private.x)[order], splits.private.y[order], holder[order], int(holder.max()) + 1
-    )
+    everyone = np.arange(int(holder.max()) + 1)
+    records = owned_records(fitted.transform(splits.private.x), splits.private.y, holder, everyone)
     coordinates = fitted.transform(public), fitted.transform(test)
-    return Case(name, records, *coordinates, truth, records.holders, fitted, public, test)
+    return Case(name, records, *coordinates, truth, len(records), fitted, public, test)
 
 
 def rehearsal_load(name: str, split: int, steps: Steps) -> Case:
@@ -100,7 +98,7 @@ def rehearsal_load(name: str, split: int, steps: Steps) -> Case:
     coordinates = fitted.transform(splits.public.x)
     order = np.random.default_rng(split).permutation(len(coordinates))
     test, mine = np.split(order, [len(order) // 3])
-    records = HolderRecords(coordinates[mine], splits.public.y[mine], np.arange(len(mine)), len(mine))
+    records = owned_records(coordinates[mine], splits.public.y[mine], np.arange(len(mine)), np.arange(len(mine)))
     points = splits.public.x, splits.public.x[test]
     return Case(name, records, coordinates, coordinates[test], splits.public.y[test], people, fitted, *points)
 
@@ -118,8 +116,8 @@ def hold(case: Case, epsilon: float | Sequence[float], *, steps: Steps, seed: in
     weighted: whether levels weigh by √cap, as planned; otherwise all alike, until accounts are used up.
     In a rehearsal every record stands for several holders with accounts of their own: its contribution counts so often.
     """
-    caps = caps_draw(epsilon, case.records.holders)
-    copies = case.people / case.records.holders
+    caps = caps_draw(epsilon, len(case.records))
+    copies = case.people / len(case.records)
     values, counts = np.unique(caps, return_counts=True)
     levels = [Level(f"{cap:.3g}", float(cap), count * copies) for cap, count in zip(values, counts, strict=True)]
     classes = CLASSES[case.name]

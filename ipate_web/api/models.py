@@ -33,7 +33,7 @@ def models_usable_by(user: Any) -> QuerySet[StudentModel]:
     """The student models that ``user`` may use; those of rehearsals are marked."""
     studies = studies_with_permission(user, "training.use_student")
     models = StudentModel.objects.filter(run__study__in=studies)
-    return models.select_related("run__study", "run__public_dataset")
+    return models.select_related("run__study", "run__public_dataset", "run__private_dataset")
 
 
 def usable_model(user: Any, pk: UUID) -> StudentModel:
@@ -74,7 +74,7 @@ class ModelSerializer(serializers.ModelSerializer):
 
 class ModelDetailSerializer(ModelSerializer):
     card = serializers.DictField(help_text="What a user of the model should know.")
-    schema = serializers.DictField(source="run.public_dataset.schema", help_text="What a row for a prediction holds.")
+    schema = serializers.DictField(source="run.schema", help_text="What a row for a prediction holds.")
 
     class Meta(ModelSerializer.Meta):
         fields = [*ModelSerializer.Meta.fields, "card", "schema"]
@@ -92,7 +92,8 @@ class ModelList(ApiView, generics.ListAPIView):
     def get_queryset(self) -> QuerySet[StudentModel]:
         chosen = ModelFilterSerializer(data=self.request.query_params.dict())
         chosen.is_valid(raise_exception=True)
-        models = models_usable_by(self.request.user).defer("card", "run__plan", "run__public_dataset__schema")
+        unused = ("card", "run__plan", "run__public_dataset__schema", "run__private_dataset__schema")
+        models = models_usable_by(self.request.user).defer(*unused)
         study = chosen.validated_data.get("study")
         return models.filter(run__study__slug=study) if study else models
 

@@ -16,7 +16,7 @@ from training.methods.neighbours.parameters import REPRESENTATION_CHOICES
 from training.methods.pate import AGGREGATORS
 from training.models import Run
 from training.representations import REPRESENTATIONS
-from training.services.methods import METHODS
+from training.services.methods import IMPLEMENTED, METHODS, RunMethod
 from training.students import STUDENTS
 
 
@@ -72,13 +72,28 @@ class AskingParameterSerializer(serializers.Serializer):
     help = serializers.CharField()
 
 
+class VariantSerializer(serializers.Serializer):
+    """A variant of a method; the first that is listed is what a proposal gets that names none."""
+
+    name = serializers.CharField(allow_blank=True)
+    label = serializers.CharField()  # type: ignore[assignment]
+    asking = AskingParameterSerializer(many=True, help_text="What “asking” of a run of this variant may hold.")
+    needs_public_points = serializers.BooleanField(help_text="Whether a run has to name a public dataset.")
+
+
 class MethodSerializer(serializers.Serializer):
     name = serializers.CharField()
     label = serializers.CharField()  # type: ignore[assignment]
-    asking = AskingParameterSerializer(many=True)
+    asking = AskingParameterSerializer(many=True, help_text="Of the first variant.")
+    variants = VariantSerializer(many=True)
 
 
 _TYPES = {int: "integer", float: "number", bool: "boolean", str: "string", dict: "object"}
+
+
+def _asking(method: RunMethod) -> list[dict[str, Any]]:
+    """What `AskingParameterSerializer` says of the choices of a method."""
+    return [{**vars(field), "type": _TYPES[field.type]} for field in method.asking_fields()]
 
 
 def _described(kinds: Mapping[str, type[Parametrised]]) -> list[dict[str, Any]]:
@@ -157,12 +172,23 @@ class MethodList(ApiView):
 
     @extend_schema(summary="Methods", tags=["runs"], operation_id="methods_list", responses=MethodSerializer(many=True))
     def get(self, request: Request) -> Response:
-        """The methods, for `method` of a run, and what its `asking` may hold; nothing in it has to be given."""
+        """The methods, for `method` of a run, their variants, and what `asking` may hold: all of it can be left out."""
         methods = [
             {
                 "name": name,
                 "label": Run.Method(name).label,
-                "asking": [{**vars(field), "type": _TYPES[field.type]} for field in method.asking_fields()],
+                "asking": _asking(method),
+                "variants": [
+                    {
+                        "name": variant,
+                        "label": Run.Variant(variant).label if variant else "",
+                        "asking": _asking(each),
+                        "needs_public_points": each.needs_public_points,
+                    }
+                    for each in IMPLEMENTED
+                    if each.name == name
+                    for variant in each.variants
+                ],
             }
             for name, method in METHODS.items()
         ]

@@ -71,6 +71,20 @@ STEPS = OpenApiExample(
         "student_learner": "random_forest",
     },
 )
+SAMPLES = OpenApiExample(
+    "Gradient steps over samples, without public points",
+    request_only=True,
+    value={
+        "study": "digits",
+        "title": "A convolutional network",
+        "purpose": "A network of its own, from the holders' images alone.",
+        "private_dataset": 1,
+        "test_dataset": 3,
+        "method": "sgd",
+        "variant": "scale",
+        "asking": {"network": "cnn", "steps": 500, "expected": 512},
+    },
+)
 REHEARSAL = OpenApiExample(
     "A rehearsal",
     request_only=True,
@@ -200,7 +214,12 @@ def run_document(run: Run, user: Any) -> dict[str, Any]:
 class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
     study = serializers.SlugRelatedField(slug_field="slug", queryset=Study.objects.none())
     private_dataset = serializers.PrimaryKeyRelatedField(queryset=Dataset.objects.none())
-    public_dataset = serializers.PrimaryKeyRelatedField(queryset=Dataset.objects.none())
+    public_dataset = serializers.PrimaryKeyRelatedField(
+        queryset=Dataset.objects.none(),
+        required=False,
+        allow_null=True,
+        help_text="Only variants over samples can do without; then no student is trained.",
+    )
     test_dataset = serializers.PrimaryKeyRelatedField(queryset=Dataset.objects.none(), required=False, allow_null=True)
     asking = AskingField(required=False)
     aggregator = AggregatorField(required=False)
@@ -288,7 +307,7 @@ class RunList(ApiView, generics.ListAPIView):
         tags=["runs"],
         request=RunProposalSerializer,
         responses={201: RunDetailSerializer},
-        examples=[PROPOSAL, EVERYBODY, STEPS, REHEARSAL],
+        examples=[PROPOSAL, EVERYBODY, STEPS, SAMPLES, REHEARSAL],
     )
     def post(self, request: Request) -> Response:
         """Save a draft. It starts once an operator of the study, another person than you, approves it."""
@@ -324,6 +343,17 @@ class PlannedPromiseSerializer(PromiseSerializer):
     group = serializers.IntegerField(help_text="Its place in groups; -1 where it is left out.")
 
 
+class PlannedPhaseSerializer(serializers.Serializer):
+    """Steps over samples by the same mechanism; lists stand beside ``promises``."""
+
+    rates = serializers.ListField(child=serializers.FloatField(), help_text="A holder's probability to be in a step.")
+    norms = serializers.ListField(child=serializers.FloatField(), help_text="Largest norm of a contribution.")
+    sigma = serializers.FloatField(help_text="Noise of each number, in clipping norms.")
+    clip_norm = serializers.FloatField()
+    expected = serializers.FloatField()
+    steps = serializers.IntegerField()
+
+
 class PlannedStepsSerializer(serializers.Serializer):
     """Plan of the gradient steps of a round."""
 
@@ -332,6 +362,16 @@ class PlannedStepsSerializer(serializers.Serializer):
     clip_norm = serializers.FloatField(help_text="Largest norm of a gradient, where points have norm 1.")
     step_size = serializers.FloatField()
     momentum = serializers.FloatField()
+    network = serializers.CharField(required=False, help_text="What is trained over samples.")
+    weights = serializers.IntegerField(required=False, help_text="How many numbers it has.")
+    expected = serializers.FloatField(required=False, help_text="How many holders a step draws, on average.")
+    phases = PlannedPhaseSerializer(many=True, required=False, help_text="One, except in baselines.")
+    charges = serializers.ListField(
+        child=serializers.FloatField(allow_null=True),
+        required=False,
+        help_text="In μ²: what every holder of each promise is charged for the whole run before its first step.",
+    )
+    slack = serializers.FloatField(required=False, help_text="δ′ of the run, set aside from the study's δ.")
 
 
 class PlannedRoundSerializer(serializers.Serializer):
@@ -433,7 +473,7 @@ class RunPlan(ApiView):
         tags=["runs"],
         request=PlanRequestSerializer,
         responses=PlanSerializer,
-        examples=[PROPOSAL, EVERYBODY, STEPS, REHEARSAL],
+        examples=[PROPOSAL, EVERYBODY, STEPS, SAMPLES, REHEARSAL],
     )
     def post(self, request: Request) -> Response:
         """Plan a run without saving anything: what it would do, what it may charge, what to expect, and warnings."""
@@ -559,7 +599,7 @@ class RunLabels(ApiView, generics.ListAPIView):
         return self.run.queries.filter(label__isnull=False).order_by("row")
 
     def get_serializer(self, queries: Any, **kwargs: Any) -> LabelSerializer:
-        classes = self.run.public_dataset.classes
+        classes = self.run.classes
         labels = [{"row": query.row, "label": classes[query.label], "counts": query.counts} for query in queries]
         return LabelSerializer(labels, **kwargs)
 

@@ -20,7 +20,7 @@ from django.db import transaction
 from scipy.stats import norm
 
 from accounting import head_counts as counting
-from accounting.book import balances
+from accounting.book import balances, charges_of
 from accounting.caps import caps_of
 from accounting.head_counts import head_counts_draw, head_counts_enter
 from accounting.models import Release, ShareRecord
@@ -30,7 +30,7 @@ from consent import services
 from consent.models import ConsentForm, DataHolder, Study
 from consent.selectors import consent_snapshot
 from tests import factories
-from tests.training.asking import ASKING_RUN, STEPS_RUN, asking_of
+from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, asking_of
 from tests.training.runs import TABLE, run_draft, table_rows
 from training.formats import Rows
 from training.methods.pate import PlanError
@@ -45,6 +45,7 @@ from training.services.holders import asking, noise
 from training.services.methods import method_of
 from training.services.neighbours.questions import Votes
 from training.services.neighbours.rounds import question_digest, question_load
+from training.services.sgd import sampled_rounds
 from training.services.sgd.gradients import Gradients
 from training.services.sgd.rounds import task_digest, task_load
 from training.verification import release_faults
@@ -55,6 +56,8 @@ POINTS = 10
 FIRST_ID = 5_000_000
 #: The one's place among the pseudonyms: in the middle, so that they stand between others wherever rows are in order.
 ME = 5
+#: Noise of head counts is smaller, that of gradient steps larger.
+_LARGEST_OF_COUNTS = 1e4
 LEVELS = {"H": "HIGH", "A": "AVERAGE", "L": "LOW"}
 
 Step = tuple[Any, ...]
@@ -118,7 +121,7 @@ class ForcedNoise:
 
     def rounded_normal(self, scale: float, shape: Any) -> Any:
         rng = self._rng(9)
-        if len(np.atleast_1d(shape)) == 1:
+        if scale < _LARGEST_OF_COUNTS:
             return Forced(self.draws, "head counts", scale, rng.integers(3, 9, size=shape))
         return Forced(self.draws, "steps", scale, np.rint(scale * rng.normal(size=shape)).astype(np.int64))
 
@@ -142,6 +145,9 @@ class World:
     faults: list[str] = field(default_factory=list)
     leaked: int = 0
     promised: float = 0.0
+    #: By look: what the one has been charged for steps still to come, and the cap in force where holders are asked.
+    ahead: list[float] = field(default_factory=list)
+    limits: list[float | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.study = factories.study_open("forced", delta=1e-4, retain_votes=True)
@@ -236,6 +242,10 @@ class World:
         if "asking" in fields:
             asked = {"sigma": 5.0 + labels % 3, "radius_share": 0.3, **fields["asking"]}
             chosen = ASKING_RUN | {"batch_size": 3, **fields, "asking": asked}
+        elif "samples" in fields:
+            asked = {"steps": 7, "expected": 1e6, "clip_norm": 0.3 + 0.1 * (labels % 3), **fields["samples"]}
+            rest = {name: value for name, value in fields.items() if name != "samples"}
+            chosen = SAMPLED_RUN | {"batch_size": 3, **rest, "asking": asked}
         elif "steps" in fields:
             asked = {"sigma": 5.0 + labels % 3, "steps": 7, **fields["steps"]}
             rest = {name: value for name, value in fields.items() if name != "steps"}
@@ -370,6 +380,13 @@ class World:
         self.views.append(public_view(self.study) | {"events": list(self.events)})
         self.accounts.append(dict(zip(now.holders.tolist(), now.spent.tolist(), strict=True)))
         self.releases_seen.append(len(self.seen))
+        me = FIRST_ID + ME
+        paid = Release.objects.filter(study=self.study, content__has_key="slack")
+        self.ahead.append(sum(float(charges_of(release).of(np.array([me]))[0]) for release in paid))
+        snapshot = consent_snapshot(self.study, among=np.array([me]))
+        in_force = float(caps_of(snapshot.epsilons, self.study.delta)[0]) if len(snapshot) else 0.0
+        run = self._run()
+        self.limits.append(in_force if run is not None and method_of(run).asking is not None else None)
 
     def verify(self) -> None:
         self.faults += study_faults(self.study)
@@ -408,8 +425,8 @@ def public_view(study: Study) -> dict[str, Any]:
         ),
         "rounds": [(each.index, each.representation, each.size, each.position, _asks(each)) for each in rounds],
         "steps": [
-            arrays_load(name, "sums")["sums"].tolist()
-            for name in Batch.objects.filter(run__study=study)
+            {name: array.tolist() for name, array in arrays_load(file).items()}
+            for file in Batch.objects.filter(run__study=study)
             .exclude(released="")
             .order_by("run__created_at", "index")
             .values_list("released", flat=True)
@@ -424,8 +441,10 @@ def public_view(study: Study) -> dict[str, Any]:
 
 def _asks(asked: Round) -> str:
     """The digest of everything that a round asks."""
-    if asked.run.method == Run.Method.SGD:
+    if asked.run.variant == Run.Variant.INDIVIDUAL:
         return task_digest(task_load(asked))
+    if asked.run.method == Run.Method.SGD:
+        return sampled_rounds.task_digest(sampled_rounds.task_load(asked))
     return question_digest(question_load(asked))
 
 
@@ -494,7 +513,7 @@ def differences(ours: World, theirs: World) -> list[str]:
     if len(ours.views) != len(theirs.views):
         found.append(f"one history took {len(ours.views)} steps, the other {len(theirs.views)}")
     me = FIRST_ID + ME
-    counted, before = 0, 0.0
+    counted, before, credit = 0, 0.0, 0.0
     for step, (mine, other) in enumerate(zip(ours.views, theirs.views, strict=False)):
         found += [f"step {step}: public {name} differ" for name in mine if mine[name] != other[name]]
         accounts = {holder: spent for holder, spent in ours.accounts[step].items() if holder != me}
@@ -513,10 +532,14 @@ def differences(ours: World, theirs: World) -> list[str]:
                 return [*found, f"step {step}: not the same numbers were released"]
             told += losses(seen, beside)
         counted = until
-        charged = ours.accounts[step].get(me, 0.0)
-        if told > charged - before + 1e-9 * charged:
-            found.append(f"step {step}: what was released tells {told:g}, but {charged - before:g} was charged")
-        before = charged
+        charged, limit = ours.accounts[step].get(me, 0.0), ours.limits[step]
+        if limit is not None and charged > max(before, limit * (1 + 1e-9)):
+            found.append(f"step {step}: {charged:g} was charged, more than the {limit:g} of the promise in force")
+        paid = charged - before + credit
+        if told > paid + 1e-9 * charged:
+            found.append(f"step {step}: what was released tells {told:g}, but {paid:g} was charged")
+        # What was paid for steps to come may be told later; what was charged for anything else may not.
+        credit, before = min(max(paid - told, 0.0), ours.ahead[step]), charged
     if ours.promised and before > caps_of(ours.promised, 1e-4):
         found.append(f"{before:g} was charged, more than an ε of {ours.promised:g} allows")
     found += _teaching_differences(ours, theirs)

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from mpmath import mp
 
 from accounting import caps
-from accounting.caps import DRAWS, caps_of
-from accounting.privacy import gdp_delta, gdp_mu
-from common.noise import ROUNDED_NORMAL_DISTANCE
+from accounting.caps import DRAWS, SLACKS, caps_of, epsilon_of, slack_of
+from accounting.privacy import gdp_mu
 
 TABLE = {  # μ of the guarantee, section 2
     1e-5: {0.1: 0.03252, 0.25: 0.07527, 0.5: 0.14221, 1: 0.26805, 2: 0.50155, 3: 0.71912, 5: 1.12124, 8: 1.66603},
@@ -14,19 +14,42 @@ TABLE = {  # μ of the guarantee, section 2
 }
 
 
+def exact_delta(mu: float, epsilon: float) -> mp.mpf:
+    """δ(μ, ε) in 60 digits (Dong, Roth, Su 2022, Corollary 2.13)."""
+    with mp.workdps(60):
+        mu, epsilon = mp.mpf(mu), mp.mpf(epsilon)
+        return mp.ncdf(-epsilon / mu + mu / 2) - mp.exp(epsilon) * mp.ncdf(-epsilon / mu - mu / 2)
+
+
 @pytest.mark.parametrize("delta", TABLE)
-def test_caps_are_those_of_the_guarantee(delta: float) -> None:
+def test_caps_are_those_of_the_guarantee_less_a_thousandth_for_sampled_runs(delta: float) -> None:
     epsilons = list(TABLE[delta])
-    np.testing.assert_allclose(np.sqrt(caps_of(epsilons, delta)), list(TABLE[delta].values()), atol=6e-6)
+    mu = np.sqrt(caps_of(epsilons, delta))
+    assert (mu < list(TABLE[delta].values())).all()
+    np.testing.assert_allclose(mu, gdp_mu(epsilons, 0.99 * delta), rtol=1e-9)
+    np.testing.assert_allclose(mu, list(TABLE[delta].values()), rtol=1.1e-3)
 
 
-@pytest.mark.parametrize("delta", [1e-9, 1e-5, 0.01])
-def test_a_cap_keeps_the_promise_after_what_the_sampler_takes(delta: float) -> None:
+@pytest.mark.parametrize("delta", [1e-9, 2e-9, 3e-9, 1e-6, 1e-5, 0.01])
+def test_a_cap_keeps_the_promise_after_what_the_sampler_and_sampled_runs_take(delta: float) -> None:
+    """In exact arithmetic: the account is full, and every sampled run that may ever be was there."""
     for epsilon in (0.01, 0.1, 1.0, 3.0, 8.0):
-        cap = float(caps_of(epsilon, delta))
-        taken = (1 + np.exp(epsilon)) * DRAWS * ROUNDED_NORMAL_DISTANCE
-        assert gdp_delta(np.sqrt(cap), epsilon) + taken <= delta
-        assert cap == pytest.approx(float(gdp_mu(epsilon, delta)) ** 2, rel=1e-6), "and next to nothing is lost"
+        with mp.workdps(60):
+            taken = (1 + mp.exp(epsilon)) * DRAWS * mp.mpf(2) ** -256 + SLACKS * mp.mpf(slack_of(delta))
+            assert exact_delta(mp.sqrt(float(caps_of(epsilon, delta))), epsilon) + taken <= mp.mpf(delta)
+
+
+def test_a_tenth_of_a_per_cent_of_delta_is_a_runs_slack_and_none_of_the_smallest() -> None:
+    assert (slack_of(1e-5), SLACKS) == (pytest.approx(1e-8), 10)
+    assert [slack_of(delta) for delta in (1e-9, 2e-9)] == [0, 0], "1e-9 has to be left for the promise"
+    assert slack_of(3e-9) > 0
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])
+def test_what_a_full_account_is_worth_is_the_promise_and_no_more(epsilon: float) -> None:
+    assert epsilon_of(float(caps_of(epsilon, 1e-5)), 1e-5) == pytest.approx(epsilon, rel=1e-6)
+    assert epsilon_of(float(caps_of(epsilon, 1e-5)), 1e-5) <= epsilon
+    assert epsilon_of(0.0, 1e-5) == 0
 
 
 def test_a_worse_sampler_would_take_its_distance_out_of_delta(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,8 +27,9 @@ from training.services.holders import asking, attempts
 from training.services.holders.asking import Asking
 from training.services.holders.base import People
 from training.services.neighbours import questions
-from training.services.sgd import gradients
+from training.services.sgd import gradients, sampled_planning
 from training.services.sgd import planning as sgd_planning
+from training.services.sgd.sampled_gradients import SampledGradients
 
 pytestmark = pytest.mark.django_db
 
@@ -55,6 +56,11 @@ def asking_of(share: float = 0.5, /, **asked: Any) -> list[Step]:
 def steps_of(share: float = 0.5, /, **asked: Any) -> list[Step]:
     """A run of private gradient steps."""
     return [("approve", share, {"steps": asked}), *FINISH]
+
+
+def samples_of(share: float = 0.5, /, **asked: Any) -> list[Step]:
+    """A run of steps over samples, in which everybody is drawn in each: what a step tells is all that is charged."""
+    return [("approve", share, {"samples": asked}), *FINISH]
 
 
 HISTORIES: dict[str, list[Step]] = {
@@ -277,6 +283,60 @@ HISTORIES: dict[str, list[Step]] = {
         ("redeliver",),
         ("finish",),
     ],
+    "steps over samples between runs of other methods": [
+        *run_of(0.2),
+        *samples_of(0.3),
+        *steps_of(0.2),
+        *samples_of(0.3, network="mlp", publish="model"),
+    ],
+    "who leaves while steps over samples are taken is not heard, and returns": [
+        ("approve", 0.4, {"samples": {}}),
+        ("open",),
+        ("vote",),
+        ("attempt",),
+        ("i_withdraw",),
+        ("vote",),
+        ("i_give", "AVERAGE"),
+        ("vote",),
+        ("i_withdraw",),
+        ("finish",),
+        ("i_give", "LOW"),
+        ("approve", 0.2, {"samples": {}}),
+        ("open",),
+        ("attempt",),
+        ("i_withdraw",),
+        ("i_give", "AVERAGE"),
+        *FINISH,
+    ],
+    "levels, head counts and policies around the charge for steps over samples": [
+        ("approve", 0.4, {"samples": {}}),
+        ("open",),
+        ("attempt",),
+        ("i_give", "LOW"),
+        ("other_gives", 2, "HIGH"),
+        ("vote",),
+        ("draw_counts",),
+        ("vote",),
+        ("attempt",),
+        ("i_give", "HIGH"),
+        ("vote",),
+        ("policy", 0.8, 1.5, 2.5),
+        ("other_withdraws", 3),
+        ("finish",),
+        *samples_of(0.3),
+    ],
+    "steps over samples are taken by workers that die, and twice": [
+        ("approve", 1.0, {"samples": {}, "batch_size": 2}),
+        ("open",),
+        ("attempt",),
+        ("crash", False),
+        ("crash", True),
+        ("redeliver",),
+        ("crash", True),
+        ("attempt",),
+        ("redeliver",),
+        ("finish",),
+    ],
     "runs of both methods beside each other, one of which is cancelled": [
         ("approve", 0.3, {}),
         ("approve", 0.3, {"asking": {}}),
@@ -380,7 +440,13 @@ steps = st.fixed_dictionaries(
         "steps": st.fixed_dictionaries({}, optional={"sigma": st.just(2.0), "clip_norm": st.just(2.0)}),
     }
 )
-proposals = st.one_of(teachers, asked, steps)
+samples = st.fixed_dictionaries(
+    {
+        "batch_size": st.sampled_from([2, 7]),
+        "samples": st.fixed_dictionaries({}, optional={"network": st.just("mlp"), "steps": st.just(3)}),
+    }
+)
+proposals = st.one_of(teachers, asked, steps, samples)
 mine = st.one_of(st.tuples(st.just("i_give"), levels), st.just(("i_withdraw",)))
 theirs = st.one_of(
     st.tuples(st.just("other_gives"), st.integers(0, 11), levels),
@@ -587,17 +653,17 @@ def counts_before_the_commit(patch: pytest.MonkeyPatch, world: World) -> None:
 
 def attempt_kept(patch: pytest.MonkeyPatch, world: World) -> None:
     """Release what holders said, whoever has left since."""
-    patch.setattr(attempts, "attempt_renew", lambda run: None)
+    patch.setattr(attempts, "attempt_renew", lambda run, people_now: None)
 
 
 def attempt_made_anew(patch: pytest.MonkeyPatch, world: World) -> None:
     """Ask everybody who takes part by now where anybody asked was charged meanwhile."""
     real = attempts.attempt_renew
 
-    def renew(run: Run) -> np.ndarray | None:
+    def renew(run: Run, people_now: Any) -> np.ndarray | None:
         before = arrays_load(run.assignment)
         if np.array_equal(balances(run.study).of(before["holder"]), before["spent"]):
-            return real(run)
+            return real(run, people_now)
         attempts.attempt_write(run, attempts.participants(run))
         return np.arange(run.shards.count())
 
@@ -637,6 +703,46 @@ def people_counted(patch: pytest.MonkeyPatch, world: World) -> None:
         return dataclasses.replace(real(*args, **rest), people=float(len(consent_snapshot(world.study))))
 
     patch.setattr(sgd_planning, "plan_steps", plan)
+
+
+def rates_from_exact_counts(patch: pytest.MonkeyPatch, world: World) -> None:
+    """Norms and the number that sums are divided by rest on how many take part, by their consents."""
+    real = sampled_planning.promises_counted
+
+    def counted(run: Run) -> Any:
+        epsilons = consent_snapshot(world.study).epsilons
+        return [dataclasses.replace(each, holders=int((epsilons == each.epsilon).sum())) for each in real(run)]
+
+    patch.setattr(sampled_planning, "promises_counted", counted)
+
+
+def charge_forgotten(patch: pytest.MonkeyPatch, world: World) -> None:
+    """The register has the charge for all steps; nobody's account has it."""
+    real = asking.release_record
+
+    def record(**fields: Any) -> None:
+        if "slack" in fields["content"]:
+            fields["charges"] = 0.0 * fields["charges"]
+        real(**fields)
+
+    patch.setattr(asking, "release_record", record)
+
+
+def takes_part_without_room(patch: pytest.MonkeyPatch, world: World) -> None:
+    """Whoever has less left than the run costs is charged, and drawn, all the same."""
+    real, record = SampledGradients.taking_part, asking.release_record
+
+    def taking_part(self: SampledGradients, run: Run, people: People) -> People:
+        free = dataclasses.replace(people, spent=0.0 * people.spent)
+        kept = np.isin(people.holders, real(self, run, free).holders)
+        return people.of(kept)
+
+    patch.setattr(SampledGradients, "taking_part", taking_part)
+    patch.setattr(asking, "release_record", lambda **fields: record(**fields | {"limits": None}))
+
+
+def withdrawn_before_a_chunk() -> list[Step]:
+    return [("approve", 1.0, {"samples": {}}), ("open",), ("vote",), ("attempt",), ("i_withdraw",), ("vote",)]
 
 
 def withdrawn_in_mid_batch(sigma: float = 5.0) -> list[Step]:
@@ -679,6 +785,14 @@ PLANTS: list[tuple[Any, list[Step], str]] = [
     ),
     (attempt_kept, withdrawn_in_mid_batch(), "who had left was heard"),
     (attempt_kept, withdrawn_in_mid_chunk(), "who had left was heard"),
+    (attempt_kept, withdrawn_before_a_chunk(), "who had left was heard"),
+    (rates_from_exact_counts, samples_of(0.5), "public runs differ"),
+    (charge_forgotten, samples_of(0.5), "but 0 was charged"),
+    (
+        takes_part_without_room,
+        [*samples_of(0.6), ("i_give", "HIGH"), *samples_of(0.4)],
+        "of the promise in force",
+    ),
     (gradients_beyond_accounts, steps_of(1.0, sigma=1.5), "was charged"),
     (people_counted, steps_of(0.5), "public runs differ"),
     (

@@ -11,9 +11,12 @@ from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError, IntegrityError, connection, transaction
 
+from accounting import services
 from accounting.book import Balances, _book_load, balances, charges_of
+from accounting.caps import SLACKS, slack_of
 from accounting.models import AccountBook, Release
 from accounting.services import LimitExceeded, release_record
+from accounting.slacks import slack_faults
 from accounting.verification import balances_rebuilt, study_faults
 from common.append_only import AppendOnlyError
 from common.artifacts import arrays_delete, arrays_digest, arrays_load
@@ -242,3 +245,22 @@ def test_the_register_leaves_as_a_file_and_nobodys_account_with_it(study: Study,
     assert "0.012345" not in (tmp_path / "json").read_text() + row
     with pytest.raises(CommandError, match="no study “nowhere”"):
         call_command("export_ledger", "nowhere")
+
+
+# --- Slacks of sampled runs -----------------------------------------------------------------------------------------
+
+
+def test_ten_sampled_runs_have_their_slack_and_no_eleventh(study: Study) -> None:
+    slack = slack_of(study.delta)
+    for _ in range(SLACKS):
+        charge(study, ids(study)[:2], [1e-4, 2e-4], content={"slack": slack})
+    assert list(slack_faults(study)) == []
+    with pytest.raises(LimitExceeded, match="slack"):
+        charge(study, ids(study)[:2], [1e-4, 2e-4], content={"slack": slack})
+    assert balances(study).of(ids(study)[:2]).tolist() == pytest.approx([10e-4, 20e-4])
+
+
+def test_more_slack_than_caps_leave_is_found(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "slack_fits", lambda study, slack: True)
+    charge(study, ids(study)[:1], [1e-4], content={"slack": 11 * slack_of(study.delta)})
+    assert any("more than caps leave" in fault for fault in study_faults(study))

@@ -12,12 +12,13 @@ from django.db import connection, transaction
 from django.db.models import QuerySet
 
 from accounting.book import balances
-from accounting.caps import caps_of
+from accounting.caps import caps_of, slack_of
 from accounting.head_counts import SHARE, head_counts_draw, head_counts_enter
 from accounting.models import AccountBook, HeadCount, Release, ShareRecord
 from accounting.restores import missing_rows
 from accounting.services import release_record
 from accounting.shares import share_free, share_grant, share_open, share_settle, shares
+from accounting.slacks import slacks_charged
 from accounting.verification import balances_rebuilt, study_faults
 from common.append_only import triggers_install, triggers_remove
 from common.noise import SimulationNoise
@@ -25,7 +26,7 @@ from consent.models import ChainHead, ConsentEvent, Level, Study
 from consent.selectors import consent_snapshot
 from consent.services import consent_withdraw
 from tests.factories import user_create
-from tests.training.asking import ASKING_RUN, run_ask
+from tests.training.asking import ASKING_RUN, SAMPLED_RUN, run_ask
 from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
 from training.models import Batch, Query, Run, StudentModel
 from training.services.ballot import ballot_load
@@ -100,6 +101,19 @@ def test_a_restored_study_is_locked_until_the_gap_is_charged() -> None:
     )
     assert share_free(study) < 0.99
     head_counts_draw(study=study, acting_user=olga)
+
+
+def test_the_slack_of_a_run_that_a_backup_forgot_stays_used() -> None:
+    study = study_with_table()
+    backup = backup_of(study)
+    run = run_finish(run_start(study, share=0.25, **SAMPLED_RUN))
+    assert run.status == Run.Status.FINISHED, run.message
+    slack = slacks_charged(study)
+    assert slack == slack_of(study.delta)
+    restore(study, backup)
+    assert slacks_charged(study) == 0
+    call_command("settle_restore", study.slug, "--withdrawals-entered", stdout=StringIO())
+    assert slacks_charged(study) == slack
 
 
 def test_a_study_that_was_not_restored_is_not_locked() -> None:

@@ -22,6 +22,13 @@ ASKING_RUN = EVERYBODY | {"asking": {"sigma": 10.0, "radius_share": 0.2}, "batch
 CLEAR_RUN = EVERYBODY | {"asking": {"sigma": 3.0, "radius_share": 0.5}, "batch_size": 5}
 #: For run_draft and the like: what makes a run one of private gradient steps, in three chunks.
 STEPS_RUN = EVERYBODY | {"method": Run.Method.SGD, "asking": {"steps": 6, "sigma": 10.0}, "batch_size": 2}
+#: The same over samples, in which everybody is drawn in every step: what that costs is known without a search.
+SAMPLED_RUN = EVERYBODY | {
+    "method": Run.Method.SGD,
+    "variant": Run.Variant.SCALE,
+    "asking": {"steps": 6, "expected": 1e6},
+    "batch_size": 2,
+}
 
 
 def asking_of(run: Run) -> Asking:

@@ -160,7 +160,7 @@ def run_teach(run: Run) -> Run:
 def run_finish(run: Run) -> Run:
     """Do what workers would, one step after the other, until the run ends or waits."""
     before: tuple = ()
-    while (now := (run.status, run.position, run.shards.filter(state="done").count())) != before:
+    while (now := (run.status, run.batches.count(), run.shards.filter(state="done").count())) != before:
         before = now
         run = shards_ask(run_teach(run))
     run_advance(run.pk)

@@ -96,7 +96,7 @@ def ballot_load(run_id: UUID) -> Ballot:
         run_id=run_id,
         plan=plan_from_json(run.plan),
         budgets=budgets_from_json(run.plan),
-        classes=len(run.public_dataset.classes),
+        classes=len(run.classes),
         predictions=predictions_load(run),
         holder=assignment["holder"],
         teacher=assignment["teacher"],

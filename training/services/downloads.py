@@ -42,7 +42,7 @@ def _is_recorded(run: Run, content: dict[str, Any], acting_user: AbstractBaseUse
 
 def labels_table(run: Run) -> list[list[Any]]:
     """Heading and a line for each label of ``run``; a column for each class where its method releases noisy counts."""
-    classes = run.public_dataset.classes
+    classes = run.classes
     counted = method_of(run).release_kind == Release.Kind.COUNTS
     labelled: QuerySet[Any, Any] = run.queries.filter(label__isnull=False).order_by("row")
     lines = labelled.values_list("row", "label", "counts")

@@ -17,8 +17,8 @@ LABELS = 10
 def interim_probabilities(run: Run, points: slice) -> np.ndarray:
     """(Q, C) what the present student makes of some public points; all 0 before there are ``LABELS`` labels."""
     if run.labels < LABELS:
-        asked = range(run.public_dataset.rows)[points]
-        return np.zeros((len(asked), len(run.public_dataset.classes)))
+        asked = range(run.public_points.rows)[points]
+        return np.zeros((len(asked), len(run.classes)))
     known = LABELS * 2 ** int(np.log2(run.labels / LABELS))
     return _probabilities(run.pk, known)[points]
 
@@ -29,5 +29,5 @@ def _probabilities(run_id: UUID, known: int) -> np.ndarray:
     run = Run.objects.select_related("public_dataset").get(pk=run_id)
     answered = run.queries.filter(label__isnull=False).order_by("row")[:known]
     rows, labels = np.array(list(answered.values_list("row", "label"))).T
-    model = student_fit(run, Lesson(labelled(rows, labels, classes=len(run.public_dataset.classes))))
-    return model.predict_proba(points_of(run.public_dataset))
+    model = student_fit(run, Lesson(labelled(rows, labels, classes=len(run.classes))))
+    return model.predict_proba(points_of(run.public_points))

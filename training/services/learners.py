@@ -35,6 +35,6 @@ def learner_check(
         return wrong(parameters, error)
     if run.public_dataset_id:
         try:
-            learner.shape_check(schema_from_json(run.public_dataset.schema).shape)
+            learner.shape_check(schema_from_json(run.public_points.schema).shape)
         except ValueError as error:
             wrong(role, error)

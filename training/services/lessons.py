@@ -6,6 +6,7 @@ import numpy as np
 
 from training.learners import Model
 from training.models import Run
+from training.published import LINEAR
 from training.services.holders.space import points_of
 from training.students import Releases, labelled, refined, student_create, student_learn
 
@@ -19,12 +20,14 @@ class Lesson:
         coordinates: (P, d) of all public points, where releases are about neighbourhoods of images: these are refined
             before they are taught, see `training.students.refined`. None elsewhere.
         model: What a run has released itself, None where it releases labels alone.
+        learner: By which that is read.
         publish: Which of the two is published: "student" or "model".
     """
 
     releases: Releases
     coordinates: np.ndarray | None = None
     model: Model | None = None
+    learner: str = LINEAR
     publish: str = "student"
 
 
@@ -32,7 +35,7 @@ def queries_lesson(run: Run) -> Lesson:
     """The labels of the answered queries of a run."""
     answered = run.queries.filter(label__isnull=False)
     rows, labels = (list(answered.values_list(name, flat=True)) for name in ("row", "label"))
-    return Lesson(labelled(rows, labels, classes=len(run.public_dataset.classes)))
+    return Lesson(labelled(rows, labels, classes=len(run.classes)))
 
 
 def student_fit(run: Run, lesson: Lesson) -> Model:
@@ -41,4 +44,4 @@ def student_fit(run: Run, lesson: Lesson) -> Model:
     if lesson.coordinates is not None:
         told = refined(lesson.coordinates, told, seed=seed)
     student = student_create(run.student_learner, run.student_parameters)
-    return student_learn(student, points_of(run.public_dataset), told, seed=seed)
+    return student_learn(student, points_of(run.public_points), told, seed=seed)

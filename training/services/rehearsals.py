@@ -91,7 +91,7 @@ def rehearsal_vote(run: Run, plan: Any, predictions: np.ndarray) -> None:
         plan,
         groups,
         predictions,
-        len(run.public_dataset.classes),
+        len(run.classes),
         delta=run.study.delta,
         seed=run.seed or 0,
         method=cast(Method, rehearsed["method"]),

@@ -24,7 +24,7 @@ from training.methods.pate import PlanError
 from training.models import Dataset, Run
 from training.services.ending import run_forget
 from training.services.learners import learner_check
-from training.services.methods import METHODS, method_of
+from training.services.methods import METHODS, method_by, method_of
 from training.services.rehearsals import rehearsed_check
 from training.services.spending import runs_send_on, share_used
 from training.students import STUDENTS
@@ -35,9 +35,9 @@ logger = logging.getLogger(__name__)
 @transaction.atomic
 def run_propose(*, study: Study, acting_user: AbstractBaseUser, **fields: Any) -> Run:
     """A draft of a run. Raises ValidationError, by field, where it could not be carried out."""
-    method = METHODS.get(fields.get("method", Run.Method.PATE))
-    if method is not None:
-        fields.setdefault("batch_size", method.batch_size)
+    name = fields.get("method", Run.Method.PATE)
+    if name in METHODS:
+        fields.setdefault("batch_size", method_by(name, fields.get("variant", "")).batch_size)
     run = Run(study=study, rehearsal=study.rehearsal, created_by_id=acting_user.pk, **fields)
     if run.rehearsal and run.seed is None:
         run.seed = secrets.randbits(31)
@@ -61,7 +61,12 @@ def run_check(run: Run) -> None:
         run.full_clean()
     except ValidationError as error:
         errors.update(error.message_dict)
-    learner_check(run, "student_learner", "student_parameters", STUDENTS, wrong)
+    if run.public_dataset_id:
+        learner_check(run, "student_learner", "student_parameters", STUDENTS, wrong)
+    elif run.method in METHODS and not method_of(run).needs_public_points:
+        run.student_learner, run.student_parameters = "", {}
+    else:
+        wrong("public_dataset", _("Choose the public points that this method asks about, or learns on."))
     if run.seed is not None and not run.rehearsal:
         wrong("seed", _("Only a rehearsal may have a seed: noise that can be repeated protects nobody."))
     if run.rehearsal:

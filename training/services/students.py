@@ -20,8 +20,8 @@ from training.accuracy import published_accuracy
 from training.errors import RunError
 from training.formats import DataError, Schema, schema_from_json
 from training.learners import Model
-from training.models import Run, StudentModel
-from training.published import LINEAR, published_load
+from training.models import Dataset, Run, StudentModel
+from training.published import published_load
 from training.selectors import run_promises
 from training.services.lessons import student_fit
 from training.services.methods import method_of
@@ -64,20 +64,22 @@ def student_train(run: Run) -> bool:
     """Train and evaluate the student, store what is published with its card, and finish the run."""
     lesson = method_of(run).lesson(run)
     releases = lesson.releases
-    if not len(releases):
+    if lesson.model is None and not len(releases):
         raise RunError(
             gettext_noop(
                 "No label was released, so there is nothing for a student to learn from. Propose a run with more noise "
                 "(a larger σ makes labels cheaper) or a lower threshold, or approve one with a larger share."
             )
         )
-    student = student_fit(run, lesson)
-    truth = _truth(run)
-    right = None if truth is None else int((truth[releases.rows] == releases.labels).sum())
-    label_accuracy = None if right is None else published_accuracy(right, len(releases))
-    candidates = [Candidate(run.student_learner, run.student_parameters, student, _evaluation(run, student))]
+    label_accuracy, candidates = None, []
+    if run.public_dataset is not None:
+        student = student_fit(run, lesson)
+        truth = _truth(run.public_dataset)
+        right = None if truth is None else int((truth[releases.rows] == releases.labels).sum())
+        label_accuracy = None if right is None else published_accuracy(right, len(releases))
+        candidates.append(Candidate(run.student_learner, run.student_parameters, student, _evaluation(run, student)))
     if lesson.model is not None:
-        candidates.append(Candidate(LINEAR, {}, lesson.model, _evaluation(run, lesson.model)))
+        candidates.append(Candidate(lesson.learner, {}, lesson.model, _evaluation(run, lesson.model)))
     chosen = candidates[-1 if lesson.publish == "model" else 0]
     # A name of its own, so that a second worker cannot touch the file that the row leads to.
     artifact = f"students/{run.pk}-{uuid4().hex[:12]}.model"
@@ -114,10 +116,10 @@ def student_train(run: Run) -> bool:
     return True
 
 
-def _truth(run: Run) -> np.ndarray | None:
+def _truth(public: Dataset) -> np.ndarray | None:
     """(n,) the classes of the public points, where they are known."""
     try:
-        return arrays_load(run.public_dataset.artifact, "y")["y"]
+        return arrays_load(public.artifact, "y")["y"]
     except KeyError:
         return None
 
@@ -158,10 +160,10 @@ def _card(run: Run, releases: Releases, label_accuracy: float | None, chosen: Ca
         "run": str(run.pk),
         "rehearsal": run.rehearsal,
         "learner": {"name": chosen.learner, "parameters": chosen.parameters, "chosen": chosen.model.chosen},
-        "classes": run.public_dataset.classes,
+        "classes": run.classes,
         "learned_from": {
-            "dataset": run.public_dataset.name,
-            "provenance": run.public_dataset.provenance,
+            "dataset": run.public_dataset.name if run.public_dataset else None,
+            "provenance": run.public_dataset.provenance if run.public_dataset else "",
             "labels": len(releases),
             "above_noise": int((releases.weights > 0).sum()),
             "queries": run.position,
@@ -215,9 +217,9 @@ def student_predict(student: StudentModel, rows: list) -> dict:
     """Ask a student for predictions on raw ``rows``, as the dataset's schema describes them. Raises DataError."""
     if not rows:
         raise DataError("There are no rows.", "Give at least one.")
-    schema: Schema = schema_from_json(student.run.public_dataset.schema)
+    schema: Schema = schema_from_json(student.run.schema)
     probabilities = published_load(student.learner, model_fetch(student.artifact)).predict_proba(schema.encode(rows))
-    classes = student.run.public_dataset.classes
+    classes = student.run.classes
     return {
         "classes": classes,
         "predictions": [classes[number] for number in probabilities.argmax(axis=1)],

@@ -153,7 +153,7 @@ def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
     assignment = arrays_load(run.assignment)
     withdrawn = np.empty(0, dtype=np.int64) if run.rehearsal else left_since_snapshot(run)
     private = arrays_load(run.private_dataset.artifact)
-    public = arrays_load(run.public_dataset.artifact)["x"]
+    public = arrays_load(run.public_points.artifact)["x"]
     learner = learner_create(run.learner, run.learner_parameters)
     order = np.argsort(private["holder"], kind="stable")
     owners = private["holder"][order]

@@ -51,6 +51,7 @@ class RunForm(forms.Form):
             self.fields[f"{kind}_dataset"].queryset = study.datasets.filter(kind=kind)  # type: ignore[attr-defined]
         for name, label in _DATASETS.items():
             self.fields[name].label = label
+        self.fields["public_dataset"].help_text = _("Only gradient steps over samples can do without public points.")
         self.fields["purpose"].widget.attrs["rows"] = 3
         if study.rehearsal:
             self._add_levels()

@@ -18,7 +18,7 @@ from consent.models import Level
 from training.learners import parameter_fields
 from training.methods.neighbours.parameters import KERNEL_CHOICES, REPRESENTATION_CHOICES
 from training.methods.pate import AGGREGATORS
-from training.methods.sgd.parameters import PUBLISH_CHOICES
+from training.methods.sgd.parameters import NETWORK_CHOICES, PUBLISH_CHOICES
 from training.models import Run
 from training.published import published_label
 from training.services.methods import method_of
@@ -50,6 +50,12 @@ def trimmed(number: float) -> str:
 
 
 @register.filter
+def scientific(number: float) -> str:
+    """A small number in two digits: 1e-8, with the reader's decimal separator."""
+    return localised(f"{number:.2g}").replace("e-0", "e-")
+
+
+@register.filter
 def localised(number: str) -> str:
     """A number as Python writes it, with the reader's decimal separator."""
     return number.replace(".", get_format("DECIMAL_SEPARATOR"))
@@ -58,13 +64,19 @@ def localised(number: str) -> str:
 @register.filter
 def part(run: Run, name: str) -> str:
     """The template with which the run's method renders the part ``name`` of a page."""
-    return f"staff/runs/{run.method}/{name}.html"
+    return f"staff/runs/{method_of(run).parts}/{name}.html"
 
 
 @register.filter
 def releases_labels(run: Run) -> bool:
     """Whether the run's method releases labels of public points, one for each query."""
     return method_of(run).releases_labels
+
+
+@register.filter
+def paid_ahead(run: Run) -> bool:
+    """Whether holders have been charged for more than was released so far."""
+    return method_of(run).charges_ahead and run.batches.exists()
 
 
 @register.filter
@@ -82,6 +94,48 @@ def duration(left: timedelta) -> str:
 def publish_label(choice: str) -> str:
     """Published model of a run of gradient steps: "the student"."""
     return _(PUBLISH_CHOICES[choice])
+
+
+@register.filter
+def network_label(name: str) -> str:
+    """What is trained over samples: "small network"."""
+    return _(NETWORK_CHOICES.get(name, name))
+
+
+@register.filter
+def by_promise(plan: Any) -> list[dict[str, Any]]:
+    """Each promise of a plan of steps over samples, with its cap, and what it is charged; None where none is known."""
+    document = plan if isinstance(plan, Mapping) else plan.to_json()
+    (asked,) = document["rounds"]
+    pairs = zip(document["promises"], document["budgets"], asked["plan"]["charges"], strict=True)
+    return [
+        promise | {"charge": charge, "share": None if charge is None else charge / budget["cap"]}
+        for promise, budget, charge in pairs
+    ]
+
+
+@register.filter
+def by_phase(how: Mapping[str, Any], levels: Iterable[Any]) -> list[dict[str, Any]]:
+    """Each phase of steps over samples, with the rate and the norm of each level that is drawn in it."""
+    names = [_name(level) for level in levels]
+    return [
+        phase
+        | {
+            "levels": [
+                {"name": name, "rate": rate, "norm": norm}
+                for name, rate, norm in zip(names, phase["rates"], phase["norms"], strict=True)
+                if rate
+            ]
+        }
+        for phase in how["phases"]
+    ]
+
+
+def _name(level: Any) -> str:
+    """The name of a promise, as a plan has it, made or kept, or as a card names it."""
+    if isinstance(level, str):
+        return level
+    return level["name"] if isinstance(level, Mapping) else level.name
 
 
 @register.filter

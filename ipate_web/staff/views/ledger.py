@@ -91,6 +91,8 @@ def _steps(number: object) -> str:
     """Number of gradient steps that a release holds, in words; nothing where it holds none."""
     if not isinstance(number, int):
         return ""
+    if number == 0:
+        return _("the charge for all steps of the run")
     return ngettext("%(number)d step", "%(number)d steps", number) % {"number": number}
 
 

@@ -36,7 +36,7 @@ def plan_or_reason(run: Run, share: float = 1.0) -> dict[str, Any]:
     except PlanError as error:
         return {"plan_error": error.args[0]}
     notes: list[str] = list(planned.notes)
-    if not run.rehearsal and not run.public_dataset.provenance:
+    if not run.rehearsal and run.public_dataset is not None and not run.public_dataset.provenance:
         notes.append(NO_PROVENANCE)
     return {"plan": planned, "plan_notes": notes}
 

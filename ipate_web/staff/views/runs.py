@@ -134,7 +134,7 @@ def run_labels(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     if shown in ("answered", "rejected"):
         queries = queries.filter(label__isnull=shown == "rejected")
     page = paginate(request, queries, 100)
-    classes = found.public_dataset.classes
+    classes = found.classes
     rows = [(query, None if query.label is None else classes[query.label]) for query in page]
     counted = classes if any(query.counts for query in page) else []
     context = {"run": found, "page": page, "rows": rows, "shown": shown, "counted": counted}

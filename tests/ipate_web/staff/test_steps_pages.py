@@ -82,7 +82,7 @@ def test_what_was_chosen_is_saved_and_offered_again(study: Study) -> None:
     [
         ({"steps-steps": 0}, "steps-steps", "greater than"),
         ({"steps-sigma": 1e9}, "steps-sigma", "less than"),
-        ({"steps-momentum": ""}, "steps-momentum", "required"),
+        ({"steps-momentum": 1}, "steps-momentum", "less than"),
         ({"steps-representation": "wavelets"}, "steps-representation", "is for images"),
         ({"steps-representation": "embedding"}, "steps-stated-embedding", "only if you state this"),
         ({"steps-batch_size": 0}, "steps-batch_size", "greater than"),

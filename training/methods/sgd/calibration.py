@@ -161,15 +161,16 @@ def shares_of(group_sizes: ArrayLike, groups: int) -> Floats:
     return sizes / sizes.sum()
 
 
+def epsilon_cost(steps: int, delta: float) -> Cost:
+    """What a run of so many steps costs by its ε at δ, as the μ of the same (ε, δ)."""
+    return lambda rate, sigma: float(gdp_mu(sampled_gaussian_epsilon(rate, sigma, steps, delta), delta))
+
+
 def _promises(epsilons: ArrayLike, delta: float, steps: int) -> tuple[Floats, Cost]:
     promised = np.asarray(epsilons, np.float64)
     if promised.ndim != 1 or not promised.size or not (np.isfinite(promised) & (promised > 0)).all():
         raise ValueError("epsilons must be a list of finite numbers above 0, one for each group.")
-
-    def cost(rate: float, sigma: float) -> float:
-        return float(gdp_mu(sampled_gaussian_epsilon(rate, sigma, steps, delta), delta))
-
-    return np.array([float(gdp_mu(each, delta)) for each in promised]), cost
+    return np.array([float(gdp_mu(each, delta)) for each in promised]), epsilon_cost(steps, delta)
 
 
 def _costs(cost: Cost, rates: Floats, sigma: float) -> Floats:

@@ -17,57 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from training.methods.sgd.record_gradients import RecordGradients
+from training.methods.sgd.records import OwnedRecords
 
 SLOTS = 64
 """Records of a block; on a CPU the fastest of 16 to 512."""
 
-FINENESS = 2**20
-"""Units in the clipping norm: contributions and noise are whole multiples of the unit."""
-
 _MARGIN = 1 - 2.0**-20
 Integers = NDArray[np.int64]
-
-
-@dataclass(frozen=True, eq=False)
-class OwnedRecords:
-    """All records of some holders, ordered by holder; secret.
-
-    x: `(N, …)` records or their whole-number coordinates; a memory map serves, too.  y: `(N,)` class numbers.  first:
-    `(H + 1,)` where the records of each holder begin, and N.  identity: `(H,)` a number of each holder that stays the
-    same when others come or go, such as a primary key; it decides the slot.
-    """
-
-    x: NDArray[np.floating] | NDArray[np.integer]
-    y: Integers
-    first: Integers
-    identity: Integers
-
-    def __len__(self) -> int:
-        return len(self.identity)
-
-
-def owned_records(x: ArrayLike, y: ArrayLike, holder: ArrayLike, identity: ArrayLike) -> OwnedRecords:
-    """The records put in the order of their holders.
-
-    Args:
-        x: `(N, …)`.
-        y: `(N,)` class numbers. Any number outside the classes, like a value that is not finite, makes the record count
-            for nothing; it raises no error, which would tell of it.
-        holder: `(N,)` in 0 … H - 1.
-        identity: `(H,)`.
-
-    Raises:
-        ValueError: the arrays do not fit together.
-    """
-    records, numbers = np.asarray(x), np.asarray(identity, np.int64)
-    labels, owner = np.asarray(y, np.int64), np.asarray(holder, np.int64)
-    if not len(records) == len(labels) == len(owner):
-        raise ValueError(f"There are {len(records)} records, {len(labels)} labels and {len(owner)} holders of records.")
-    if len(owner) and not 0 <= owner.min() <= owner.max() < len(numbers):
-        raise ValueError(f"holder must lie between 0 and {len(numbers) - 1}, one less than there are identities.")
-    order = np.argsort(owner, kind="stable")
-    first = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(numbers)))])
-    return OwnedRecords(records[order], labels[order], first, numbers)
 
 
 class Gradients:

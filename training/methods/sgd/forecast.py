@@ -19,7 +19,7 @@ from common.noise import SimulationNoise
 from training.methods.sgd.descent import Descent
 from training.methods.sgd.linear import release_sums, step_contributions
 from training.methods.sgd.planner import StepsPlan
-from training.methods.sgd.records import INTERCEPT, HolderRecords
+from training.methods.sgd.records import INTERCEPT, OwnedRecords, owned_records
 
 _POINTS = 3000
 _SEED = 0  # the noise of a forecast protects nobody, and a plan that is looked at twice should say the same
@@ -51,7 +51,8 @@ def forecast_steps(
     points = points[chosen]
     truth = _clusters(points, n_classes) if labels is None else np.asarray(labels)[chosen]
     judged, learned = np.split(np.arange(len(points)), [len(points) // 3])
-    records = HolderRecords(points[learned], truth[learned], np.arange(len(learned)), len(learned))
+    everyone = np.arange(len(learned))
+    records = owned_records(points[learned], truth[learned], everyone, everyone)
     right, noiseless = (
         float((_descend(plan, records, points[judged], n_classes, noisy) == truth[judged]).mean())
         for noisy in (True, False)
@@ -60,11 +61,11 @@ def forecast_steps(
 
 
 def _descend(
-    plan: StepsPlan, records: HolderRecords, judged: NDArray[np.int8], n_classes: int, noisy: bool
+    plan: StepsPlan, records: OwnedRecords, judged: NDArray[np.int8], n_classes: int, noisy: bool
 ) -> NDArray[np.int64]:
     """The classes of points by a model that the records taught, each of them standing for several people."""
-    state, noise = Descent.begin(plan, records.coordinates, n_classes), SimulationNoise(_SEED)
-    accounts, copies = IndividualAccounts(np.full(records.holders, _PLENTY)), plan.people / records.holders
+    state, noise = Descent.begin(plan, records.x, n_classes), SimulationNoise(_SEED)
+    accounts, copies = IndividualAccounts(np.full(len(records), _PLENTY)), plan.people / len(records)
     while not state.finished:
         sums, _ = step_contributions(
             records, state.weights, clip_norm=state.clip_norm, accounts=accounts, sigma=plan.sigma

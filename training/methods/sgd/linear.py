@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
 from accounting.privacy import IndividualAccounts
-from training.methods.sgd.records import HolderRecords
+from training.methods.sgd.records import OwnedRecords
 from training.methods.sgd.softmax import PROBABILITY_STEPS, Softmax
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _ROUNDED = 1.0 - 2.0**-40  # more than single operations can round up
 
 
 def step_contributions(
-    records: HolderRecords,
+    records: OwnedRecords,
     weights: ArrayLike,
     *,
     clip_norm: float,
@@ -58,23 +58,23 @@ def step_contributions(
         charged, in μ², 0 where a contribution was refused. Both are secrets.
 
     Raises:
-        ValueError: Weights that are not finite, or a level's weight out of range.
+        ValueError: Records that are no coordinates, weights that are not finite, or a level's weight out of range.
     """
     matrix = np.asarray(weights, np.float64)
     if not np.isfinite(matrix).all():
         raise ValueError("The weights are not finite: the steps are too long.")
     model = Softmax(matrix)
-    shares = np.broadcast_to(np.asarray(level_weights, np.float64), (records.holders,))
+    shares = np.broadcast_to(np.asarray(level_weights, np.float64), (len(records),))
     if not ((shares > 0) & (shares <= 1)).all():
         raise ValueError("level_weights must lie above 0 and be at most 1.")
-    sums, charged = np.zeros(matrix.shape, np.int64), np.zeros(records.holders)
+    sums, charged = np.zeros(matrix.shape, np.int64), np.zeros(len(records))
     with threadpool_limits(1):
         for stack in records.stacks(sums.size):
             features = records.features(stack)
-            residuals = _residuals(model, features, records.label[stack.records])
+            residuals = _residuals(model, features, records.y[stack.records])
             contributions = _singles if stack.records.shape[1] == 1 else _means
             squared_norms, total = contributions(features, residuals, clip_norm, shares[stack.holders])
-            step = csr_array((squared_norms, stack.holders, [0, len(squared_norms)]), shape=(1, records.holders))
+            step = csr_array((squared_norms, stack.holders, [0, len(squared_norms)]), shape=(1, len(records)))
             allowed = accounts.charge(step, sigma).data
             charged[stack.holders] = np.where(allowed, squared_norms / sigma**2, 0.0)
             sums += total(allowed).astype(np.int64)

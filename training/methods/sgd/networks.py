@@ -13,7 +13,6 @@ from safetensors.torch import load, save
 from torch import nn
 from torch.nn.utils import vector_to_parameters
 
-from common.sentences import gettext_noop
 from training.learners.base import Model, Records
 from training.representations import FittedRepresentation
 from training.representations.storage import representation_load, representation_save
@@ -82,12 +81,6 @@ def _max_pool(maps: torch.Tensor) -> torch.Tensor:
 
 NETWORKS: dict[str, type[nn.Module]] = {"linear": Linear, "mlp": TanhNetwork, "cnn": TanhCNN}
 """By name; each takes the shape of a record and the number of classes."""
-
-NETWORK_CHOICES = {
-    "linear": gettext_noop("Linear model"),
-    "mlp": gettext_noop("Small network for tables"),
-    "cnn": gettext_noop("Convolutional network for images"),
-}
 
 
 def network_create(name: str, shape: tuple[int, ...], classes: int, seed: int = 0) -> nn.Module:

@@ -20,6 +20,7 @@ from training.methods.sgd.parameters import LARGEST_SIGMA, Steps
 
 STEPS = 100
 CLIP_NORM = 0.25
+MOMENTUM = 0.9
 
 _PACE = 0.25
 _LEAST_PACE, _MOST_PACE = 0.25, 16.0
@@ -111,7 +112,7 @@ def plan_steps(
         count,
         clip_norm,
         chosen.step_size or _pace(people * spending, dimensions, n_classes) / clip_norm,
-        chosen.momentum,
+        MOMENTUM if chosen.momentum is None else chosen.momentum,
         largest,
         people,
         signal,

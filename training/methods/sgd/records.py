@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from training.representations.coordinates import LARGEST
 
@@ -30,33 +29,26 @@ class Stack:
 
 
 @dataclass(frozen=True, eq=False)
-class HolderRecords:
-    """All records of some holders. A secret.
+class OwnedRecords:
+    """All records of some holders, ordered by holder; secret.
 
-    coordinates: `(N, d)` int8, see `training.representations`.  label: `(N,)` class numbers; a record whose number is
-    not that of a class contributes nothing.  holder: `(N,)` in 0 … holders - 1, ascending.  holders: H; some may have
-    no records.
-
-    Raises:
-        ValueError: Arrays that do not fit together, or a wrong order.
+    x: `(N, …)` records or their whole-number coordinates; a memory map serves, too.  y: `(N,)` class numbers; a record
+    whose number is not that of a class contributes nothing.  first: `(H + 1,)` where the records of each holder begin,
+    and N.  identity: `(H,)` a number of each holder that stays the same when others come or go, such as a primary key.
     """
 
-    coordinates: NDArray[np.int8]
-    label: NDArray[np.integer]
-    holder: NDArray[np.integer]
-    holders: int
+    x: NDArray[np.floating] | NDArray[np.integer]
+    y: NDArray[np.int64]
+    first: NDArray[np.int64]
+    identity: NDArray[np.int64]
 
-    def __post_init__(self) -> None:
-        count = len(self.coordinates)
-        if self.coordinates.ndim != 2 or self.coordinates.dtype != np.int8:
-            raise ValueError(
-                f"coordinates must be int8 of shape (records, dimensions), not {self.coordinates.dtype} of shape "
-                f"{self.coordinates.shape}: transform the points by a fitted representation."
-            )
-        if self.label.shape != (count,) or self.holder.shape != (count,):
-            raise ValueError(f"label and holder must have shape ({count},): {self.label.shape}, {self.holder.shape}.")
-        if count and (self.holder[0] < 0 or self.holder[-1] >= self.holders or (np.diff(self.holder) < 0).any()):
-            raise ValueError(f"holder must ascend from 0 to {self.holders - 1} at most: order the records by holder.")
+    def __len__(self) -> int:
+        return len(self.identity)
+
+    @property
+    def holder(self) -> NDArray[np.int64]:
+        """`(N,)` whose each record is, from 0 to H - 1."""
+        return np.repeat(np.arange(len(self)), np.diff(self.first))
 
     def stacks(self, numbers: int) -> Iterator[Stack]:
         """All holders with records, a stack at a time; a holder with very many records is alone in theirs.
@@ -64,7 +56,7 @@ class HolderRecords:
         Args:
             numbers: How many numbers a contribution has, which bounds the holders of a stack.
         """
-        counts, starts = self._places
+        counts, starts = np.diff(self.first), self.first[:-1]
         for count in np.unique(counts[counts > 0]).tolist():
             holders = np.flatnonzero(counts == count)
             most = _RECORDS_AT_A_TIME // count
@@ -74,12 +66,40 @@ class HolderRecords:
                 yield Stack(part, starts[part][:, None] + np.arange(count))
 
     def features(self, stack: Stack) -> NDArray[np.float64]:
-        """`(m, n, d + 1)` the coordinates of a stack, and the constant `INTERCEPT` last."""
-        features = np.full((*stack.records.shape, self.coordinates.shape[1] + 1), float(INTERCEPT))
-        features[..., :-1] = self.coordinates[stack.records]
+        """`(m, n, d + 1)` the coordinates of a stack, and the constant `INTERCEPT` last.
+
+        Raises:
+            ValueError: The records are no coordinates, see `training.representations`.
+        """
+        if self.x.ndim != 2 or self.x.dtype != np.int8:
+            raise ValueError(
+                f"Coordinates are int8 of shape (records, dimensions), not {self.x.dtype} of shape {self.x.shape}: "
+                "transform the records by a fitted representation."
+            )
+        features = np.full((*stack.records.shape, self.x.shape[1] + 1), float(INTERCEPT))
+        features[..., :-1] = self.x[stack.records]
         return features
 
-    @cached_property
-    def _places(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        counts = np.bincount(self.holder, minlength=self.holders)
-        return counts, np.cumsum(counts) - counts
+
+def owned_records(x: ArrayLike, y: ArrayLike, holder: ArrayLike, identity: ArrayLike) -> OwnedRecords:
+    """The records put in the order of their holders.
+
+    Args:
+        x: `(N, …)`.
+        y: `(N,)` class numbers. Any number outside the classes, like a value that is not finite, makes the record count
+            for nothing; it raises no error, which would tell of it.
+        holder: `(N,)` in 0 … H - 1.
+        identity: `(H,)`.
+
+    Raises:
+        ValueError: the arrays do not fit together.
+    """
+    records, numbers = np.asarray(x), np.asarray(identity, np.int64)
+    labels, owner = np.asarray(y, np.int64), np.asarray(holder, np.int64)
+    if not len(records) == len(labels) == len(owner):
+        raise ValueError(f"There are {len(records)} records, {len(labels)} labels and {len(owner)} holders of records.")
+    if len(owner) and not 0 <= owner.min() <= owner.max() < len(numbers):
+        raise ValueError(f"holder must lie between 0 and {len(numbers) - 1}, one less than there are identities.")
+    order = np.argsort(owner, kind="stable")
+    first = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(numbers)))])
+    return OwnedRecords(records[order], labels[order], first, numbers)

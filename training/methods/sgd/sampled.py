@@ -10,15 +10,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from torch import nn
-from torch.nn.utils import parameters_to_vector
 
 from common.noise import Noise
-from training.methods.sgd.contributions import FINENESS, Gradients, OwnedRecords
+from training.methods.sgd.mechanism import SampledMechanism
+
+if TYPE_CHECKING:  # PyTorch takes a second, which the site should not spend to start
+    from torch import nn
+
+    from training.methods.sgd.contributions import Gradients, OwnedRecords
 
 Floats = NDArray[np.float64]
 
@@ -64,30 +67,6 @@ class SimulationSampling:
 
 
 @dataclass(frozen=True, eq=False)
-class SampledMechanism:
-    """Plan of each step; public.
-
-    Attributes:
-        rates: probability of each group's holders to be in a step, shape (groups,); 0 for a group that is left out.
-        norms: largest norm of a contribution of each group, shape (groups,).
-        noise_multiplier: σ; the noise of a coordinate has the standard deviation σ·clip_norm.
-        clip_norm: c, to which σ refers.
-        expected: how many holders a step has, on average, by public sizes: what a sum is divided by.
-    """
-
-    rates: Floats
-    norms: Floats
-    noise_multiplier: float
-    clip_norm: float
-    expected: float
-
-    @property
-    def unit(self) -> float:
-        """Unit of which contributions and noise are whole multiples."""
-        return float(self.norms.max()) / FINENESS
-
-
-@dataclass(frozen=True, eq=False)
 class SampledSteps:
     """State that the steps have come to: weights and momentum `(d,)`, and the number of steps done. Public."""
 
@@ -98,7 +77,9 @@ class SampledSteps:
     @classmethod
     def start(cls, network: nn.Module) -> SampledSteps:
         """Before the first step, at the weights of the network."""
-        weights = parameters_to_vector(network.parameters()).detach().numpy().astype(np.float64)
+        weights = np.concatenate([tensor.detach().numpy().ravel() for tensor in network.parameters()]).astype(
+            np.float64
+        )
         return cls(weights, np.zeros_like(weights), 0)
 
     @classmethod
@@ -150,10 +131,11 @@ def run_chunk(
     groups = np.asarray(group, np.int64)
     rates, norms = mechanism.rates[groups], mechanism.norms[groups]
     unit = mechanism.unit
+    scale = mechanism.noise_multiplier * mechanism.clip_norm / unit
     for _ in range(steps):
         drawn = sampling.chosen(rates)
         sums = gradients.sums(state.weights, holders, drawn, norms, unit=unit, step=state.step)
-        noisy = sums + noise.rounded_normal(mechanism.noise_multiplier * mechanism.clip_norm / unit, sums.shape)
+        noisy = sums + noise.rounded_normal(scale, sums.shape) if scale else sums
         mean = noisy.astype(np.float64) * (unit / mechanism.expected)
         state = state.after(mean, step_size=step_size, momentum=momentum)
     return state

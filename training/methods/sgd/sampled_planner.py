@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from accounting.privacy import sampled_gaussian_mu
+from accounting.privacy.sampled_charge import ROUNDING
 from common.sentences import Sentence, gettext_noop
-from training.methods.sgd.calibration import Floats, balanced_norms, required_noise, shares_of, spend_equally
-from training.methods.sgd.sampled import SampledMechanism
-
-VARIANTS = ("sample", "scale")
+from training.methods.sgd import baselines
+from training.methods.sgd.calibration import Cost, Floats, balanced_norms, required_noise, shares_of, spend_equally
+from training.methods.sgd.mechanism import Phases, SampledMechanism
+from training.methods.sgd.parameters import BASELINES, VARIANTS
 
 _DRAWN, _LEAST_RATE = 512, 0.005  # holders of a step, on average, as in the paper; smaller rates waste promises
 _ROUNDING = 1 - 1e-9  # for norms that are computed from noise, and noise again from norms
@@ -51,33 +54,63 @@ class SampledPlan:
     """A run that is charged whole before its first step; public.
 
     Attributes:
-        mechanism: rates, norms, noise.
-        steps: T.
-        charges: μ² of each group, shape (groups,): at most their share of the cap.
+        phases: rates, norms and noise, and for how many steps; one phase but in baselines.
+        charges: μ² of each group, shape (groups,): at most their share of the cap; NaN where nothing protects them.
         slack: δ′, which is taken out of δ besides, once for the run and for everybody.
         notes: what whoever decides should know.
     """
 
-    mechanism: SampledMechanism
-    steps: int
+    phases: Phases
     charges: Floats
     slack: float
-    notes: tuple[Sentence, ...]
+    notes: tuple[Sentence, ...] = ()
+
+    @property
+    def mechanism(self) -> SampledMechanism:
+        """Of the first phase."""
+        return self.phases[0][0]
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return sum(steps for _mechanism, steps in self.phases)
 
     def to_json(self) -> dict[str, Any]:
-        """Numbers and lists alone, for the plan of a run."""
-        mechanism = self.mechanism
+        """Numbers and lists alone, for the plan of a run, as `sampled_plan_from_json` reads it."""
         return {
-            "rates": mechanism.rates.tolist(),
-            "norms": mechanism.norms.tolist(),
-            "sigma": mechanism.noise_multiplier,
-            "clip_norm": mechanism.clip_norm,
-            "expected": mechanism.expected,
-            "steps": self.steps,
-            "charges": self.charges.tolist(),
+            "phases": [
+                {
+                    "rates": mechanism.rates.tolist(),
+                    "norms": mechanism.norms.tolist(),
+                    "sigma": mechanism.noise_multiplier,
+                    "clip_norm": mechanism.clip_norm,
+                    "expected": mechanism.expected,
+                    "steps": steps,
+                }
+                for mechanism, steps in self.phases
+            ],
+            "charges": [None if np.isnan(charge) else charge for charge in self.charges.tolist()],
             "slack": self.slack,
-            "notes": [note.to_json() for note in self.notes],
         }
+
+
+def sampled_plan_from_json(document: Mapping[str, Any]) -> SampledPlan:
+    """The plan that `SampledPlan.to_json` wrote, without its notes."""
+    phases = tuple(
+        (
+            SampledMechanism(
+                np.array(phase["rates"]),
+                np.array(phase["norms"]),
+                phase["sigma"],
+                phase["clip_norm"],
+                phase["expected"],
+            ),
+            int(phase["steps"]),
+        )
+        for phase in document["phases"]
+    )
+    charges = np.array([np.nan if charge is None else charge for charge in document["charges"]], np.float64)
+    return SampledPlan(phases, charges, document["slack"])
 
 
 def plan_sampled(
@@ -98,7 +131,7 @@ def plan_sampled(
     (:func:`accounting.privacy.sampled_gaussian_mu`); *sample* and *scale* are Algorithms 1 and 2 with μ for ε.
 
     Args:
-        variant: one of `VARIANTS`.
+        variant: one of `VARIANTS`, or of `BASELINES` for a rehearsal.
         caps: μ² of each group's promise, above 0, shape (groups,).
         group_sizes: holders of each group, noisy or public numbers, not negative, shape (groups,).
         share: of every cap, above 0, at most 1.
@@ -109,12 +142,12 @@ def plan_sampled(
         weights: of the network.
 
     Returns:
-        The plan. Takes some ten seconds.
+        The plan. Takes some seconds.
 
     Raises:
         ValueError: an argument out of range, or promises that cannot be spent so: the message says what to change.
     """
-    if variant not in VARIANTS:
+    if variant not in (*VARIANTS, *BASELINES):
         raise ValueError(f"There is no sampled variant “{variant}”; choose one of: {', '.join(VARIANTS)}.")
     if not 0 < share <= 1:
         raise ValueError(f"share must lie above 0 and be at most 1, not {share}.")
@@ -123,29 +156,64 @@ def plan_sampled(
     if limits.ndim != 1 or not limits.size or not (np.isfinite(limits) & (limits > 0)).all():
         raise ValueError("caps must be a list of finite numbers above 0, one for each group.")
     sizes = np.asarray(group_sizes, np.float64)
-    shares = shares_of(sizes, len(limits))
-
-    def cost(rate: float, sigma: float) -> float:
-        return sampled_gaussian_mu(rate, sigma, steps, slack)
-
-    if variant == "sample":
-        sigma, rates = spend_equally(cost, limits, shares, steps=steps, rate=rate)
-        norms = np.full(len(limits), float(clip_norm))
-    else:
-        own = [required_noise(cost, limit, steps=steps, rate=rate) for limit in limits.tolist()]
-        sigma, norms = balanced_norms(own, shares, clip_norm)
-        rates = np.full(len(limits), float(rate))
-    mechanism = SampledMechanism(rates, norms, sigma, clip_norm, expected=rate * float(sizes.sum()))
-    charges = _charges(mechanism, steps, slack)
+    run: dict[str, Any] = {"steps": int(steps), "rate": rate, "clip_norm": clip_norm}
+    if variant == NON_PRIVATE:
+        return SampledPlan(baselines.non_private(sizes, **run), np.full(len(sizes), np.nan), slack)
+    phases = _PHASES[variant](limits, sizes, cost=partial(_rough_cost, slack), **run)
+    charges = _charges(phases, slack)
     if (charges > allowed).any():
         raise ArithmeticError("The search for noise did not settle: take other steps or another rate.")
-    return SampledPlan(mechanism, steps, charges, slack, _notes(mechanism, weights))
+    return SampledPlan(phases, charges, slack, _notes(phases[0][0], weights))
 
 
-def _charges(mechanism: SampledMechanism, steps: int, slack: float) -> Floats:
-    own = mechanism.noise_multiplier * mechanism.clip_norm / mechanism.norms
-    pairs = zip(mechanism.rates.tolist(), own.tolist(), strict=True)
-    return np.array([sampled_gaussian_mu(rate, sigma, steps, slack) ** 2 for rate, sigma in pairs])
+def _sample(
+    limits: Floats, sizes: Floats, *, cost: baselines.CostOf, steps: int, rate: float, clip_norm: float
+) -> Phases:
+    """Algorithm 1."""
+    sigma, rates = spend_equally(cost(steps), limits, shares_of(sizes, len(limits)), steps=steps, rate=rate)
+    norms = np.full(len(limits), float(clip_norm))
+    return ((SampledMechanism(rates, norms, sigma, clip_norm, expected=rate * float(sizes.sum())), steps),)
+
+
+def _scale(
+    limits: Floats, sizes: Floats, *, cost: baselines.CostOf, steps: int, rate: float, clip_norm: float
+) -> Phases:
+    """Algorithm 2."""
+    own = [required_noise(cost(steps), limit, steps=steps, rate=rate) for limit in limits.tolist()]
+    sigma, norms = balanced_norms(own, shares_of(sizes, len(limits)), clip_norm)
+    rates = np.full(len(limits), float(rate))
+    return ((SampledMechanism(rates, norms, sigma, clip_norm, expected=rate * float(sizes.sum())), steps),)
+
+
+NON_PRIVATE = "non_private"
+_PHASES = {
+    "sample": _sample,
+    "scale": _scale,
+    "standard": baselines.standard,
+    "without_strictest": baselines.without_strictest,
+    "group_after_group": baselines.group_after_group,
+}
+
+
+def least_slack(steps: int) -> float:
+    """The δ′ that a run of so many steps has to exceed, so that no rounding error of its charge is left out."""
+    return 2 * (ROUNDING[0] * steps + ROUNDING[1])
+
+
+def _rough_cost(slack: float, steps: int) -> Cost:
+    """What a search for rates and noise measures a run by: μ, a little above what the run is charged."""
+    return lambda rate, sigma: sampled_gaussian_mu(rate, sigma, steps, slack, roughly=True)
+
+
+def _charges(phases: Phases, slack: float) -> Floats:
+    """(groups,) μ² of each group; a group is drawn in one phase only, or all are the same."""
+    charges = np.zeros(len(phases[0][0].rates))
+    for mechanism, steps in phases:
+        own = mechanism.noise_multiplier * mechanism.clip_norm / mechanism.norms
+        distinct, place = np.unique(np.column_stack([mechanism.rates, own]), axis=0, return_inverse=True)
+        costs = [sampled_gaussian_mu(rate, sigma, steps, slack) ** 2 for rate, sigma in distinct.tolist()]
+        charges += np.array(costs)[place.ravel()]
+    return charges
 
 
 def _notes(mechanism: SampledMechanism, weights: int) -> tuple[Sentence, ...]:

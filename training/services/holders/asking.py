@@ -8,14 +8,13 @@ Everything that was planned is asked. No account, and no answer, decides when a 
 """
 
 import logging
-import math
 from dataclasses import replace
 
 import numpy as np
 from django.db import transaction
 from django.utils import timezone
 
-from accounting.privacy import gdp_epsilon
+from accounting.caps import epsilon_of
 from accounting.services import release_record
 from accounting.shares import share_open, share_settle
 from common.bulk import rows_insert
@@ -23,7 +22,7 @@ from consent.selectors import promises_possible
 from consent.services import study_lock
 from training.models import Batch, Round, Run
 from training.services.holders import attempts, noise, shards
-from training.services.holders.base import Questions, Released
+from training.services.holders.base import People, Questions, Released
 from training.services.holders.rounds import round_under_way
 from training.services.planning import budgets_from_json
 from training.services.spending import WAITS, runs_send_on, share_used, spending_may_begin, waits_for_restore
@@ -98,12 +97,15 @@ class Asking:
             reason = self.questions.stop_reason(run)
             Run.objects.filter(pk=run.pk).update(status=Run.Status.STUDENT, stop_reason=reason)
             if run.rehearsal:
-                Run.objects.filter(pk=run.pk).update(outcome=_rehearsed_outcome(run))
+                Run.objects.filter(pk=run.pk).update(outcome=_rehearsed_outcome(run, self.questions.spent(run)))
             else:
                 share_settle(study=run.study, subject=run.pk, used=share_used(run))
             runs_send_on(run)
         logger.info("All %d were asked.", run.position)
         return True
+
+    def _people(self, run: Run) -> People:
+        return self.questions.taking_part(run, attempts.participants(run))
 
     # --- A batch ----------------------------------------------------------------------------------------------------
 
@@ -116,7 +118,7 @@ class Asking:
                 return False
             if waits_for_restore(run):
                 return False
-            attempts.attempt_write(run, attempts.participants(run))
+            attempts.attempt_write(run, self._people(run))
             shards.shards_cut(run, self.questions.shard)
         return False
 
@@ -132,14 +134,14 @@ class Asking:
                 return False
             asked = round_under_way(run)
             try:
-                changed = attempts.attempt_renew(run)
+                changed = attempts.attempt_renew(run, self._people)
                 if changed is not None:
                     shards.shards_renew(run, set((changed % run.shards.count()).tolist()))
                     return True
                 answers = shards.answers_load(run)
             except FileNotFoundError:
                 # A backup was restored: it names files that were deleted since.
-                attempts.attempt_write(run, attempts.participants(run))
+                attempts.attempt_write(run, self._people(run))
                 shards.shards_renew(run, set(run.shards.values_list("number", flat=True)))
                 return True
             holders = np.concatenate([answer["holder"] for answer in answers])
@@ -179,8 +181,8 @@ class Asking:
                 run=run.pk,
                 batch=batch.index,
                 content=released.content | {"charges": costs},
-                holders=holders,
-                charges=charges,
+                holders=holders if released.charged else None,
+                charges=charges if released.charged else None,
                 limits=attempt.limits,
                 charge=max(released.bounds),
                 acting_user_id=run.approved_by_id,
@@ -199,16 +201,16 @@ def _locked(run: Run) -> Run:
     return Run.objects.select_for_update(of=("self",)).select_related("study", "public_dataset").get(pk=run.pk)
 
 
-def _rehearsed_outcome(run: Run) -> dict:
-    spent = [
+def _rehearsed_outcome(run: Run, spent: list[float | None]) -> dict:
+    epsilons = [
         {
             "level": promise["level"],
             "epsilon": promise["epsilon"],
-            "spent": float(gdp_epsilon(math.sqrt(charged), run.study.delta)) if charged else 0.0,
+            "spent": None if charged is None else epsilon_of(charged, run.study.delta),
         }
-        for promise, charged in zip(run.plan["promises"], run.spent, strict=True)
+        for promise, charged in zip(run.plan["promises"], spent, strict=True)
     ]
-    return {"epsilons": spent, "method": "gdp", "conversion": "exact"}
+    return {"epsilons": epsilons, "method": "gdp", "conversion": "exact"}
 
 
 def _costs(run: Run, bounds: list[float]) -> list[float]:

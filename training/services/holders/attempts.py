@@ -1,5 +1,6 @@
 """Attempts: who is asked in a batch, and with what room, noted once for all its shards and checked at the commit."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from uuid import uuid4
 
@@ -53,8 +54,8 @@ def participants(run: Run) -> People:
     return People(snapshot.holders, caps, fraction * caps * (1 - RESERVE), balances(run.study).of(snapshot.holders))
 
 
-def attempt_renew(run: Run) -> np.ndarray | None:
-    """Take out who was asked and must not stay, and note what others were charged meanwhile.
+def attempt_renew(run: Run, people_now: Callable[[Run], People]) -> np.ndarray | None:
+    """Take out who was asked and is not among ``people_now`` or has less room, and note what others were charged since.
 
     Called under the study's lock, before anybody sees what was drawn: what is thrown away nobody has seen, and why
     depends on consents and charges alone.
@@ -64,7 +65,7 @@ def attempt_renew(run: Run) -> np.ndarray | None:
     """
     if run.rehearsal:
         return None
-    attempt, now = attempt_load(run.assignment), participants(run)
+    attempt, now = attempt_load(run.assignment), people_now(run)
     # Something else may have been charged meanwhile: a drawing of head counts.
     spent = balances(run.study).of(attempt.holders)
     present = np.isin(attempt.holders, now.holders)

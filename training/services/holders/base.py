@@ -36,7 +36,8 @@ class Released:
     """Release of a batch: ``size`` queries or steps, ``labels`` of them answered, ``queries`` without their batch.
 
     ``artifact`` is the file of what is no query's; ``content`` says in the register what left; ``bounds`` are the most
-    that anybody of each promise of the plan can have been charged, public numbers in μ².
+    that anybody of each promise of the plan can have been charged, public numbers in μ²; ``charged`` is False where
+    nobody is, because an earlier batch has charged them for this one.
     """
 
     size: int
@@ -45,6 +46,7 @@ class Released:
     labels: int = 0
     queries: list[Query] = field(default_factory=list)
     artifact: str = ""
+    charged: bool = True
 
 
 class Questions(Protocol):
@@ -66,6 +68,13 @@ class Questions(Protocol):
         """The next round, not saved; its file is. Nothing private is looked at."""
         ...
 
+    def taking_part(self, run: Run, people: People) -> People:
+        """Those of the people whose consents count now who are asked in the next batch.
+
+        Whether somebody is depends on their own cap and account, and on what is public.
+        """
+        ...
+
     def round_load(self, asked: Round) -> None:
         """Read what a round asks, so that it is known before a lock is taken."""
         ...
@@ -85,4 +94,8 @@ class Questions(Protocol):
 
     def stop_reason(self, run: Run) -> str:
         """Reason for which a run that has asked everything ends."""
+        ...
+
+    def spent(self, run: Run) -> list[float | None]:
+        """The most that anybody of each promise was charged in all, in μ²; None where nothing protects them."""
         ...

@@ -26,7 +26,7 @@ def choices_check(
         wrong("asking", error)
         return None
     run.asking = chosen.to_json()
-    is_table = bool(run.public_dataset_id) and run.public_dataset.schema["kind"] == "table"
+    is_table = bool(run.private_dataset_id) and run.private_dataset.schema["kind"] == "table"
     if is_table and chosen.representation and REPRESENTATIONS[chosen.representation].images:
         wrong("asking", _("This representation is for images. Choose another one."))
     return chosen

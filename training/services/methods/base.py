@@ -35,15 +35,23 @@ class RunMethod(Protocol):
 
     Attributes:
         name: a :class:`training.models.Run.Method`.
+        variants: the :class:`training.models.Run.Variant` that it carries out; "" of a method without variants.
+        parts: the folder of ``templates/staff/runs`` that renders its parts of pages.
+        needs_public_points: whether a run has to name a public dataset.
         steps: what is done in each status of a run of this method, from its approval to its student.
         release_kind: the kind of its releases that belong to a batch.
+        charges_ahead: whether a run is charged whole before it releases anything.
         releases_labels: whether its batches are public points with their labels, each a query.
         batch_size: how many queries or steps are released together where a proposal does not say.
     """
 
     name: str
+    variants: tuple[str, ...]
+    parts: str
+    needs_public_points: bool
     steps: Mapping[str, Step]
     release_kind: str
+    charges_ahead: bool
     releases_labels: bool
     batch_size: int
 

@@ -28,7 +28,11 @@ class Neighbours:
     """See :class:`training.services.methods.base.RunMethod`."""
 
     name = Run.Method.NEIGHBOURS.value
+    variants: tuple[str, ...] = ("",)
+    parts = "neighbours"
+    needs_public_points = True
     release_kind = Votes.release_kind
+    charges_ahead = False
     releases_labels = True
     asking = Asking(Votes())
     # Each batch goes to the workers and back: few of them, yet enough for consents to count soon and a bar to move.
@@ -45,7 +49,7 @@ class Neighbours:
         run.variant = ""
         chosen = choices_check(run, wrong, asking_from_json)
         first = chosen.first_queries if chosen is not None else None
-        if run.public_dataset_id and first and first >= run.public_dataset.rows:
+        if run.public_dataset_id and first and first >= run.public_points.rows:
             wrong("asking", _("The first round has to leave public points for the next: ask for fewer."))
 
     def plan(self, run: Run, share: float = 1.0) -> AskingPlan:
@@ -61,7 +65,7 @@ class Neighbours:
         return [each["queries"] for each in run.plan.get("rounds", [])]
 
     def size(self, run: Run) -> int:
-        return run.public_dataset.rows
+        return run.public_points.rows
 
     def mechanism(self, run: Run) -> dict[str, Any]:
         rounds = [

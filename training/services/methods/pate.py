@@ -22,14 +22,22 @@ from training.services.spending import spending_may_begin
 
 #: Relative difference between a charge and the same charge computed anew.
 _TOLERANCE = 1e-12
-_VARIANTS = (Run.Variant.STANDARD, Run.Variant.UPSAMPLING, Run.Variant.WEIGHTING, Run.Variant.VANISHING)
 
 
 class Pate:
     """See :class:`training.services.methods.base.RunMethod`."""
 
     name = Run.Method.PATE.value
+    variants: tuple[str, ...] = (
+        Run.Variant.STANDARD.value,
+        Run.Variant.UPSAMPLING.value,
+        Run.Variant.WEIGHTING.value,
+        Run.Variant.VANISHING.value,
+    )
+    parts = "pate"
+    needs_public_points = True
     release_kind = Release.Kind.LABELS.value
+    charges_ahead = False
     releases_labels = True
     asking = None
     batch_size = 50
@@ -45,7 +53,7 @@ class Pate:
     def check(self, run: Run, wrong: Wrong) -> None:
         if not run.teachers:
             wrong("teachers", _("Say how many teachers vote: 1 or more."))
-        if run.variant not in _VARIANTS:
+        if run.variant not in self.variants:
             wrong("variant", _("Choose a variant."))
         learner_check(run, "learner", "learner_parameters", LEARNERS, wrong)
         try:
@@ -77,7 +85,7 @@ class Pate:
         return []
 
     def size(self, run: Run) -> int:
-        return run.public_dataset.rows
+        return run.public_points.rows
 
     def mechanism(self, run: Run) -> dict[str, Any]:
         return run.plan["aggregator"]
@@ -91,7 +99,7 @@ class Pate:
         steps = min(10, run.teachers or 1)
         return [
             (Run.Status.TRAINING, steps * done // teachers / steps),
-            (Run.Status.VOTING, run.position / max(run.public_dataset.rows, 1)),
+            (Run.Status.VOTING, run.position / max(run.public_points.rows, 1)),
         ]
 
     def curves(self, run: Run) -> dict[str, list[float]]:

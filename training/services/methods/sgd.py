@@ -27,7 +27,11 @@ class Sgd:
     """See :class:`training.services.methods.base.RunMethod`."""
 
     name = Run.Method.SGD.value
+    variants: tuple[str, ...] = (Run.Variant.INDIVIDUAL.value,)
+    parts = "sgd"
+    needs_public_points = True
     release_kind = Gradients.release_kind
+    charges_ahead = False
     releases_labels = False
     asking = Asking(Gradients())
     # Consents count from the next chunk on, and a bar moves; each chunk goes to a worker and back.

@@ -22,7 +22,7 @@ def votes_lesson(run: Run) -> Lesson:
 
     Those of images are refined in the space of the first round: later ones may come from what a student has learned.
     """
-    public, points = run.public_dataset, points_of(run.public_dataset)
+    public, points = run.public_points, points_of(run.public_points)
     rounds = list(run.rounds.filter(position__gt=0).order_by("index"))
     if not rounds:
         return Lesson(labelled([], [], classes=len(public.classes)))

@@ -30,7 +30,7 @@ def round_open(run: Run) -> Round:
     The file is public and stays: what was asked can be verified as long as the run is there.
     """
     index = run.rounds.count()
-    points = points_of(run.public_dataset)
+    points = points_of(run.public_points)
     asked = _first(run, points) if index == 0 else _residual(run, points)
     queries = asked.space.public[asked.rows]
     arrays: dict[str, Any] = {
@@ -68,7 +68,7 @@ class _Asked:
 
 
 def _first(run: Run, points: np.ndarray) -> _Asked:
-    space, planned = space_first(run.public_dataset, asking_from_json(run.asking)), run.plan["rounds"][0]
+    space, planned = space_first(run.public_points, asking_from_json(run.asking)), run.plan["rounds"][0]
     count = planned["queries"]
     rows = np.arange(len(points)) if count == len(points) else spread_queries(space.public, count)
     return _Asked(space, rows, planned["sigma"], planned["radius_share"], np.zeros(count))

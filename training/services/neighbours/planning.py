@@ -69,9 +69,9 @@ def asking_plan(run: Run, share: float = 1.0) -> AskingPlan:
     budgets = budgets_of(run, promises, share)
     levels = levels_of(promises, budgets, asking.records)
     rounds, notes = rounds_planned(
-        run.public_dataset, run.test_dataset, asking, levels, share=share, wanted=run.wanted_labels
+        run.public_points, run.test_dataset, asking, levels, share=share, wanted=run.wanted_labels
     )
-    representation = space_first(run.public_dataset, asking).fitted.representation.sentence()
+    representation = space_first(run.public_points, asking).fitted.representation.sentence()
     notes = (*notes, *share_warning(run, share))
     return AskingPlan(promises, budgets, rounds, representation, rounds[0].forecast, notes)
 

@@ -34,6 +34,9 @@ class Votes:
     def round_open(self, run: Run) -> Round:
         return round_open(run)
 
+    def taking_part(self, run: Run, people: People) -> People:
+        return people
+
     def round_load(self, asked: Round) -> None:
         question_load(asked)
 
@@ -67,8 +70,11 @@ class Votes:
         )
 
     def stop_reason(self, run: Run) -> str:
-        asked_for_less = run.wanted_labels is not None and run.position < run.public_dataset.rows
+        asked_for_less = run.wanted_labels is not None and run.position < run.public_points.rows
         return Run.StopReason.ENOUGH if asked_for_less else Run.StopReason.USED_UP
+
+    def spent(self, run: Run) -> list[float | None]:
+        return run.spent
 
 
 def bounds(run: Run, size: int, question: Question) -> list[float]:

@@ -67,5 +67,5 @@ def _question(round_id: int, artifact: str) -> Question:
         fitted=representation_load(arrays["representation"].tobytes()),
         sigma=asked.sigma,
         kernel=asking_from_json(run.asking).kernel,
-        n_classes=len(run.public_dataset.classes),
+        n_classes=len(run.classes),
     )

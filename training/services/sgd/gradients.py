@@ -15,7 +15,7 @@ from accounting.privacy import IndividualAccounts
 from common.noise import Noise
 from training.methods.sgd.descent import Descent
 from training.methods.sgd.linear import release_sums, step_contributions
-from training.methods.sgd.records import HolderRecords
+from training.methods.sgd.records import owned_records
 from training.models import Round, Run
 from training.services.holders.base import Answer, People, Released
 from training.services.holders.rounds import batch_slice, released_tidy
@@ -46,6 +46,9 @@ class Gradients:
 
     def round_open(self, run: Run) -> Round:
         return round_open(run)
+
+    def taking_part(self, run: Run, people: People) -> People:
+        return people
 
     def round_load(self, asked: Round) -> None:
         task_load(asked)
@@ -87,6 +90,9 @@ class Gradients:
     def stop_reason(self, run: Run) -> str:
         return Run.StopReason.STEPS
 
+    def spent(self, run: Run) -> list[float | None]:
+        return run.spent
+
 
 class Contributions:
     """Contributions of holders to one step after the other, and their charges, as far as their accounts allow."""
@@ -94,8 +100,7 @@ class Contributions:
     def __init__(self, run: Run, task: Task, people: People, cache: str = "") -> None:
         coordinates, classes, owners = records_of(run, task.fitted, people.holders, cache)
         places = np.searchsorted(people.holders, owners)
-        order = np.argsort(places, kind="stable")
-        self._records = HolderRecords(coordinates[order], classes[order], places[order], len(people.holders))
+        self._records = owned_records(coordinates, classes, places, people.holders)
         self._accounts = IndividualAccounts(np.maximum(people.limits, 0.0), people.spent)
         self._task, self._people = task, people
         self._weights = task.plan.level_weights(people.caps)

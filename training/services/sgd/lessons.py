@@ -33,13 +33,16 @@ def published_follows(run: Run, state: Descent) -> bool:
 
 
 def descent_lesson(run: Run) -> Lesson:
-    """The last round's model, and what it makes of every public point: its predictions cost nobody anything.
-
-    What is published, where a run does not say, follows from the kind of its data alone: a student of images knows more
-    of them than a linear model does; of tables it only repeats what it was told.
-    """
+    """The last round's model, and what it makes of every public point: its predictions cost nobody anything."""
     model = linear_model(run.rounds.select_related("run").latest("index"))
-    probabilities = model.predict_proba(points_of(run.public_dataset))
-    usual = "student" if run.public_dataset.schema["kind"] == "image" else "model"
+    probabilities = model.predict_proba(points_of(run.public_points))
     releases = predicted(np.arange(len(probabilities)), probabilities)
-    return Lesson(releases, model=model, publish=steps_from_json(run.asking).publish or usual)
+    return Lesson(releases, model=model, publish=steps_from_json(run.asking).publish or published_usually(run))
+
+
+def published_usually(run: Run) -> str:
+    """What is published where a run does not say; it follows from the kind of its data alone.
+
+    A student of images knows more of them than the model that taught it; of tables it only repeats what it was told.
+    """
+    return "student" if run.schema["kind"] == "image" else "model"

@@ -21,7 +21,7 @@ def round_open(run: Run) -> Round:
     index = run.rounds.count()
     plan = steps_plan_from_json(run.plan["rounds"][index]["plan"])
     space = _space(run, index)
-    begin = Descent.begin(plan, space.public, len(run.public_dataset.classes))
+    begin = Descent.begin(plan, space.public, len(run.classes))
     artifact = f"{rounds_folder(run)}/{index}-{uuid4().hex[:12]}.npz"
     fitted = np.frombuffer(representation_save(space.fitted), dtype=np.uint8)
     arrays_save(artifact, representation=fitted, **begin.to_arrays())
@@ -37,8 +37,8 @@ def round_open(run: Run) -> Round:
 
 def _space(run: Run, index: int) -> Space:
     """That of the first round as chosen; then the inner layer of the student so far, beside the wavelets of images."""
-    first = space_first(run.public_dataset, steps_from_json(run.asking))
+    first = space_first(run.public_points, steps_from_json(run.asking))
     if index == 0:
         return first
-    student, points = student_fit(run, descent_lesson(run)), points_of(run.public_dataset)
+    student, points = student_fit(run, descent_lesson(run)), points_of(run.public_points)
     return space_of_student(student, first, points, beside_wavelets=first.fitted.representation.images)

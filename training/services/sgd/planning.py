@@ -65,7 +65,7 @@ def descent_plan(run: Run, share: float = 1.0) -> DescentPlan:
     levels = levels_of(promises, budgets)
     classes = len(run.private_dataset.classes)
     try:
-        fitted = space_first(run.public_dataset, steps).fitted
+        fitted = space_first(run.public_points, steps).fitted
         planned = [
             plan_steps(levels, dimensions=fitted.dimensions, n_classes=classes, share=share / steps.rounds, steps=steps)
             for _ in range(steps.rounds)
@@ -76,7 +76,7 @@ def descent_plan(run: Run, share: float = 1.0) -> DescentPlan:
     notes = dict.fromkeys(note for each in planned for note in (*each.notes, *each.warnings))
     test = run.test_dataset
     expectation = _expectation(
-        (run.public_dataset.pk, run.public_dataset.digest),
+        (run.public_points.pk, run.public_points.digest),
         None if test is None else (test.pk, test.digest),
         json.dumps(run.asking),
         json.dumps(planned[0].to_json()),

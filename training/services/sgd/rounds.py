@@ -46,12 +46,14 @@ def _task(artifact: str, document: str) -> Task:
 
 def task_digest(task: Task) -> str:
     """SHA-256 of everything that a round asks."""
-    return _digest({**task.fitted.state(), **_named("begin", task.begin.to_arrays())}, json.dumps(task.plan.to_json()))
+    return content_digest(
+        {**task.fitted.state(), **named("begin", task.begin.to_arrays())}, json.dumps(task.plan.to_json())
+    )
 
 
 def sums_digest(sums: np.ndarray) -> str:
     """SHA-256 of the noisy sums of a chunk, (steps, d + 1, C)."""
-    return _digest({"sums": sums})
+    return content_digest({"sums": sums})
 
 
 # --- The state after a chunk ----------------------------------------------------------------------------------------
@@ -74,7 +76,7 @@ def state_before(task: Task, asked: Round, index: int) -> Descent:
 def chunk_save(run: Run, index: int, chunk: Chunk) -> str:
     """Keep what a batch releases, in a new file, public once the row names it; returns its name."""
     artifact = released_name(run, index)
-    arrays_save(artifact, sums=chunk.sums, **_named("state", chunk.state.to_arrays()))
+    arrays_save(artifact, sums=chunk.sums, **named("state", chunk.state.to_arrays()))
     return artifact
 
 
@@ -91,11 +93,13 @@ def state_same(one: Descent, other: Descent) -> bool:
     return all(np.array_equal(array, theirs[name]) for name, array in ours.items())
 
 
-def _named(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def named(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays, each name behind ``prefix`` and a dot."""
     return {f"{prefix}.{name}": array for name, array in arrays.items()}
 
 
-def _digest(arrays: Mapping[str, Any], text: str = "") -> str:
+def content_digest(arrays: Mapping[str, Any], text: str = "") -> str:
+    """SHA-256 of arrays by name, and of a text."""
     digest = hashlib.sha256(text.encode())
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype.str} {array.shape}".encode())

@@ -3,24 +3,24 @@
 import numpy as np
 
 from training.methods.sgd.linear import CLIP_STEPS
-from training.methods.sgd.records import INTERCEPT, HolderRecords
+from training.methods.sgd.records import INTERCEPT, OwnedRecords, owned_records
 
 DIMENSIONS, CLASSES = 12, 4
 
 
-def some_records(counts, seed: int = 0, dimensions: int = DIMENSIONS) -> HolderRecords:
+def some_records(counts, seed: int = 0, dimensions: int = DIMENSIONS) -> OwnedRecords:
     """Holders with `counts` records each, of random coordinates and classes."""
     rng, total = np.random.default_rng(seed), int(np.sum(counts))
     coordinates = rng.integers(-127, 128, (total, dimensions)).astype(np.int8)
     holder = np.repeat(np.arange(len(counts)), counts)
-    return HolderRecords(coordinates, rng.integers(0, CLASSES, total), holder, len(counts))
+    return owned_records(coordinates, rng.integers(0, CLASSES, total), holder, np.arange(len(counts)))
 
 
-def only(records: HolderRecords, kept: np.ndarray) -> HolderRecords:
+def only(records: OwnedRecords, kept: np.ndarray) -> OwnedRecords:
     """The same records, of these holders alone, numbered anew."""
     mine = np.isin(records.holder, kept)
     numbers = np.searchsorted(kept, records.holder[mine])
-    return HolderRecords(records.coordinates[mine], records.label[mine], numbers, len(kept))
+    return owned_records(records.x[mine], records.y[mine], numbers, records.identity[kept])
 
 
 def plain_gradient(coordinates, labels, weights) -> np.ndarray:

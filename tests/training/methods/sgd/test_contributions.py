@@ -6,9 +6,11 @@ import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector
 
-from training.methods.sgd.contributions import FINENESS, SLOTS, Gradients, OwnedRecords, owned_records
+from training.methods.sgd.contributions import SLOTS, Gradients
+from training.methods.sgd.mechanism import FINENESS
 from training.methods.sgd.networks import network_create
 from training.methods.sgd.record_gradients import RecordGradients
+from training.methods.sgd.records import OwnedRecords, owned_records
 
 SHAPES = {"linear": (203,), "mlp": (6,), "cnn": (16, 17, 2)}
 CLASSES, NORM = 10, 0.25

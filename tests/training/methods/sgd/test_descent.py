@@ -10,7 +10,7 @@ from training.methods.sgd.descent import Descent
 from training.methods.sgd.linear import CLIP_STEPS, release_sums, step_contributions
 from training.methods.sgd.parameters import Steps
 from training.methods.sgd.planner import plan_steps
-from training.methods.sgd.records import HolderRecords
+from training.methods.sgd.records import owned_records
 from training.representations import LinearModel, Standardised
 
 
@@ -53,7 +53,7 @@ def test_a_planned_round_learns_what_can_be_learned() -> None:
     points = (np.eye(3)[truth] * 2.5 + rng.normal(0, 1, (3500, 3))).astype(np.float32)
     fitted = Standardised().fit(points[:500])
     coordinates = fitted.transform(points)
-    records = HolderRecords(coordinates[500:], truth[500:], np.arange(3000), 3000)
+    records = owned_records(coordinates[500:], truth[500:], np.arange(3000), np.arange(3000))
     caps = np.where(np.arange(3000) % 2 == 0, 1.0, 0.25)
     levels = [Level("LOW", 1.0, 1500.0), Level("HIGH", 0.25, 1500.0)]
     plan = plan_steps(levels, dimensions=3, n_classes=3, share=1.0)

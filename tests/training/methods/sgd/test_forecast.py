@@ -10,7 +10,7 @@ from training.methods.sgd.descent import Descent
 from training.methods.sgd.forecast import forecast_steps
 from training.methods.sgd.linear import release_sums, step_contributions
 from training.methods.sgd.planner import plan_steps
-from training.methods.sgd.records import INTERCEPT, HolderRecords
+from training.methods.sgd.records import INTERCEPT, owned_records
 
 
 def some_points(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -26,7 +26,8 @@ def test_a_forecast_from_labels_is_near_the_outcome(cap: float) -> None:
     plan = plan_steps([Level("ALL", cap, 3000.0)], dimensions=20, n_classes=3, share=1.0)
     made = forecast_steps(plan, public, 3, labels=labels)
     state, accounts = Descent.begin(plan, public, 3), IndividualAccounts(np.full(3000, cap))
-    records, noise = HolderRecords(private, truth, np.arange(3000), 3000), SimulationNoise(7)
+    everyone = np.arange(3000)
+    records, noise = owned_records(private, truth, everyone, everyone), SimulationNoise(7)
     while not state.finished:
         sums, _ = step_contributions(
             records, state.weights, clip_norm=state.clip_norm, accounts=accounts, sigma=plan.sigma

@@ -16,7 +16,7 @@ from tests.training.methods.sgd.holders import (
     some_records,
 )
 from training.methods.sgd.linear import CLIP_STEPS, release_sums, step_contributions
-from training.methods.sgd.records import INTERCEPT, HolderRecords
+from training.methods.sgd.records import INTERCEPT, OwnedRecords, owned_records
 
 COUNTS = [1, 3, 1, 0, 400, 1, 3, 2, 5000, 1, 1, 3]
 SIGMA = 10.0
@@ -26,8 +26,8 @@ def some_weights(seed: int = 1) -> np.ndarray:
     return np.random.default_rng(seed).normal(0, 0.004, (DIMENSIONS + 1, CLASSES))
 
 
-def sums_of(records: HolderRecords, weights=None, clip_norm: float = 60.0, caps=1.0, shares=1.0):
-    accounts = IndividualAccounts(np.full(records.holders, caps) if np.isscalar(caps) else caps)
+def sums_of(records: OwnedRecords, weights=None, clip_norm: float = 60.0, caps=1.0, shares=1.0):
+    accounts = IndividualAccounts(np.full(len(records), caps) if np.isscalar(caps) else caps)
     return step_contributions(
         records,
         some_weights() if weights is None else weights,
@@ -42,8 +42,8 @@ def test_a_contribution_is_the_gradient_of_the_cross_entropy() -> None:
     records = some_records([3])
     (sums, _), _ = sums_of(records, clip_norm=1e4)
     weights = torch.tensor(some_weights(), requires_grad=True)
-    features = torch.tensor(np.hstack([records.coordinates, np.full((3, 1), INTERCEPT)]), dtype=torch.float64)
-    torch.nn.functional.cross_entropy(features @ weights, torch.tensor(records.label)).backward()
+    features = torch.tensor(np.hstack([records.x, np.full((3, 1), INTERCEPT)]), dtype=torch.float64)
+    torch.nn.functional.cross_entropy(features @ weights, torch.tensor(records.y)).backward()
     assert np.abs(sums * (1e4 / CLIP_STEPS) - weights.grad.numpy()).max() < 0.03  # a step is 0.038
 
 
@@ -58,7 +58,7 @@ def test_sums_and_charges_are_those_of_a_loop_over_holders(clip_norm: float) -> 
         if not mine.any():
             assert charged[one] == 0
             continue
-        gradient = plain_gradient(records.coordinates[mine], records.label[mine], some_weights())
+        gradient = plain_gradient(records.x[mine], records.y[mine], some_weights())
         contribution = plain_contribution(gradient, clip_norm, weight)
         expected += contribution
         assert charged[one] <= (weight / SIGMA) ** 2
@@ -109,10 +109,10 @@ def test_exponentials_of_large_and_close_logits_do_not_depend_on_their_place() -
 
 def test_records_without_a_class_contribute_nothing() -> None:
     records = some_records([1, 1, 2])
-    records.label[:] = [-1, CLASSES, 1, 2**40]
+    records.y[:] = [-1, CLASSES, 1, 2**40]
     (sums, charged), _ = sums_of(records, clip_norm=1e4)
     assert charged[0] == charged[1] == 0 < charged[2]
-    good = plain_gradient(records.coordinates[2:3], records.label[2:3], some_weights())
+    good = plain_gradient(records.x[2:3], records.y[2:3], some_weights())
     assert np.abs(sums * (1e4 / CLIP_STEPS) - good / 2).max() < 0.03
 
 
@@ -163,9 +163,9 @@ def test_noise_has_the_size_that_was_planned() -> None:
     assert kstest(released.ravel() / CLIP_STEPS, norm(0, 3.0).cdf).pvalue > 0.01
 
 
-def test_records_out_of_order_are_refused() -> None:
-    with pytest.raises(ValueError, match="ascend"):
-        HolderRecords(np.zeros((2, 3), np.int8), np.zeros(2, int), np.array([1, 0]), 2)
+def test_what_cannot_be_computed_exactly_is_refused() -> None:
+    with pytest.raises(ValueError, match="transform the records"):
+        sums_of(owned_records(np.zeros((2, 3)), [0, 0], [0, 1], [0, 1]))
     with pytest.raises(ValueError, match="level_weights"):
         sums_of(some_records([1]), shares=1.5)
     with pytest.raises(ValueError, match="not finite"):

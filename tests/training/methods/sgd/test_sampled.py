@@ -7,10 +7,11 @@ import pytest
 from sklearn.datasets import load_digits
 
 from common.noise import SimulationNoise, SystemNoise
-from training.methods.sgd.contributions import Gradients, OwnedRecords, owned_records
+from training.methods.sgd.contributions import Gradients
+from training.methods.sgd.mechanism import SampledMechanism
 from training.methods.sgd.networks import NetworkModel, network_create, with_weights
+from training.methods.sgd.records import OwnedRecords, owned_records
 from training.methods.sgd.sampled import (
-    SampledMechanism,
     SampledSteps,
     SimulationSampling,
     SystemSampling,

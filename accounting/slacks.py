@@ -1,0 +1,40 @@
+"""Slacks: the δ′ of a study's sampled runs, which are taken out of δ before any cap is computed.
+
+Public: a run has the same slack whatever its holders are, and it is in the register with the run's charge.
+"""
+
+import math
+from collections.abc import Iterator
+from functools import partial
+
+from django.db import transaction
+
+from accounting.caps import SLACKS, slack_of
+from accounting.models import Release
+from common.journal import facts_note
+from consent.models import Study
+
+#: Of what caps leave of δ: the rounding of sums of slacks.
+_ROUNDING = 1e-9
+
+
+def slacks_charged(study: Study) -> float:
+    """The sum of the δ′ of every release of a study that has one."""
+    with_slack = Release.objects.filter(study=study, content__has_key="slack")
+    return math.fsum(float(content["slack"]) for content in with_slack.values_list("content", flat=True))
+
+
+def slack_fits(study: Study, slack: float) -> bool:
+    """Whether a further slack fits into what caps leave of the study's δ. The caller holds the study's lock."""
+    return slacks_charged(study) + slack <= SLACKS * slack_of(study.delta) * (1 + _ROUNDING)
+
+
+def slack_note(study: Study) -> None:
+    """Note in the journal, once the transaction has committed, which slacks were charged: a backup may forget them."""
+    transaction.on_commit(partial(facts_note, study.pk, slack=slacks_charged(study)))
+
+
+def slack_faults(study: Study) -> Iterator[str]:
+    """Are the slacks of all releases together what caps leave of δ, or less?"""
+    if not slack_fits(study, 0.0):
+        yield f"The slacks of sampled runs add up to {slacks_charged(study):g}, more than caps leave of the study's δ."

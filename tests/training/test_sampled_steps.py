@@ -1,0 +1,580 @@
+"""Steps over samples: charged whole before the first one, by whom taken, and that a chunk comes whole or not at all."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+
+from accounting import slacks
+from accounting.book import balances, charges_of
+from accounting.caps import caps_of, slack_of
+from accounting.models import Release
+from accounting.privacy import sampled_gaussian_mu
+from accounting.shares import share_free, shares
+from accounting.verification import study_faults
+from common.artifacts import arrays_load, arrays_save, model_fetch, model_store
+from common.noise import SimulationNoise
+from consent import services as consent_services
+from consent.models import ConsentForm, DataHolder, Study
+from consent.selectors import consent_snapshot
+from tests.factories import policy_approve, user_create
+from tests.training.asking import SAMPLED_RUN, asking_of, attempt, commit, run_ask
+from tests.training.runs import (
+    head_counts_state,
+    rehearsal_with_table,
+    run_draft,
+    run_start,
+    study_with_data,
+    study_with_table,
+)
+from training.methods.pate import PlanError
+from training.methods.sgd.parameters import BASELINES
+from training.methods.sgd.sampled import SimulationSampling
+from training.models import Batch, Round, Run, Shard
+from training.published import published_load
+from training.services import advance
+from training.services import runs as run_commands
+from training.services.holders import attempts, noise
+from training.services.methods import method_of
+from training.services.sgd import sampled_gradients
+from training.services.sgd.sampled_rounds import state_before, state_load, task_load
+from training.services.students import student_predict
+from training.uses import usage
+from training.verification import batches_kept, release_faults, replay_faults
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+
+HOLDERS = 12
+
+
+class NoNoise:
+    """What is released is what was said: for tests alone."""
+
+    def rounded_normal(self, scale: float, shape: tuple[int, ...]) -> np.ndarray:
+        return np.zeros(shape, np.int64)
+
+
+@pytest.fixture
+def exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noise, "noise_of", lambda run: NoNoise())
+
+
+@pytest.fixture
+def repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same noise, and the same draws, in the same chunk of every run."""
+    monkeypatch.setattr(noise, "noise_of", lambda run: SimulationNoise(run.batches.count()))
+    monkeypatch.setattr(sampled_gradients, "sampling_of", lambda run: SimulationSampling(run.batches.count()))
+
+
+def small_study(**fields: Any) -> Study:
+    return study_with_table(**{"holders": HOLDERS, "retain_votes": True, **fields})
+
+
+def approved(study: Study, *, share: float = 0.5, **fields: Any) -> Run:
+    """A run that has been approved; ``asking`` adds to how the steps are made."""
+    chosen = SAMPLED_RUN["asking"] | fields.pop("asking", {})
+    return run_start(study, share=share, **SAMPLED_RUN | fields | {"asking": chosen})
+
+
+def begun(study: Study, **fields: Any) -> Run:
+    """A run of which everybody is about to be charged."""
+    run = approved(study, **fields)
+    assert asking_of(run).open(run)
+    run.refresh_from_db()
+    return attempt(run)
+
+
+def everybody(study: Study) -> list[DataHolder]:
+    return list(DataHolder.objects.filter(study=study).order_by("pk"))
+
+
+def decide(who: DataHolder, level: str) -> None:
+    form = ConsentForm.objects.filter(study=who.study).latest("version")
+    consent_services.consent_give(holder=who, level=level, form=form, acting_user=None)
+
+
+def withdraw(who: DataHolder) -> None:
+    consent_services.consent_withdraw(holder=who, acting_user=None)
+
+
+def charged(run: Run) -> dict[int, float]:
+    """What each was charged for the run, by id."""
+    told = charges_of(Release.objects.get(run=run.pk, batch=0))
+    return dict(zip(told.holders.tolist(), told.spent.tolist(), strict=True))
+
+
+def asked(run: Run, batch: int) -> set[int]:
+    return set(arrays_load(run.batches.get(index=batch).asked)["holder"].tolist())
+
+
+def weights(run: Run, batch: int) -> np.ndarray:
+    return state_load(run.batches.get(index=batch)).weights
+
+
+def contributions(run: Run, batch: int, among: list[DataHolder]) -> np.ndarray:
+    """The sum of what some holders contribute to the first step of a chunk, by PyTorch's own gradients."""
+    import torch
+
+    from training.methods.sgd.networks import network_create, with_weights
+
+    chunk = run.rounds.get()
+    task, private = task_load(chunk), arrays_load(run.private_dataset.artifact)
+    caps = [budget["cap"] for budget in run.plan["budgets"]]
+    state, total = state_before(task, chunk, batch), 0.0
+    network = with_weights(network_create(task.network, task.shape, task.classes), state.weights).double()
+    for who in among:
+        mine = private["holder"] == who.pk
+        x = torch.tensor(task.fitted.transform(private["x"][mine]) * task.scale, dtype=torch.float64)
+        loss = torch.nn.functional.cross_entropy(network(x), torch.tensor(private["y"][mine]))
+        parts = torch.autograd.grad(loss, list(network.parameters()))
+        gradient = torch.cat([part.flatten() for part in parts]).numpy()
+        first = arrays_load(run.batches.get(index=0).asked)
+        cap = first["cap"][np.searchsorted(first["holder"], who.pk)]
+        norm = task.plan.mechanism.norms[caps.index(cap)]
+        total = total + gradient * min(1.0, norm / np.linalg.norm(gradient))
+    return total
+
+
+def heard(run: Run, batch: int, among: list[DataHolder]) -> None:
+    """These are heard in a chunk of one step without noise, each with their clipped gradients, and nobody else."""
+    task, before = task_load(run.rounds.get()), state_before(task_load(run.rounds.get()), run.rounds.get(), batch)
+    expected = contributions(run, batch, among) / task.plan.mechanism.expected
+    moved = (before.weights - weights(run, batch)) / task.step_size - task.momentum * before.velocity
+    np.testing.assert_allclose(moved, expected, atol=1e-4)
+
+
+def assert_whole(run: Run) -> None:
+    """Nothing is wrong with what was released, nor with what it cost."""
+    run.refresh_from_db()
+    assert [*study_faults(run.study), *release_faults(run)] == []
+    for batch in batches_kept(run.study):
+        assert list(replay_faults(batch)) == []
+
+
+# --- From the approval to the end -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("retain", [True, False])
+def test_everybody_is_charged_for_all_steps_before_the_first(retain: bool) -> None:
+    study = small_study(retain_votes=retain)
+    run = commit(begun(study))
+    assert (run.position, run.batches.get().size) == (0, 0)
+    plan = run.plan["rounds"][0]["plan"]
+    mu = np.sqrt(plan["charges"])
+    own = np.array([plan["sigma"] * plan["clip_norm"] / norm for norm in plan["phases"][0]["norms"]])
+    np.testing.assert_allclose(mu, np.sqrt(6) / own, rtol=1e-12)  # everybody in each of six steps
+    caps = caps_of(consent_snapshot(study).epsilons, study.delta)
+    due = {who.pk: plan["charges"][place % 3] for place, who in enumerate(everybody(study))}
+    assert charged(run) == due
+    np.testing.assert_allclose(balances(study).spent, 0.5 * caps, rtol=1e-3)
+    (release,) = Release.objects.filter(run=run.pk)
+    assert (release.charge, release.content["slack"]) == (max(plan["charges"]), slack_of(study.delta))
+    run = run_ask(run)
+    assert (run.status, run.stop_reason, run.position) == (Run.Status.FINISHED, Run.StopReason.STEPS, 6), run.message
+    assert list(run.batches.values_list("start", "size")) == [(0, 0), (0, 2), (2, 2), (4, 2)]
+    assert list(Release.objects.filter(run=run.pk, batch__gt=0).values_list("charges", "charge")) == [("", 0.0)] * 3
+    assert charged(run) == due and share_free(study) == pytest.approx(0.5)
+    assert shares(study)[run.pk].used == pytest.approx(0.5)
+    assert_whole(run)
+
+
+@pytest.mark.parametrize("variant", ["sample", "scale"])
+def test_who_is_drawn_by_chance_is_charged_as_the_loss_distribution_says(variant: str) -> None:
+    study = small_study()
+    asking = {"steps": 3, "expected": 4, "network": "mlp"}
+    run = run_ask(approved(study, variant=variant, asking=asking))
+    assert run.status == Run.Status.FINISHED, run.message
+    plan = run.plan["rounds"][0]["plan"]
+    (phase,) = plan["phases"]
+    assert phase["expected"] == pytest.approx(4)
+    for rate, norm, charge in zip(phase["rates"], phase["norms"], plan["charges"], strict=True):
+        own = phase["sigma"] * phase["clip_norm"] / norm
+        assert charge == sampled_gaussian_mu(rate, own, 3, slack_of(study.delta)) ** 2
+    for charge, budget in zip(plan["charges"], run.plan["budgets"], strict=True):
+        assert 0.99 * budget["allowed"] < charge <= budget["allowed"]
+    assert_whole(run)
+
+
+def test_a_chunk_is_the_sum_of_everybodys_clipped_gradients(exact: None) -> None:
+    study = small_study(records=3)
+    run = commit(begun(study, batch_size=1))
+    for batch in (1, 2):
+        run = commit(attempt(run))
+        heard(run, batch, everybody(study))
+
+
+def test_without_public_points_the_network_learns_from_records_as_they_are() -> None:
+    study = study_with_data(retain_votes=True, levels="L")
+    asking = {"network": "mlp", "steps": 4, "expected": 1e6}
+    run = run_ask(approved(study, asking=asking, public_dataset=None))
+    assert run.status == Run.Status.FINISHED, run.message
+    assert (run.student.learner, run.student_learner) == ("network_mlp", "")
+    card = run.student.card
+    assert (card["learned_from"]["dataset"], card["candidates"]) == (None, [])
+    assert card["privacy"]["mechanism"]["representation"]["template"].startswith("The records as they are")
+    model = published_load("network_mlp", model_fetch(run.student.artifact))
+    points = arrays_load(run.test_dataset.artifact)["x"]
+    assert model.predict_proba(points).shape == (len(points), 10)
+    assert_whole(run)
+
+
+@pytest.mark.parametrize(("publish", "learner"), [("model", "network_linear"), ("student", "nearest_neighbour")])
+def test_what_is_published_can_be_chosen_and_predicts(publish: str, learner: str) -> None:
+    run = run_ask(approved(small_study(), asking={"publish": publish}))
+    assert (run.student.learner, run.student.is_released_itself) == (learner, publish == "model")
+    told = student_predict(run.student, [{"length": 0.1, "width": 0.5}, {"length": 0.9, "width": 0.5}])
+    assert len(told["predictions"]) == 2
+    assert_whole(run)
+
+
+# --- Who takes part -------------------------------------------------------------------------------------------------
+
+
+def test_who_has_less_left_than_the_run_costs_takes_no_part_and_is_charged_nothing() -> None:
+    study = small_study()
+    people = everybody(study)
+    run_ask(approved(study, share=0.6))
+    before = balances(study).of(np.array([who.pk for who in people]))
+    decide(people[1], "HIGH")  # of an average holder's cap 0.6 is more than all of the strictest
+    run = run_ask(approved(study, share=0.4))
+    assert set(charged(run)) == {who.pk for who in people if who != people[1]}
+    after = balances(study).of(np.array([who.pk for who in people]))
+    assert after[1] == before[1] and (after[[0, 2, 3]] > before[[0, 2, 3]]).all()
+    assert_whole(run)
+
+
+def test_who_withdraws_or_lowers_their_level_is_not_heard_from_the_next_chunk_on(exact: None) -> None:
+    study = small_study()
+    people = everybody(study)
+    run = commit(begun(study, batch_size=1))
+    withdraw(people[4])
+    decide(people[2], "HIGH")
+    rest = [who for who in people if who not in (people[4], people[2])]
+    run = commit(attempt(run))
+    heard(run, 1, rest)
+    run = attempt(run)
+    withdraw(people[0])  # between what is said and its release
+    run = commit(run)
+    heard(run, 2, [who for who in rest if who != people[0]])
+    assert {people[0].pk, people[2].pk, people[4].pk} <= set(charged(run)), "what was charged stays charged"
+    run = run_ask(run)
+    assert_whole(run)
+
+
+def test_nobody_joins_later_and_a_raised_level_counts_in_the_next_run(exact: None) -> None:
+    study = small_study(levels="HALHAL------")
+    people = everybody(study)
+    run = commit(begun(study, batch_size=1))
+    decide(people[8], "LOW")
+    decide(people[0], "LOW")
+    run = commit(attempt(run))
+    heard(run, 1, people[:6])
+    assert asked(run, 1) == {who.pk for who in people[:6]}
+    withdraw(people[3])
+    run = commit(attempt(run))
+    decide(people[3], "HIGH")  # comes back to what they were charged for
+    run = commit(attempt(run))
+    assert asked(run, 3) == {who.pk for who in people[:6]}
+    run = run_ask(run)
+    assert_whole(run)
+    usage_of = usage(people[8])
+    assert usage_of.uses == [] and usage(people[0]).uses != []
+
+
+def test_who_leaves_before_the_charge_is_not_charged() -> None:
+    study = small_study()
+    people = everybody(study)
+    run = begun(study)
+    withdraw(people[5])
+    run = commit(run)
+    assert set(charged(run)) == {who.pk for who in people if who != people[5]}
+    assert_whole(run_ask(run))
+
+
+def test_a_promise_that_the_plan_does_not_know_is_drawn_and_charged_as_the_next_stricter(exact: None) -> None:
+    study = small_study()
+    people = everybody(study)
+    run = approved(study)
+    policy_approve(study, 0.5, 2.5, 3.0)
+    assert asking_of(run).open(run)
+    run = commit(attempt(Run.objects.get(pk=run.pk)))
+    plan = run.plan["rounds"][0]["plan"]
+    told = charged(run)
+    assert people[0].pk not in told, "0.5 is below every promise of the plan"
+    assert told[people[1].pk] == plan["charges"][1], "2.5 is charged as 2"
+    assert told[people[2].pk] == plan["charges"][2]
+    assert_whole(run_ask(run))
+
+
+def test_a_holder_with_many_records_changes_sums_by_one_clipped_contribution(exact: None) -> None:
+    """Brute force, through the services: with and without the one who owns 40 records, others having one or two."""
+    moved = {}
+    for with_me in (True, False):
+        study = small_study(slug=f"many-{with_me}", holders=20)
+        people = everybody(study)
+        private = study.datasets.get(kind="private")
+        arrays = arrays_load(private.artifact)
+        rng = np.random.default_rng(0)
+        many = rng.uniform(0, 1, (40, 2)).astype(np.float32), rng.integers(0, 3, 40), np.full(40, people[5].pk)
+        mine = arrays["holder"] == people[5].pk
+        pairs = zip(("x", "y", "holder"), many, strict=True)
+        arrays_save(private.artifact, **{name: np.concatenate([arrays[name][~mine], more]) for name, more in pairs})
+        if not with_me:
+            withdraw(people[5])
+        run = commit(attempt(commit(begun(study, batch_size=1, asking={"network": "mlp"}))))
+        before, after = (task_load(run.rounds.get()).begin.weights, weights(run, 1))
+        plan = run.plan["rounds"][0]["plan"]
+        moved[with_me] = (before - after) / plan["step_size"] * plan["expected"]
+    difference = moved[True] - moved[False]
+    norms = plan["phases"][0]["norms"]
+    assert 0 < np.linalg.norm(difference) <= norms[2] * (1 + 1e-5)
+
+
+# --- Workers, messages and endings ----------------------------------------------------------------------------------
+
+
+def test_a_chunk_over_which_a_worker_died_changes_no_charge(repeated: None) -> None:
+    told = []
+    for dies in (False, True):
+        study = small_study(slug=f"dies-{dies}")
+        run = attempt(commit(begun(study)))
+        if dies:
+            Shard.objects.filter(run=run).update(state="running", claimed_by="dead", heartbeat=None)
+            advance.shard_ask(run.shards.get().pk)
+            assert run.shards.get().deaths == 1
+        run = run_ask(run)
+        told.append((balances(study).spent.tolist(), [weights(run, batch).tolist() for batch in (1, 2, 3)]))
+        assert_whole(run)
+    assert told[0] == told[1]
+
+
+def test_a_chunk_that_is_computed_anew_draws_anew() -> None:
+    study = small_study()
+    run = attempt(commit(begun(study)))
+    first = arrays_load(run.shards.get().artifact)["weights"]
+    Shard.objects.filter(run=run).update(state="pending", claimed_by="")
+    advance.shard_ask(run.shards.get().pk)
+    assert (arrays_load(run.shards.get().artifact)["weights"] != first).mean() > 0.9
+
+
+def test_a_resumed_run_is_charged_like_an_uninterrupted_one(repeated: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = []
+    for interrupted in (False, True):
+        study = small_study(slug=f"interrupted-{interrupted}")
+        run = begun(study)
+        if interrupted:
+            with monkeypatch.context() as patch, pytest.raises(OSError, match="disk"):
+                patch.setattr(attempts, "attempt_load", _fails)
+                asking_of(run).step(run)
+        run = commit(run)
+        run = attempt(run)
+        if interrupted:
+            with monkeypatch.context() as patch, pytest.raises(OSError, match="disk"):
+                patch.setattr(sampled_gradients, "state_save", _fails)
+                asking_of(run).step(run)
+        run = run_ask(run)
+        assert Release.objects.filter(run=run.pk, content__has_key="slack").count() == 1
+        told.append((balances(study).spent.tolist(), run.spent, [weights(run, batch).tolist() for batch in (1, 3)]))
+        assert_whole(run)
+    assert told[0] == told[1]
+
+
+def _fails(*args: Any) -> Any:
+    raise OSError("no space left on the disk")
+
+
+def test_messages_that_come_twice_charge_nothing_twice() -> None:
+    stale = begun(small_study())
+    old = stale.shards.get()
+    commit(Run.objects.get(pk=stale.pk))
+    advance.shard_ask(old.pk)
+    assert asking_of(stale)._batch_commit(stale) is False
+    assert Batch.objects.filter(run=stale).count() == 1
+    assert_whole(run_ask(Run.objects.get(pk=stale.pk)))
+
+
+def test_a_cancelled_run_has_cost_all_of_it_once_it_was_charged_and_nothing_before() -> None:
+    olga = user_create("olga")
+    study = small_study()
+    early = begun(study)
+    run_commands.run_cancel(run=early, acting_user=olga)
+    assert share_free(study) == 1 and not balances(study).holders.size
+    assert slacks.slacks_charged(study) == 0
+    late = attempt(commit(begun(study)))
+    run_commands.run_cancel(run=late, acting_user=olga)
+    assert share_free(study) == pytest.approx(0.5)
+    assert_whole(Run.objects.get(pk=late.pk))
+
+
+def test_a_rehearsal_repeats_itself_by_its_seed_and_charges_nobody() -> None:
+    study = rehearsal_with_table()
+    told = []
+    for seed in (7, 7, 8):
+        run = run_ask(approved(study, share=1.0, seed=seed))
+        assert run.status == Run.Status.FINISHED, run.message
+        told.append(([weights(run, batch).tolist() for batch in (1, 2, 3)], run.outcome))
+        assert list(release_faults(run)) == []
+    assert told[0] == told[1]
+    assert told[0][0] != told[2][0]
+    assert [round(each["spent"], 3) for each in told[0][1]["epsilons"]] == [1.0, 2.0, 3.0]
+    assert not Release.objects.filter(study=study, batch__isnull=False).exists()
+
+
+@pytest.mark.parametrize(
+    ("variant", "spent"),
+    [
+        ("standard", [1, 1, 1]),
+        ("without_strictest", [0, 2, 2]),
+        ("group_after_group", [1, 2, 3]),
+        ("non_private", [None] * 3),
+    ],
+)
+def test_baselines_are_compared_in_rehearsals_alone(variant: str, spent: list[float | None]) -> None:
+    run = run_ask(approved(rehearsal_with_table(), share=1.0, variant=variant))
+    assert run.status == Run.Status.FINISHED, run.message
+    for each, expected in zip(run.outcome["epsilons"], spent, strict=True):
+        assert each["spent"] == (None if expected is None else pytest.approx(expected, rel=0.01))
+    assert run.student.card["learned_from"]["queries"] == 6
+    real = small_study()
+    with pytest.raises(ValidationError, match="rehearsal"):
+        run_draft(real, **SAMPLED_RUN | {"variant": variant})
+    if variant != "standard":  # teachers have one of that name
+        with pytest.raises(IntegrityError), transaction.atomic():
+            Run.objects.filter(pk=approved(real).pk).update(variant=variant)
+
+
+def test_every_baseline_is_tried() -> None:
+    assert set(BASELINES) == {"standard", "without_strictest", "group_after_group", "non_private"}
+
+
+# --- What verification finds ----------------------------------------------------------------------------------------
+
+
+def state_change(run: Run) -> None:
+    """One number of what was released is another."""
+    batch = run.batches.get(index=2)
+    arrays = arrays_load(batch.released)
+    arrays["weights"][0] += 1e-9
+    arrays_save(batch.released, **arrays)
+
+
+def plan_change(run: Run) -> None:
+    run.plan["rounds"][0]["plan"]["step_size"] = 99.0
+    Run.objects.filter(pk=run.pk).update(plan=run.plan)
+
+
+def charges_change(run: Run) -> None:
+    """The plan says that the run costs less than was charged."""
+    plan = run.plan["rounds"][0]["plan"]
+    plan["charges"] = [0.5 * charge for charge in plan["charges"]]
+    Run.objects.filter(pk=run.pk).update(plan=run.plan)
+
+
+FORGERIES: list[tuple[Callable[[Run], object], str]] = [
+    (state_change, "are not those that were released"),
+    (plan_change, "trained something else"),
+    (plan_change, "was not trained as its plan says"),
+    (charges_change, "is not what run"),
+    (lambda run: Round.objects.update(sigma=99.0), "what its round says of itself"),
+    (lambda run: Batch.objects.filter(index=1).update(released="rounds/none.npz"), "cannot be read"),
+    (lambda run: Batch.objects.filter(index=3).update(size=1), "says 1 steps"),
+    (lambda run: Batch.objects.filter(index=0).update(size=1), "is not the charge for all"),
+    (lambda run: Batch.objects.filter(index=2).delete(), "is in the register, but not there"),
+    (lambda run: Run.objects.filter(pk=run.pk).update(spent=[0.0, 0.0, 0.0]), "is not the sum of its releases"),
+]
+
+
+def test_what_does_not_follow_from_the_releases_is_found() -> None:
+    run = run_ask(approved(small_study()))
+    chunk = run.batches.get(index=2).released
+    kept = arrays_load(chunk)
+    for forge, fault in FORGERIES:
+        with transaction.atomic():
+            forge(run)
+            found = list(release_faults(Run.objects.get(pk=run.pk)))
+            transaction.set_rollback(True)
+        arrays_save(chunk, **kept)
+        run.refresh_from_db()
+        assert any(fault in line for line in found), (fault, found)
+    assert_whole(run)
+
+
+def test_a_published_network_that_is_not_where_the_steps_led_to_is_found() -> None:
+    run = run_ask(approved(small_study(), asking={"publish": "model"}))
+    name = run.student.artifact
+    model = published_load("network_linear", model_fetch(name))
+    model.scale *= 2
+    model_store(name, model.to_bytes())
+    assert any("not where its steps led to" in fault for fault in release_faults(run))
+
+
+def test_charges_that_caps_do_not_explain_are_found_by_the_replay() -> None:
+    run = run_ask(approved(small_study()))
+    batch = run.batches.get(index=0)
+    arrays = arrays_load(batch.asked)
+    arrays_save(batch.asked, **arrays | {"cap": np.roll(arrays["cap"], 1)})
+    assert any("cost those who were asked something else" in fault for fault in replay_faults(batch))
+    arrays_save(batch.asked, **arrays | {"holder": arrays["holder"] + 1})
+    assert any("not charged to those who were asked" in fault for fault in replay_faults(batch))
+    assert any("who was not charged" in fault for fault in replay_faults(run.batches.get(index=2)))
+
+
+# --- Plans and proposals --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "told"),
+    [
+        ({"asking": {"rounds": 2}}, "asking", "There is no rounds"),
+        ({"asking": {"expected": 0}}, "asking", "expected is 0"),
+        ({"asking": {"network": "transformer"}}, "asking", "choose one of"),
+        ({"asking": {"network": "cnn"}}, "asking", "takes images"),
+        ({"asking": {"network": "cnn", "representation": "standardised"}}, "asking", "leave the representation out"),
+        ({"asking": {"representation": "wavelets"}}, "asking", "is for images"),
+        ({"public_dataset": None, "asking": {"representation": "standardised"}}, "asking", "fitted on public points"),
+        ({"public_dataset": None, "asking": {"publish": "student"}}, "asking", "learns on public points"),
+        ({"public_dataset": None, "variant": "individual", "asking": {}}, "public_dataset", "Choose the public points"),
+        ({"teachers": 5}, "teachers", "There are no teachers"),
+        ({"wanted_labels": 5}, "wanted_labels", "Nobody is asked for labels"),
+        ({"student_learner": "oracle"}, "student_learner", "choose one of"),
+    ],
+)
+def test_a_proposal_that_could_not_be_carried_out_is_refused(fields: dict[str, Any], field: str, told: str) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        run_draft(small_study(), **SAMPLED_RUN | fields)
+    assert told in str(refusal.value.message_dict[field])
+
+
+def test_an_eleventh_run_over_samples_is_refused_at_proposal_and_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = small_study()
+    run = approved(study, share=0.01)
+    draft = run_draft(study, **SAMPLED_RUN)
+    monkeypatch.setattr(slacks, "SLACKS", 1)
+    with pytest.raises(ValidationError, match="can be approved in a study"):
+        run_draft(study, **SAMPLED_RUN)
+    with pytest.raises(PlanError, match="can be approved in a study"):
+        method_of(draft).plan(draft, 0.5)
+    run_commands.run_cancel(run=run, acting_user=user_create("olga"))
+    assert method_of(draft).plan(draft, 0.5), "what was never charged is free again"
+
+
+def test_a_slack_that_is_too_small_for_so_many_steps_is_refused() -> None:
+    study = small_study(delta=1e-6)
+    run = run_draft(study, **SAMPLED_RUN | {"asking": {"steps": 500, "expected": 4}})
+    with pytest.raises(PlanError, match=r"need a part of δ above 4.4e-09, and a run of this study has 1e-09"):
+        method_of(run).plan(run, 0.5)
+
+
+def test_a_plan_follows_from_public_numbers_alone() -> None:
+    study = small_study()
+    run = run_draft(study, **SAMPLED_RUN)
+    before = method_of(run).plan(run, 0.5).to_json()
+    for who in everybody(study)[::2]:
+        withdraw(who)
+    assert method_of(run).plan(run, 0.5).to_json() == before
+    assert before["rounds"][0]["plan"]["expected"] == 12
+    head_counts_state(study)
+    assert method_of(run).plan(run, 0.5).to_json()["rounds"][0]["plan"]["expected"] == 6

@@ -1,0 +1,154 @@
+"""Steps over samples of the holders, as the engine that asks them needs it.
+
+The first batch takes no step: it charges everybody who takes part for the whole run. Each batch after it is a chunk of
+steps, which one task takes; what it releases is the state after the last of them.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from django.db import transaction
+from django.utils.translation import gettext_noop
+
+from accounting.models import Release
+from common.artifacts import arrays_load
+from common.noise import Noise
+from training.methods.sgd.records import OwnedRecords, owned_records
+from training.methods.sgd.sampled import SampledSteps, Sampling, SimulationSampling, SystemSampling
+from training.models import Round, Run
+from training.services.holders.attempts import attempt_load
+from training.services.holders.base import Answer, People, Released
+from training.services.holders.rounds import batch_slice, released_tidy, round_under_way
+from training.services.holders.shards import records_of
+from training.services.sgd.rounds import content_digest
+from training.services.sgd.sampled_opening import round_open
+from training.services.sgd.sampled_rounds import (
+    CHARGE,
+    SampledTask,
+    mechanism,
+    state_before,
+    state_digest,
+    state_save,
+    task_digest,
+    task_load,
+)
+
+
+class SampledGradients:
+    """See :class:`training.services.holders.base.Questions`."""
+
+    status: str = Run.Status.LEARNING
+    #: One task takes a chunk: a step reads the records of some hundred holders, however many there are.
+    shard = 2**62
+    release_kind = Release.Kind.STEPS.value
+    died = gettext_noop(
+        "Workers died again and again over the same steps; most likely their memory did not suffice. Propose the run "
+        "anew with a smaller network, or give the workers more memory."
+    )
+
+    def round_open(self, run: Run) -> Round:
+        return round_open(run)
+
+    def taking_part(self, run: Run, people: People) -> People:
+        if run.rehearsal:
+            return people
+        if not run.batches.exists():
+            task = task_load(round_under_way(run))
+            group = groups_of(run, people.caps)
+            due = task.charges[group]
+            return people.of((group >= 0) & (people.spent + due <= people.limits))
+        charged = people_charged(run)
+        place = np.searchsorted(charged.holders, people.holders).clip(max=max(len(charged.holders) - 1, 0))
+        stays = np.zeros(len(people.holders), dtype=bool)
+        if len(charged.holders):
+            stays = (charged.holders[place] == people.holders) & (people.caps >= charged.caps[place])
+        # A level that was raised counts in the next run: in this one everybody stays in the group they were charged in.
+        return replace(people.of(stays), caps=charged.caps[place[stays]])
+
+    def round_load(self, asked: Round) -> None:
+        task_load(asked)
+
+    def answer(self, asked: Round, people: People, *, alone: bool, cache: str, noise: Noise) -> Answer:
+        task, run, index = task_load(asked), asked.run, asked.run.batches.count()
+        group = groups_of(run, people.caps)
+        if index == CHARGE:
+            return {"charge": task.charges[group]}
+        from training.services.sgd.sampled_networks import chunk_run  # PyTorch takes a second to import
+
+        part, records = batch_slice(asked), _records(run, task, people, cache)
+        state = chunk_run(
+            task,
+            state_before(task, asked, index),
+            records,
+            group,
+            steps=part.stop - part.start,
+            noise=noise,
+            sampling=sampling_of(run),
+        )
+        return {**state.to_arrays(), "charge": np.zeros(len(people.holders))}
+
+    def release(self, asked: Round, answers: list[Answer], noise: Noise) -> Released:
+        task, run, index = task_load(asked), asked.run, asked.run.batches.count()
+        content = {"mechanism": mechanism(task), "question": task_digest(task)}
+        if index == CHARGE:
+            return Released(size=0, bounds=task.charges.tolist(), content=content | charged_content(task))
+        (answer,) = answers
+        state = SampledSteps.from_arrays(answer)
+        artifact = state_save(run, index, state)
+        transaction.on_commit(lambda: released_tidy(run))
+        part = batch_slice(asked)
+        return Released(
+            size=part.stop - part.start,
+            bounds=[0.0] * len(task.charges),
+            artifact=artifact,
+            content=content | {"steps": part.stop - part.start, "digest": state_digest(state)},
+            charged=False,
+        )
+
+    def stop_reason(self, run: Run) -> str:
+        return Run.StopReason.STEPS
+
+    def spent(self, run: Run) -> list[float | None]:
+        charges = run.plan["rounds"][0]["plan"]["charges"]
+        return [None if charge is None else spent for charge, spent in zip(charges, run.spent, strict=True)]
+
+
+def groups_of(run: Run, caps: np.ndarray) -> np.ndarray:
+    """(H,) the place in the plan of the largest promise within each cap; -1 of whose cap is smaller than any.
+
+    Of those who have a promise that the plan does not know: they are drawn, and charged, as the next stricter ones.
+    """
+    known = np.array([budget["cap"] for budget in run.plan["budgets"]])
+    order = np.argsort(known, kind="stable")
+    place = np.searchsorted(known[order], caps, side="right") - 1
+    return np.where(place >= 0, order[place], -1)
+
+
+def charged_content(task: SampledTask) -> dict:
+    """What the register says of the charge for a whole run."""
+    return {"steps": 0, "digest": content_digest({}), "slack": task.plan.slack}
+
+
+def people_charged(run: Run) -> People:
+    """Who was charged for the run, with the cap by which they were."""
+    return attempt_load(run.batches.get(index=CHARGE).asked)
+
+
+def sampling_of(run: Run) -> Sampling:
+    """Who is drawn: by the operating system's generator; in a rehearsal by what its seed says."""
+    if run.rehearsal:
+        return SimulationSampling((run.seed or 0) * 1_000_003 + run.batches.count())
+    return SystemSampling()
+
+
+def _records(run: Run, task: SampledTask, people: People, cache: str) -> OwnedRecords:
+    """The records of some holders as the network takes them."""
+    if task.fitted is not None:
+        x, y, owners = records_of(run, task.fitted, people.holders, cache)
+    else:
+        private = arrays_load(run.private_dataset.artifact)
+        x, y, owners = private["x"], private["y"], private["holder"]
+        mine = np.isin(owners, people.holders)
+        if not mine.all():
+            x, y, owners = x[mine], y[mine], owners[mine]
+    return owned_records(x, y, np.searchsorted(people.holders, owners), people.holders)
