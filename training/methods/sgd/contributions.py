@@ -22,7 +22,7 @@ FINENESS = 2**20
 
 _RECORDS_AT_A_TIME = 64
 _NUMBERS_AT_A_TIME = 2**21
-_MEAN_STEPS = 2.0**22  # in the longest gradient of a holder's records: to this their mean is rounded
+_SUM_STEPS = 2.0**26  # in the longest gradient of a holder times the number of records: squares stay below 2⁵³
 _MARGIN = 1 - 2.0**-20
 Integers = NDArray[np.int64]
 
@@ -33,7 +33,7 @@ class OwnedRecords:
 
     x: `(N, …)` records or their whole-number coordinates; a memory map serves, too.  y: `(N,)` class numbers.  first:
     `(H + 1,)` where the records of each holder begin, and N.  identity: `(H,)` a number of each holder that stays the
-    same when others come or go, such as a primary key; it decides the slot.
+    same when others come or go, such as a primary key.
     """
 
     x: NDArray[np.floating] | NDArray[np.integer]
@@ -75,9 +75,8 @@ class Gradients:
     Args:
         network: of `networks.NETWORKS`; left as it is.
         shape: of a record as the network takes it.
-        scale: what records are multiplied by first, public; for coordinates, one over a typical length. Coordinates are
-            whole numbers of at most 127; of records that are not, such as the pixels of images, 1 is 127 of them, and
-            what lies beyond -1 and 1 counts as that.
+        scale: what records are multiplied by first, public; for coordinates (int8), one over a typical length. Others,
+            such as the pixels of images, are rounded to multiples of 1/127; what lies beyond -1 and 1 counts as that.
         records: most records of a holder in one step; who has more contributes others in the next.
 
     Raises:
@@ -112,8 +111,7 @@ class Gradients:
         Raises:
             ValueError: the weights are not finite.
         """
-        whole = np.issubdtype(holders.x.dtype, np.integer)
-        self._of_each.load(weights, unit=self._scale if whole else self._scale / LARGEST)
+        self._of_each.load(weights, unit=self._scale if _are_whole(holders) else self._scale / LARGEST)
         total, limits = np.zeros(np.shape(weights), np.int64), np.asarray(norms, np.float64)
         for stack in _stacks(holders, np.asarray(chosen, np.int64), self._records, step, len(total)):
             x, y = self._records_of(holders, stack.record.ravel())
@@ -134,9 +132,14 @@ class Gradients:
         found = np.asarray(holders.x[record], np.float32).reshape(-1, *self._shape)
         finite = np.isfinite(found).reshape(len(found), -1).all(axis=1)
         found[~finite] = 0
-        if not np.issubdtype(holders.x.dtype, np.integer):
+        if not _are_whole(holders):
             found = np.rint(np.clip(found, -1, 1) * np.float32(LARGEST))
         return torch.from_numpy(found), torch.from_numpy(np.where(finite, holders.y[record], -1))
+
+
+def _are_whole(holders: OwnedRecords) -> bool:
+    """Whether the records are coordinates."""
+    return holders.x.dtype == np.int8
 
 
 Sums = list[tuple[torch.Tensor, torch.Tensor]]
@@ -161,12 +164,12 @@ def _singles(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -
 
 
 def _means(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -> Sums:
-    """Of holders with as many records each: the means of these, rounded to a step of the holder's own."""
+    """Of holders with equally many records: the means of their gradients, rounded to a step of each holder's own."""
     holders = len(allowed)
     each = len(layers[0].scale) // holders
     lengths = torch.sqrt(_added([layer.squared_norms for layer in layers]))
     longest = lengths.view(holders, each).amax(1)
-    steps = torch.where(longest > 0, _MEAN_STEPS / longest, 0.0).repeat_interleave(each)
+    steps = torch.where(longest > 0, _SUM_STEPS / each / longest, 0.0).repeat_interleave(each)
     means, squares = [], torch.zeros(holders, dtype=torch.float64)
     for layer in layers:
         for gradients, scale in ((layer.products, layer.scale * layer.unit), (layer.totals, layer.scale)):
@@ -174,7 +177,7 @@ def _means(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -> 
             sums = (gradients.double() * shaped).round_().view(holders, each, *gradients.shape[1:]).sum(1)
             means.append(sums)
             squares += sums.flatten(1).square().sum(1)
-    stepped = longest / (_MEAN_STEPS * each * unit)
+    stepped = longest / (_SUM_STEPS * unit)
     lengths = torch.sqrt(squares) * stepped
     factors = torch.where(lengths > allowed, allowed / lengths, 1.0) * stepped
     whole = [_whole_sum(mean, factors) for mean in means]
