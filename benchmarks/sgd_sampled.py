@@ -1,6 +1,8 @@
 """Individualized DP-SGD over Poisson samples: accuracy on MNIST, and a step beside Opacus.
 
     IPATE_DATA_DIR=… python -m benchmarks.sgd_sampled mnist [--steps 9375] [--seeds 1 2 3] [--step-size 0.6]
+    IPATE_DATA_DIR=… python -m benchmarks.sgd_sampled small [--steps 1000] [--step-size 2]
+    IPATE_DATA_DIR=… python -m benchmarks.sgd_sampled classes [--steps 1000] [--step-size 2]
     IPATE_DATA_DIR=… python -m benchmarks.sgd_sampled tables [--steps 1000] [--step-size 0.5] [--momentum 0.9]
     IPATE_DATA_DIR=… python -m benchmarks.sgd_sampled speed
 
@@ -8,6 +10,10 @@
 norm 0.2, no momentum. Their parameters are the defaults; whatever is trained with fewer steps is kept with their number
 and is no reproduction. Promises are kept as the privacy loss distribution bounds the run. Every run is kept in
 benchmarks/results/sgd_sampled.json as soon as it ends, and is not repeated.
+
+`small` is the same at ε = 0.3 for all, and at 0.30 and 0.31 for half of the holders each. `classes` gives the holders
+of one class another ε than all others, and counts right test points by class: what a group gains or loses. (Groups of
+a study follow from promises, never from classes.)
 
 `tables` is Adult and Diabetes (by patient) at ε = 1, 2, 3 and at ε = 1 for all, 512 holders in a step, clipping norm
 0.5, a linear model and a small network on standardised columns; accuracy and area under the curve.
@@ -20,12 +26,14 @@ import json
 import multiprocessing
 import os
 import time
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from accounting.caps import caps_of
@@ -49,41 +57,72 @@ from training.methods.sgd.sampled_planner import plan_sampled
 
 RESULTS = Path(__file__).resolve().parent / "results" / "sgd_sampled.json"
 EPSILONS, DELTA, SHAPE, CLASSES = (1.0, 2.0, 3.0), 1e-5, (28, 28), 10
-SPLITS = {"34/43/23": (0.34, 0.43, 0.23), "54/37/9": (0.54, 0.37, 0.09)}
+THIRDS, MOST_STRICT = (0.34, 0.43, 0.23), (0.54, 0.37, 0.09)
 SLACK = 1e-7
-HOLDERS, BATCH, CLIP_NORM = 60_000, 512, 0.2
-PUBLISHED = {  # per cent
-    "standard": {"34/43/23": 96.75},
-    "sample": {"34/43/23": 97.81, "54/37/9": 97.60},
-    "scale": {"34/43/23": 97.78, "54/37/9": 97.54},
+HOLDERS, BATCH, CLIP_NORM, FULL = 60_000, 512, 0.2, 9375
+
+
+@dataclass(frozen=True)
+class Case:
+    """epsilons and shares: of the groups.  of_class: the class whose holders are the last group; None for chance."""
+
+    variant: str
+    epsilons: tuple[float, ...]
+    shares: tuple[float, ...]
+    published: float | None = None
+    of_class: int | None = None
+
+    def phases(self, sizes: NDArray[np.int64], steps: int) -> Phases:
+        run: dict[str, Any] = {"delta": DELTA, "steps": steps, "rate": BATCH / HOLDERS}
+        if self.variant == "sample":
+            sigma, rates = sample_rates(self.epsilons, sizes, **run)
+            norms = np.full(len(sizes), CLIP_NORM)
+            return ((SampledMechanism(rates, norms, sigma, CLIP_NORM, BATCH), steps),)
+        if self.variant == "scale":
+            sigma, norms = scale_norms(self.epsilons, sizes, **run, clip_norm=CLIP_NORM)
+            rates = np.full(len(sizes), BATCH / HOLDERS)
+            return ((SampledMechanism(rates, norms, sigma, CLIP_NORM, BATCH), steps),)
+        baseline = {
+            "standard": standard,
+            "without strictest": without_strictest,
+            "group after group": group_after_group,
+        }
+        run = {"cost": partial(epsilon_cost, delta=DELTA), "steps": steps, "rate": BATCH / HOLDERS}
+        return baseline[self.variant](gdp_mu(self.epsilons, DELTA), sizes, **run, clip_norm=CLIP_NORM)
+
+    def groups(self, labels: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+        if self.of_class is not None:
+            return (labels == self.of_class).astype(np.int64)
+        sizes = np.rint(HOLDERS * np.array(self.shares)).astype(int)
+        return np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
+
+
+CASES = {
+    "mnist": (
+        Case("standard", EPSILONS, THIRDS, 96.75),
+        Case("sample", EPSILONS, THIRDS, 97.81),
+        Case("scale", EPSILONS, THIRDS, 97.78),
+        Case("sample", EPSILONS, MOST_STRICT, 97.60),
+        Case("scale", EPSILONS, MOST_STRICT, 97.54),
+        Case("without strictest", EPSILONS, THIRDS),
+        Case("group after group", EPSILONS, THIRDS),
+    ),
+    "small": (Case("standard", (0.3,), (1.0,), 93.29), Case("sample", (0.3, 0.31), (0.5, 0.5))),
+    "classes": (
+        Case("sample", (1.0, 1.0), (0.9, 0.1), of_class=8),
+        Case("sample", (1.0, 3.0), (0.9, 0.1), of_class=8),
+        Case("sample", (3.0, 1.0), (0.9, 0.1), of_class=8),
+    ),
 }
 
 
-def phases_of(variant: str, shares: tuple[float, ...], steps: int) -> Phases:
-    rate = BATCH / HOLDERS
-    run: dict[str, Any] = {"delta": DELTA, "steps": steps, "rate": rate}
-    if variant == "sample":
-        sigma, rates = sample_rates(EPSILONS, shares, **run)
-        norms = np.full(len(shares), CLIP_NORM)
-        return ((SampledMechanism(rates, norms, sigma, CLIP_NORM, BATCH), steps),)
-    if variant == "scale":
-        sigma, norms = scale_norms(EPSILONS, shares, **run, clip_norm=CLIP_NORM)
-        rates = np.full(len(shares), rate)
-        return ((SampledMechanism(rates, norms, sigma, CLIP_NORM, BATCH), steps),)
-    baseline = {"standard": standard, "without strictest": without_strictest, "group after group": group_after_group}
-    run = {"cost": partial(epsilon_cost, delta=DELTA), "steps": steps, "rate": rate, "clip_norm": CLIP_NORM}
-    return baseline[variant](gdp_mu(EPSILONS, DELTA), HOLDERS * np.array(shares), **run)
-
-
-def mnist_run(data: Any, variant: str, split: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
-    """One row: who learned how, and the share of right test points in per cent."""
-    shares, began = SPLITS[split], time.process_time()
-    group = np.random.default_rng(seed).permutation(
-        np.repeat(np.arange(3), np.rint(HOLDERS * np.array(shares)).astype(int))
-    )
+def mnist_run(data: Any, case: Case, seed: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Right test points in per cent, of all and by class."""
+    began = time.process_time()
+    group = case.groups(data.holders.y, seed)
     network = network_create("cnn", SHAPE, CLASSES, seed)
     state, gradients = SampledSteps.start(network), Gradients(network, SHAPE)
-    for mechanism, steps in phases_of(variant, shares, options.steps):
+    for mechanism, steps in case.phases(np.bincount(group), options.steps):
         state = run_chunk(
             state,
             data.holders,
@@ -97,9 +136,12 @@ def mnist_run(data: Any, variant: str, split: str, seed: int, options: argparse.
             sampling=SimulationSampling(seed),
         )
     model = NetworkModel(with_weights(network, state.weights), CLASSES, SHAPE)
-    right = np.mean(model.predict(data.x) == data.y)
-    seconds = (time.process_time() - began) / options.steps
-    return {"right": round(100 * float(right), 2), "cpu_seconds_per_step": round(seconds, 3)}
+    right = model.predict(data.x) == data.y
+    return {
+        "right": round(100 * float(right.mean()), 2),
+        "by_class": [round(100 * float(right[data.y == one].mean()), 2) for one in range(CLASSES)],
+        "cpu_seconds_per_step": round((time.process_time() - began) / options.steps, 3),
+    }
 
 
 class Mnist:
@@ -115,21 +157,17 @@ class Mnist:
 
 def mnist(options: argparse.Namespace) -> None:
     data, kept = Mnist(), json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    rows = kept.setdefault("mnist", [])
-    wanted = [(variant, split) for split in SPLITS for variant in ("standard", "sample", "scale")]
-    wanted += [("without strictest", "34/43/23"), ("group after group", "34/43/23")]
-    wanted.remove(("standard", "54/37/9"))  # the same run as on the other split
+    rows = kept.setdefault(options.part, [])
     for seed in options.seeds:
-        for variant, split in wanted:
-            run = {"variant": variant, "split": split, "steps": options.steps, "seed": seed}
-            run |= {"step_size": options.step_size, "momentum": options.momentum, "reduced": options.steps < 9375}
+        for case in CASES[options.part]:
+            run = asdict(case) | {"epsilons": list(case.epsilons), "shares": list(case.shares)}
+            run |= {"steps": options.steps, "seed": seed, "step_size": options.step_size}
+            run |= {"momentum": options.momentum, "reduced": options.steps < FULL}
             if any(run.items() <= row.items() for row in rows):
                 continue
-            row = run | mnist_run(data, variant, split, seed, options)
-            row["published"] = PUBLISHED.get(variant, {}).get(split)
-            rows.append(row)
+            rows.append(run | mnist_run(data, case, seed, options))
             RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
-            print(row, flush=True)
+            print(rows[-1], flush=True)
 
 
 def tables(options: argparse.Namespace) -> None:
@@ -153,7 +191,7 @@ def table_run(
     name: str, kind: str, variant: str, epsilons: tuple[float, ...], seed: int, options: argparse.Namespace
 ) -> dict[str, Any]:
     data, began = data_load(name), time.process_time()
-    shares = SPLITS["34/43/23"] if len(epsilons) == 3 else (1.0,)
+    shares = THIRDS if len(epsilons) == 3 else (1.0,)
     caps = np.array([float(caps_of(epsilon, DELTA - SLACK)) for epsilon in epsilons])
     shape = data.private.shape[1:]
     network = network_create(kind, shape, data.classes, seed)
@@ -278,14 +316,14 @@ def opacus(data: Mnist) -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["mnist", "tables", "speed"])
-    parser.add_argument("--steps", type=int, default=9375)
+    parser.add_argument("part", choices=[*CASES, "tables", "speed"])
+    parser.add_argument("--steps", type=int, default=FULL)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--step-size", type=float, default=0.6)
     parser.add_argument("--momentum", type=float, default=0.0)
     parser.add_argument("--repeats", type=int, default=30)
     options = parser.parse_args()
-    {"mnist": mnist, "tables": tables, "speed": speed}[options.part](options)
+    {"tables": tables, "speed": speed}.get(options.part, mnist)(options)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,13 @@ def diabetes(quick: bool) -> Rows:
     return _goals("diabetes", [0] * (1 if quick else 3))
 
 
+def patients(quick: bool) -> Rows:
+    """Diabetes, patients divided anew into private, public and test ones; one draw of the noise for each division."""
+    cases = [case_load("diabetes", split, Steps()) for split in range(1, 2 if quick else 5)]
+    promises: tuple[Promise, ...] = (0.25, 1.0, 8.0)
+    return [_row("diabetes", promise, cases, Steps(), tried="divided anew") for promise in tqdm(promises)]
+
+
 def constants(quick: bool) -> Rows:
     """Rehearsals on public points alone, three splits: one constant changed at a time."""
     tried: dict[str, dict[str, Any]] = {
@@ -109,6 +116,7 @@ def _row(
         "lowest": min(right),
         "highest": max(right),
         "auc": float(np.mean(areas)) if areas else None,
+        "auc_deviation": float(np.std(areas, ddof=1)) if len(areas) > 1 else None,
         "spent": float(np.mean([one.spent for one in outcomes])),
         "cpu_seconds_a_step": float(np.mean([one.seconds for one in outcomes])),
     }

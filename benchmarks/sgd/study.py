@@ -18,6 +18,7 @@ from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
 from training.formats import catalogue_load
 from training.formats.catalogue import Splits
+from training.formats.table import read_table
 from training.methods.levels import Level
 from training.methods.sgd.descent import Descent
 from training.methods.sgd.linear import release_sums, step_contributions
@@ -67,16 +68,20 @@ class Outcome:
 
 @cache
 def splits_load(name: str) -> Splits:
+    return catalogue_load(name, _data_dir())
+
+
+def _data_dir() -> Path:
     beside = Path(__file__).resolve().parents[2] / ".." / "shared" / "data"
-    return catalogue_load(name, Path(os.environ.get("IPATE_DATA_DIR") or beside))
+    return Path(os.environ.get("IPATE_DATA_DIR") or beside)
 
 
 def case_load(name: str, split: int, steps: Steps) -> Case:
     """The private records as holders; MNIST's 10,000 official test images are split anew into public and test points.
 
-    Other data keep the split of the catalogue.
+    Adult keeps the split of the catalogue, and so does Diabetes as split 0; with others its patients are divided anew.
     """
-    splits = splits_load(name)
+    splits = _patients_divided(split) if name == "diabetes" and split else splits_load(name)
     public, test, truth = splits.public.x, splits.test.x, splits.test.y
     if name == "mnist":
         rest, classes = np.concatenate([public, test]), np.concatenate([splits.public.y, truth])
@@ -88,6 +93,16 @@ def case_load(name: str, split: int, steps: Steps) -> Case:
     records = owned_records(fitted.transform(splits.private.x), splits.private.y, holder, everyone)
     coordinates = fitted.transform(public), fitted.transform(test)
     return Case(name, records, *coordinates, truth, len(records), fitted, public, test)
+
+
+def _patients_divided(split: int) -> Splits:
+    """Diabetes with other patients, as many as in the catalogue, private, public and for the test."""
+    schema = splits_load("diabetes").schema
+    rows = read_table(_data_dir() / "diabetes130" / "dataset_diabetes.zip", schema, member="diabetic_data.csv")
+    patient = np.unique(np.array(rows.holders), return_inverse=True)[1]
+    place = np.random.default_rng(split).permutation(int(patient.max()) + 1)[patient]
+    public = rows.without_holders()
+    return Splits(rows[place < 60_000], public[(place >= 60_000) & (place < 69_000)], public[place >= 69_000], schema)
 
 
 def rehearsal_load(name: str, split: int, steps: Steps) -> Case:

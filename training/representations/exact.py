@@ -27,20 +27,21 @@ def power_of_two_below(value: float) -> float:
     return math.ldexp(0.5, math.frexp(value)[1])
 
 
-def whole_matrix(matrix: Floats, bound: float) -> tuple[Floats, float]:
+def whole_matrix(matrix: Floats, bound: float, largest: float = LARGEST) -> tuple[Floats, float]:
     """`matrix` as whole numbers, times a power of two that keeps products with whole numbers up to `bound` exact.
 
     Args:
         matrix: `(inputs, outputs)`, finite.
         bound: The largest absolute value of an input.
+        largest: What the sum of absolute products may reach.
 
     Returns:
         The whole matrix and the power of two: `whole / power` is `matrix`, rounded.
     """
     weight = float(np.abs(matrix).sum(axis=0).max()) if matrix.size else 0.0
     # each of the entries may be rounded up by a half
-    power = power_of_two_below(LARGEST / (bound * (weight or 1.0))) / 2.0
-    while bound * (weight * power + 0.5 * len(matrix)) > LARGEST:
+    power = power_of_two_below(largest / (bound * (weight or 1.0))) / 2.0
+    while bound * (weight * power + 0.5 * len(matrix)) > largest:
         power /= 2.0
     return np.rint(matrix * power), power
 

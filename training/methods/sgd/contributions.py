@@ -1,9 +1,7 @@
 """Contributions of holders to a step: the gradient of all their records, clipped, in whole multiples of a public unit.
 
-A contribution is a function of the public weights and of the holder's own records, bit for bit. A block has a fixed
-number of slots, whatever it holds; a holder's records always go to the same slot, one after the other, and what stands
-in the other slots never enters the arithmetic of this one. When a holder goes, those behind in the same slot move to an
-earlier block, not to another slot.
+A contribution is a function of the public weights and of the holder's own records, bit for bit: every sum is one of
+whole numbers and exact in any order, see :mod:`training.methods.sgd.whole_network`.
 """
 
 from __future__ import annotations
@@ -16,12 +14,14 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
-from training.methods.sgd.record_gradients import RecordGradients
+from training.methods.sgd.mechanism import FINENESS
 from training.methods.sgd.records import OwnedRecords
+from training.methods.sgd.whole_network import LayerGradients, RecordGradients
+from training.representations.coordinates import LARGEST
 
-SLOTS = 64
-"""Records of a block; on a CPU the fastest of 16 to 512."""
-
+_RECORDS_AT_A_TIME = 64
+_NUMBERS_AT_A_TIME = 2**21
+_SUM_STEPS = 2.0**26  # in the longest gradient of a holder times the number of records: squares stay below 2⁵³
 _MARGIN = 1 - 2.0**-20
 Integers = NDArray[np.int64]
 
@@ -30,16 +30,19 @@ class Gradients:
     """Contributions of holders to the steps of one network.
 
     Args:
-        network: of dense and convolutional layers, the last called `output`; left as it is.
+        network: of `networks.NETWORKS`; left as it is.
         shape: of a record as the network takes it.
-        scale: what records are multiplied by first, public; for coordinates, one over a typical length.
+        scale: what records are multiplied by first, public; for coordinates (int8), one over a typical length. Others,
+            such as the pixels of images, are rounded to multiples of 1/127; what lies beyond -1 and 1 counts as that.
         records: most records of a holder in one step; who has more contributes others in the next.
+
+    Raises:
+        ValueError: a network or images that are not known how to learn from, see `RecordGradients`.
     """
 
     def __init__(self, network: nn.Module, shape: tuple[int, ...], *, scale: float = 1.0, records: int = 16) -> None:
-        self._of_each = RecordGradients(network)
-        self._shape, self._scale, self._records = shape, scale, records
-        self._classes = len(network.get_parameter("output.bias"))
+        self._network, self._shape, self._scale, self._records = network, shape, scale, records
+        self._of_each = RecordGradients(network, shape)
 
     def sums(
         self, weights: ArrayLike, holders: OwnedRecords, chosen: ArrayLike, norms: ArrayLike, *, unit: float, step: int
@@ -47,9 +50,9 @@ class Gradients:
         """The sum of the clipped contributions of those chosen, in units. Sums of shards add up exactly.
 
         A holder's contribution is the mean of the gradients of their records, scaled to at most their norm, and every
-        number rounded towards 0 to a multiple of the unit: rounding cannot make it longer. The norm is computed in
-        float64, the factor and the products are rounded in float32 by at most 2^-24 each, and 2^-20 of the norm is left
-        free for that. A gradient that is not finite counts as 0.
+        number rounded towards 0 to a multiple of the unit: rounding cannot make it longer. Norms are computed in
+        float64 from exact squares; the factor and the products are rounded in float32 by 2^-24 each, and 2^-20 of the
+        norm is left free for that.
 
         Args:
             weights: `(d,)` public, in the order of the network's parameters.
@@ -61,75 +64,116 @@ class Gradients:
 
         Returns:
             `(d,)`; secret.
+
+        Raises:
+            ValueError: the weights are not finite.
         """
-        self._of_each.load(weights)
-        total = torch.zeros(np.shape(weights), dtype=torch.int64)
-        unfinished = torch.zeros(SLOTS, len(total))
-        limits = np.asarray(norms, np.float64)
-        for block in _blocks(holders, np.asarray(chosen, np.int64), self._records, step):
-            x, y, counts = self._records_of(holders, block.record)
-            means = self._of_each(x, y)
-            means.mul_(torch.from_numpy(1 / block.count).float()[:, None])
-            means[torch.from_numpy(~counts)] = 0
-            going_on = torch.from_numpy(block.going_on)
-            means[going_on] += unfinished[going_on]
-            allowed = torch.from_numpy(np.where(block.last, limits[block.holder], 0.0))
-            total += _whole_contributions(means, allowed, unit).sum(0, dtype=torch.int32)  # 2^20 · 64 at most
-            unfinished = means
-        return total.numpy()
+        self._of_each.load(weights, unit=self._scale if _are_whole(holders) else self._scale / LARGEST)
+        total, limits = np.zeros(np.shape(weights), np.int64), np.asarray(norms, np.float64)
+        for stack in _stacks(holders, np.asarray(chosen, np.int64), self._records, step, len(total)):
+            x, y = self._records_of(holders, stack.record.ravel())
+            allowed = torch.from_numpy(limits[stack.holder] * (_MARGIN / unit))
+            contributions = _singles if stack.record.shape[1] == 1 else _means
+            parts = contributions(self._of_each(x, y), allowed, unit)
+            total += torch.cat(
+                [
+                    flat
+                    for layer, (products, totals) in zip(self._of_each.layers, parts, strict=True)
+                    for flat in (layer.in_order(products), totals)
+                ]
+            ).numpy()
+        return total
 
-    def _records_of(
-        self, holders: OwnedRecords, record: Integers
-    ) -> tuple[torch.Tensor, torch.Tensor, NDArray[np.bool_]]:
-        """Records, labels, and which of them count; where one does not, zeros."""
-        counts = record >= 0
-        x, y = np.zeros((SLOTS, *self._shape), np.float32), np.full(SLOTS, -1, np.int64)
-        x[counts], y[counts] = holders.x[record[counts]], holders.y[record[counts]]
-        x *= np.float32(self._scale)
-        counts = (y >= 0) & (y < self._classes) & np.isfinite(x.reshape(SLOTS, -1)).all(axis=1)
-        x[~counts], y[~counts] = 0, 0
-        return torch.from_numpy(x), torch.from_numpy(y), counts
+    def _records_of(self, holders: OwnedRecords, record: Integers) -> tuple[torch.Tensor, torch.Tensor]:
+        """Whole numbers and labels; a record with a value that is not finite has no label."""
+        found = np.asarray(holders.x[record], np.float32).reshape(-1, *self._shape)
+        finite = np.isfinite(found).reshape(len(found), -1).all(axis=1)
+        found[~finite] = 0
+        if not _are_whole(holders):
+            found = np.rint(np.clip(found, -1, 1) * np.float32(LARGEST))
+        return torch.from_numpy(found), torch.from_numpy(np.where(finite, holders.y[record], -1))
 
 
-def _whole_contributions(gradients: torch.Tensor, norms: torch.Tensor, unit: float) -> torch.Tensor:
-    lengths = torch.linalg.vector_norm(gradients, dim=1, dtype=torch.float64)
-    factors = torch.clamp(norms * _MARGIN / lengths, max=1.0) / unit
-    contributions = gradients * torch.where(lengths > 0, factors, 0.0).float()[:, None]
-    contributions[~torch.isfinite(lengths)] = 0
-    return contributions.to(torch.int32)  # towards 0
+def _are_whole(holders: OwnedRecords) -> bool:
+    """Whether the records are coordinates."""
+    return holders.x.dtype == np.int8
+
+
+Sums = list[tuple[torch.Tensor, torch.Tensor]]
+"""By layer: `(outputs, inputs)` of the weights and `(outputs,)` of the biases, int64 units."""
+
+
+def _singles(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -> Sums:
+    """Of holders with one record each."""
+    lengths = torch.sqrt(_added([layer.squared_norms for layer in layers])) / unit
+    factors = torch.where(lengths > allowed, allowed / lengths, 1.0) / unit
+    sums = []
+    for layer in layers:
+        biases = layer.scale * factors
+        weights = biases * layer.unit
+        if layer.slopes.shape[1] == 1:  # whole slopes times whole inputs
+            slopes = (layer.slopes[:, 0] * weights.float()[:, None]).trunc_()
+            products = (slopes.double().T @ layer.inputs[:, 0].double()).long()
+        else:
+            products = _whole_sum(layer.products, weights)
+        sums.append((products, _whole_sum(layer.totals, biases)))
+    return sums
+
+
+def _means(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -> Sums:
+    """Of holders with equally many records: the means of their gradients, rounded to a step of each holder's own."""
+    holders = len(allowed)
+    each = len(layers[0].scale) // holders
+    lengths = torch.sqrt(_added([layer.squared_norms for layer in layers]))
+    longest = lengths.view(holders, each).amax(1)
+    steps = torch.where(longest > 0, _SUM_STEPS / each / longest, 0.0).repeat_interleave(each)
+    means, squares = [], torch.zeros(holders, dtype=torch.float64)
+    for layer in layers:
+        for gradients, scale in ((layer.products, layer.scale * layer.unit), (layer.totals, layer.scale)):
+            shaped = (scale * steps).view(-1, *[1] * (gradients.ndim - 1))
+            sums = (gradients.double() * shaped).round_().view(holders, each, *gradients.shape[1:]).sum(1)
+            means.append(sums)
+            squares += sums.flatten(1).square().sum(1)
+    stepped = longest / (_SUM_STEPS * unit)
+    lengths = torch.sqrt(squares) * stepped
+    factors = torch.where(lengths > allowed, allowed / lengths, 1.0) * stepped
+    whole = [_whole_sum(mean, factors) for mean in means]
+    return list(zip(whole[::2], whole[1::2], strict=True))
+
+
+def _added(parts: list[torch.Tensor]) -> torch.Tensor:
+    """One after the other: the same whatever the shape of a sum."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _whole_sum(gradients: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    """Σ of gradients times factors, each rounded towards 0: numbers of at most 2^20, of which int32 adds up 2^11."""
+    shaped = factors.to(gradients.dtype).view(-1, *[1] * (gradients.ndim - 1))
+    return (gradients * shaped).to(torch.int32).sum(0, dtype=torch.int32).long()
 
 
 @dataclass(frozen=True, eq=False)
-class _Block:
-    """For each slot: the record, -1 for none; how many its holder has in this step; whether earlier and later ones
-    stand in other blocks."""
+class _Stack:
+    """Holders with the same number of records in this step: holder `(m,)`, record `(m, n)` positions."""
 
-    record: Integers
     holder: Integers
-    count: NDArray[np.float64]
-    going_on: NDArray[np.bool_]
-    last: NDArray[np.bool_]
+    record: Integers
 
 
-def _blocks(holders: OwnedRecords, chosen: Integers, most: int, step: int) -> Iterator[_Block]:
-    """The records of this step, each in its holder's slot, behind those of holders with a smaller identity."""
-    chosen = chosen[holders.first[chosen + 1] > holders.first[chosen]]
-    slots = holders.identity[chosen] % SLOTS
-    order = np.lexsort((holders.identity[chosen], slots))
-    chosen, slots = chosen[order], slots[order]
+def _stacks(holders: OwnedRecords, chosen: Integers, most: int, step: int, numbers: int) -> Iterator[_Stack]:
+    """All those chosen who have records.
+
+    Args:
+        most: records of a holder in a step.
+        numbers: of a gradient, which bounds the records of a stack, if several are of one holder.
+    """
     owned = holders.first[chosen + 1] - holders.first[chosen]
-    counts = np.minimum(owned, most)
-    row = np.repeat(np.arange(len(chosen)), counts)
-    place = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
-    record = holders.first[chosen[row]] + (step * counts[row] + place) % owned[row]
-    slot = slots[row]
-    height = np.arange(len(row)) - np.searchsorted(slot, slot)  # how many stand before it in its slot
-    for level in range(int(height.max(initial=-1)) + 1):
-        here = np.flatnonzero(height == level)
-        filled, of = slot[here], row[here]
-        block = _Block(
-            np.full(SLOTS, -1), np.zeros(SLOTS, np.int64), np.ones(SLOTS), np.zeros(SLOTS, bool), np.zeros(SLOTS, bool)
-        )
-        block.record[filled], block.holder[filled], block.count[filled] = record[here], chosen[of], counts[of]
-        block.going_on[filled], block.last[filled] = place[here] > 0, place[here] == counts[of] - 1
-        yield block
+    for count in np.unique(owned[owned > 0]).tolist():
+        mine, each = chosen[owned == count], min(count, most)
+        places = (step * each + np.arange(each)) % count
+        at_a_time = _RECORDS_AT_A_TIME if each == 1 else min(_RECORDS_AT_A_TIME, _NUMBERS_AT_A_TIME // numbers)
+        for part in np.array_split(mine, -(-len(mine) // max(1, at_a_time // each))):
+            yield _Stack(part, holders.first[part][:, None] + places)

@@ -21,7 +21,8 @@ from training.methods.sgd.mechanism import SampledMechanism
 if TYPE_CHECKING:  # PyTorch takes a second, which the site should not spend to start
     from torch import nn
 
-    from training.methods.sgd.contributions import Gradients, OwnedRecords
+    from training.methods.sgd.contributions import Gradients
+    from training.methods.sgd.records import OwnedRecords
 
 Floats = NDArray[np.float64]
 

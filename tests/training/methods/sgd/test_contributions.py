@@ -6,10 +6,9 @@ import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector
 
-from training.methods.sgd.contributions import SLOTS, Gradients
+from training.methods.sgd.contributions import Gradients
 from training.methods.sgd.mechanism import FINENESS
 from training.methods.sgd.networks import network_create
-from training.methods.sgd.record_gradients import RecordGradients
 from training.methods.sgd.records import OwnedRecords, owned_records
 
 SHAPES = {"linear": (203,), "mlp": (6,), "cnn": (16, 17, 2)}
@@ -25,7 +24,7 @@ def some_holders(shape: tuple[int, ...], counts: list[int], seed: int = 1) -> Ow
     """Holders with these numbers of records, and identities with gaps."""
     rng = np.random.default_rng(seed)
     holder = np.repeat(np.arange(len(counts)), counts)
-    x = rng.normal(size=(len(holder), *shape)).astype(np.float32)
+    x = (rng.integers(-127, 128, size=(len(holder), *shape)) / 127).astype(np.float32)
     identity = np.sort(rng.choice(10 * len(counts), len(counts), replace=False))
     return owned_records(x, rng.integers(CLASSES, size=len(holder)), holder, identity)
 
@@ -51,20 +50,15 @@ def one_gradient(name: str, x: np.ndarray, y: int) -> np.ndarray:
     return torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(network.parameters()))]).numpy()
 
 
+def close_to(found: np.ndarray, expected: np.ndarray, share: float) -> bool:
+    """Whether the distance is at most a share of the length."""
+    return np.linalg.norm(found - expected) <= share * np.linalg.norm(expected)
+
+
 def expected_contribution(name: str, holders: OwnedRecords, holder: int, places: list[int]) -> np.ndarray:
     first = holders.first[holder]
     gradient = np.mean([one_gradient(name, holders.x[first + at], holders.y[first + at]) for at in places], axis=0)
     return gradient * min(1.0, NORM / np.linalg.norm(gradient)) / UNIT
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_the_gradient_of_every_record_is_pytorchs_own(name: str) -> None:
-    holders = some_holders(SHAPES[name], [1] * 5)
-    found = RecordGradients(network_create(name, SHAPES[name], CLASSES))(
-        torch.from_numpy(holders.x), torch.from_numpy(holders.y)
-    )
-    for row, x, y in zip(found.numpy(), holders.x, holders.y, strict=True):
-        np.testing.assert_allclose(row, one_gradient(name, x, y), atol=2e-6)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -75,19 +69,19 @@ def test_a_sum_is_that_of_the_clipped_mean_gradients(name: str) -> None:
     expected = sum(expected_contribution(name, holders, one, list(range(counts[one]))) for one in chosen if counts[one])
     found = sums(name, holders, chosen)
     assert found.dtype == np.int64
-    np.testing.assert_allclose(found, expected, atol=20)  # units of a millionth of the norm
+    assert close_to(found, expected, 0.1 if name == "cnn" else 0.02)  # some maxima of rounded maps lie elsewhere
 
 
 def test_who_has_more_records_than_a_step_takes_contributes_others_in_the_next() -> None:
     holders = some_holders(SHAPES["mlp"], [7])
     for step, places in ((0, [0, 1, 2, 3]), (1, [4, 5, 6, 0]), (2, [1, 2, 3, 4])):
         expected = expected_contribution("mlp", holders, 0, places)
-        np.testing.assert_allclose(sums("mlp", holders, step=step), expected, atol=20)
+        assert close_to(sums("mlp", holders, step=step), expected, 0.02)
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_without_a_holder_the_sum_is_less_by_their_contribution_and_nothing_else_bit_for_bit(name: str) -> None:
-    """With 203 columns the last bits of a product depend on its row; without padding they do for all networks."""
+    """In floating point they would differ: with 203 columns the last bits of a product depend on its row."""
     counts = [1] * 90 + [3, 40, 1, 200, 2] + [2] * 30
     holders = some_holders(SHAPES[name], counts, seed=4)
     broken = int(holders.first[17])
@@ -112,7 +106,7 @@ def test_shards_add_up_and_order_does_not_matter() -> None:
 
 def test_whole_coordinates_are_scaled_first() -> None:
     holders = some_holders((6,), [1, 2, 1])
-    whole = np.rint(20 * holders.x).astype(np.int8)
+    whole = np.rint(127 * holders.x).astype(np.int8)
     network = network_create("mlp", (6,), CLASSES)
     found = [
         Gradients(network, (6,), scale=scale).sums(
@@ -123,16 +117,21 @@ def test_whole_coordinates_are_scaled_first() -> None:
             unit=UNIT,
             step=0,
         )
-        for x, scale in ((whole, 1 / 64), (whole.astype(np.float32) / 64, 1.0))
+        for x, scale in ((whole, 0.5 / 127), (holders.x, 0.5))
     ]
     assert (found[0] == found[1]).all()
+
+
+def test_what_lies_beyond_one_counts_as_one() -> None:
+    holders = some_holders((6,), [1, 2, 1])
+    expected = sums("mlp", OwnedRecords(np.sign(holders.x), holders.y, holders.first, holders.identity))
+    assert (sums("mlp", OwnedRecords(1e6 * holders.x, holders.y, holders.first, holders.identity)) == expected).all()
 
 
 def test_no_contribution_is_longer_than_its_norm() -> None:
     """Steep gradients at large weights, as whole numbers: exact."""
     network = network_create("mlp", (6,), CLASSES)
     holders = some_holders((6,), [1] * 200)
-    holders.x[:100] *= 1e6
     gradients, norms = Gradients(network, (6,)), np.where(np.arange(200) % 2, NORM, 0.3 * NORM)
     longest = 0.0
     for one in range(200):
@@ -146,7 +145,7 @@ def test_no_contribution_is_longer_than_its_norm() -> None:
 def test_records_that_are_none_count_for_nothing_and_raise_nothing() -> None:
     x = np.zeros((4, 6), np.float32)
     x[0], x[1, 2], x[2] = np.inf, np.nan, 1e38
-    holders = owned_records(x, [0, 1, 2, 99], [0, 1, 2, 3], [3, 5, 3 + SLOTS, 4])
+    holders = owned_records(x, [0, 1, 2, 99], [0, 1, 2, 3], [3, 5, 67, 4])
     assert not sums("mlp", holders, [0]).any()
     assert not sums("mlp", holders, [1]).any()
     assert not sums("mlp", holders, [3]).any()
@@ -160,10 +159,3 @@ def test_records_that_are_none_count_for_nothing_and_raise_nothing() -> None:
 def test_arrays_that_do_not_fit_are_refused(y: list, holder: list, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         owned_records(np.zeros((2, 6)), y, holder, [7, 8])
-
-
-def test_layers_that_are_not_known_are_refused() -> None:
-    network = network_create("mlp", (6,), CLASSES)
-    network.add_module("norm", nn.LayerNorm(6))
-    with pytest.raises(ValueError, match="dense and convolutional"):
-        RecordGradients(network)
