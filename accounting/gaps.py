@@ -75,7 +75,7 @@ def _share_of_gap(study: Study, share: float | None) -> float:
 
 
 def _charge(study: Study, before: Balances, share: float, slack: float) -> float:
-    """Give ``share`` to the gap, with the ``slack`` of forgotten runs, and charge every account up to all that was opened.
+    """Charge every account up to all that was opened, ``share`` of it to the gap, with the ``slack`` of forgotten runs.
 
     Returns:
         The share of its largest cap that every account has come to.

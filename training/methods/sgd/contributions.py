@@ -14,7 +14,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
-from training.methods.sgd.mechanism import FINENESS
 from training.methods.sgd.records import OwnedRecords
 from training.methods.sgd.whole_network import LayerGradients, RecordGradients
 from training.representations.coordinates import LARGEST
