@@ -62,6 +62,7 @@ TABLE: dict[str, Row] = {
     # What holders see
     "consent:my_studies": Row(SIGNED_IN),
     "consent:study": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
+    "consent:check": Row(HOLDER, SLUG, turned_away=NOT_FOUND, answer=302),  # there is no answer to check
     "consent:decide": Row(HOLDER, SLUG, "post", turned_away=NOT_FOUND, answer=422),
     "consent:choice": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
     "consent:withdraw": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
@@ -75,6 +76,7 @@ TABLE: dict[str, Row] = {
     "join": Row(EVERYBODY),
     "open_link": Row(EVERYBODY, ("token",), answer=302),
     "leave": Row(EVERYBODY, method="post", answer=302),
+    "stay": Row(EVERYBODY, method="post", answer=302),
     "account": Row(EVERYBODY, answer=302),
     # What staff see
     "staff:study_new": Row(ROOT, turned_away=FORBIDDEN),

@@ -5,8 +5,11 @@ from django.contrib import messages
 from django.contrib.auth import login, logout
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
@@ -17,17 +20,15 @@ from common.throttle import TooManyTriesError
 from consent import invitations
 from consent.forms import AccountForm, CodeForm
 from consent.models import DataHolder
-from consent.views.page import INVITATION, own_page
-
-#: After so many seconds the link has to be opened again.
-SESSION_SECONDS = 2 * 3600
+from consent.views.page import own_page
+from consent.views.visits import answer_kept, visit_begin, visit_forget, visit_of
 
 
 @sensitive_variables("code")
 def _open(request: HttpRequest, code: str) -> HttpResponse:
     """The same answer to every code that opens nothing: the page that asks for one."""
     invitation = invitations.invitation_open(code=code, address=client_address(request))
-    if invitation is None:
+    if invitation is None or invitation.holder is None:
         messages.error(
             request,
             _(
@@ -37,10 +38,9 @@ def _open(request: HttpRequest, code: str) -> HttpResponse:
         )
         return redirect("join")
     # A session of its own: what the browser was signed in to before has nothing to do with this person.
-    logout(request)
-    request.session[INVITATION] = invitation.pk
-    request.session.set_expiry(SESSION_SECONDS)
-    return redirect("consent:study", invitation.study.slug)
+    visit_begin(request, invitation)
+    page = "consent:check" if answer_kept(request, invitation.holder) else "consent:study"
+    return redirect(page, invitation.study.slug)
 
 
 @never_cache
@@ -67,7 +67,21 @@ def join(request: HttpRequest) -> HttpResponse:
     form = CodeForm(request.POST or None)
     if form.is_valid():
         return _open(request, form.cleaned_data["code"])
-    return render(request, "consent/join.html", {"form": form}, status=422 if form.errors else 200)
+    context = {"form": form, "visit": visit_of(request)}
+    return render(request, "consent/join.html", context, status=422 if form.errors else 200)
+
+
+@require_POST
+@own_page
+def stay(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse:
+    """Let the visit last longer, and lead back; to a script, say until when."""
+    visit = visit_of(request)  # which every page of the visit lets last longer
+    if visit is None or request.accepts("text/html"):
+        following = request.POST.get("next", "")
+        safe = url_has_allowed_host_and_scheme(following, allowed_hosts=None)
+        return redirect(following if safe else "consent:my_studies")
+    until = date_format(timezone.localtime(visit.ends), "TIME_FORMAT")
+    return JsonResponse({"ends": visit.ends.isoformat(), "text": until})
 
 
 @require_POST
@@ -96,6 +110,7 @@ def account(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse
         else:
             attempt.forget()
             login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
+            visit_forget(request)
             request.session.set_expiry(None)
             messages.success(
                 request, _("Your account is set up. From now on, sign in; the link opens nothing any more.")

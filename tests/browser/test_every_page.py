@@ -55,6 +55,7 @@ NO_PAGES = {
     "set_language": "a button",
     "logout": "a button",
     "leave": "a button",
+    "stay": "a button",
     "consent:decide": "a button",
     "open_link": "leads on to join or to consent:study",
     "staff:consent_form_preview": "a part of consent_form_new",
