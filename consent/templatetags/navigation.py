@@ -26,7 +26,7 @@ def _links(user: Any, by_invitation: bool) -> list[tuple[str, str | Promise]]:
     if by_invitation:
         return [("consent:my_studies", _("My studies"))]
     if user is None or not user.is_authenticated:
-        return [("login", _("Sign in"))]
+        return [("account_login", _("Sign in"))]
     names: list[tuple[str, str | Promise]] = []
     if DataHolder.objects.filter(user_id=user.pk).exists():
         names.append(("consent:my_studies", _("My studies")))
@@ -34,7 +34,9 @@ def _links(user: Any, by_invitation: bool) -> list[tuple[str, str | Promise]]:
         names.append(("home", _("Studies")))
     if studies_with_permission(user, "training.use_student").exists():
         names += [("api-tokens", _("API tokens")), ("api-docs", _("API docs"))]
-    return names
+    if user.has_perm("consent.manage_accounts"):
+        names.append(("staff_accounts", _("Staff accounts")))
+    return [*names, ("account_overview", _("My account"))]
 
 
 @register.simple_tag(takes_context=True)

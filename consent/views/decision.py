@@ -16,11 +16,12 @@ from django.views.decorators.http import require_http_methods, require_safe
 from consent import selectors, services
 from consent.forms import NOT_TAKING_PART, DecisionForm, Option, level_option
 from consent.languages import own_name
-from consent.models import ConsentEvent, DataHolder
+from consent.mail import confirmed_address
+from consent.models import ConsentEvent, DataHolder, LinkReissue
 from consent.rendering import consent_text
 from consent.uses import usage_of
 from consent.views.page import acting_user, holder_page, own_page
-from consent.views.visits import answer_forget, answer_keep, answer_kept
+from consent.views.visits import answer_forget, answer_keep, answer_kept, visit_of
 
 
 def _decision_form(holder: DataHolder, data: Any = None) -> DecisionForm | None:
@@ -128,6 +129,9 @@ def choice(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         "renewal": selectors.renewal_asked(holder),
         "option": option_in_force(current) if current and current.grants else None,
         "so_far": usage_of(holder).right_guesses,
+        "links": LinkReissue.objects.filter(holder=holder).order_by("-sequence"),
+        "visit": visit_of(request),
+        "unconfirmed": holder.user if holder.user and not confirmed_address(holder.user.pk) else None,
     }
     return render(request, "consent/choice.html", context)
 

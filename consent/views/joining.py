@@ -1,12 +1,15 @@
 """Pages to open an invitation, close it, and replace it by an account."""
 
-from django.conf import settings
+from allauth.account.internal.flows.login import perform_login
+from allauth.account.models import EmailAddress, Login
 from django.contrib import messages
-from django.contrib.auth import login, logout
+from django.contrib.auth import logout
+from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -92,11 +95,11 @@ def leave(request: HttpRequest) -> HttpResponse:
     return redirect("join")
 
 
-@sensitive_post_parameters("password")
+@sensitive_post_parameters("password", "password_again")
 @require_http_methods(["GET", "HEAD", "POST"])
 @own_page
 def account(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse:
-    """Take an account in place of the link."""
+    """Take an account, which replaces the link once its address is confirmed."""
     if request.user.is_authenticated:
         return redirect("consent:my_studies")
     holder = get_object_or_404(holders)
@@ -109,12 +112,27 @@ def account(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse
             form.add_error(None, error)
         else:
             attempt.forget()
-            login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
-            visit_forget(request)
-            request.session.set_expiry(None)
-            messages.success(
-                request, _("Your account is set up. From now on, sign in; the link opens nothing any more.")
-            )
-            return redirect("consent:choice", holder.study.slug)
-    context = {"form": form, "study": holder.study}
+            return _signed_in(request, holder, user)
+    context = {"form": form, "study": holder.study, "pending": holder.user}
     return render(request, "consent/account.html", context, status=422 if form.errors else 200)
+
+
+def _signed_in(request: HttpRequest, holder: DataHolder, user: User) -> HttpResponse:
+    """Sign in to the account that was taken, with its second factor if it has one."""
+    visit_forget(request)
+    request.session.set_expiry(None)
+    address = EmailAddress.objects.filter(user=user, email=user.email).first()
+    if address is not None and not address.verified:
+        address.send_confirmation(request)
+        messages.success(
+            request,
+            _(
+                "Your account is set up. We have sent a mail to %(email)s: open the link in it. Until then the link of "
+                "your invitation still works, and you can correct the address with it."
+            )
+            % {"email": address.email},
+        )
+    else:
+        messages.success(request, _("Your account is set up. From now on, sign in; the link opens nothing any more."))
+    choice = reverse("consent:choice", args=[holder.study.slug])
+    return perform_login(request, Login(user=user, redirect_url=choice))

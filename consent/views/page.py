@@ -22,7 +22,7 @@ def holders_reached(request: HttpRequest) -> QuerySet[DataHolder] | None:
     visit = visit_of(request)
     if visit is None or visit.is_over:
         return None
-    reached = holders.filter(invitations=visit.invitation_id, invitations__revoked_at=None, user=None)
+    reached = holders.filter(invitations=visit.invitation_id, invitations__revoked_at=None)
     return reached if reached.exists() else None
 
 

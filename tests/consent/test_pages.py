@@ -284,7 +284,7 @@ PAGES = ["study", "choice", "withdraw"]
 def test_strangers_are_asked_to_sign_in(client: Client, holder: DataHolder, page: str) -> None:
     path = url(page, holder.study)
     response = client.post(path) if page == "decide" else client.get(path)
-    assert response.url == f"{reverse('login')}?next={path}"
+    assert response.url == f"{reverse('account_login')}?next={path}"
 
 
 @pytest.mark.parametrize("who", ["another", "olga", "root"])
