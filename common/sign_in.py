@@ -1,4 +1,4 @@
-"""Sign-in by name and password, with a limit on failed tries.
+"""Sign-in by name or address and password, with a limit on failed tries.
 
 The limits are those of the settings ``SIGN_IN_*``; docs/threat-model.md explains the choice.
 """
@@ -7,9 +7,9 @@ import unicodedata
 from datetime import timedelta
 from typing import Any
 
+from allauth.account.auth_backends import AuthenticationBackend
+from allauth.account.internal.userkit import filter_users_by_email, get_user_by_username
 from django.conf import settings
-from django.contrib.auth import get_user_model
-from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import User
 from django.http import HttpRequest
 
@@ -31,28 +31,32 @@ def _sign_in_begin(name: str, address: str) -> Attempt:
     return attempt_begin(counters)
 
 
-class ThrottledBackend(ModelBackend):
-    """Django's own check of name and password, behind the limits; for every form that calls ``authenticate``.
+def _counted_name(typed: str) -> str:
+    """The user name of the account that ``typed`` names, by name or address, so that both count as one; else itself."""
+    user = get_user_by_username(typed) or next(iter(filter_users_by_email(typed, prefer_verified=True)), None)
+    name = user.get_username() if user else typed
+    return unicodedata.normalize("NFKC", name).casefold()
+
+
+class ThrottledBackend(AuthenticationBackend):
+    """Check of name or address and password, behind the limits; for every form that calls ``authenticate``.
 
     Failures are counted whether or not there is an account of the name.
     """
 
-    def authenticate(
-        self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **kwargs: Any
-    ) -> User | None:
-        """The active user with this name and this password, or None.
+    def authenticate(self, request: HttpRequest | None, **credentials: Any) -> User | None:
+        """The active user with this name or address and this password, or None.
 
         Raises:
             TooManyTriesError: the limit is reached; the password was not looked at.
         """
-        if username is None:
-            username = kwargs.get(get_user_model().USERNAME_FIELD)
-        if username is None or password is None:
+        typed = credentials.get("username") or credentials.get("email")
+        if not typed or not credentials.get("password"):
             return None
-        name = unicodedata.normalize("NFKC", username).casefold()
+        name = _counted_name(typed)
         address = client_address(request) if request else ""
         attempt = _sign_in_begin(name, address)
-        user = super().authenticate(request, username, password, **kwargs)
+        user = super().authenticate(request, **credentials)
         if user is not None:
             attempt.forget()
             counter_reset(hashed("sign-in", name, address))

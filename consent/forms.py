@@ -14,6 +14,8 @@ from consent.odds import right_guesses_at, right_record_guesses_at
 
 #: The answer "I do not take part".
 NOT_TAKING_PART = "NONE"
+PASSWORD_HELP = _("At least eight characters, not only digits, and none that many people use.")
+PASSWORDS_DIFFER = _("The two passwords differ. Type the same one twice.")
 #: In place of Django's own words, whose German says "Du".
 INVALID_EMAIL = _("Enter a valid e-mail address, such as name@example.org.")
 
@@ -108,18 +110,32 @@ class CodeForm(forms.Form):
 
 
 class AccountForm(forms.Form):
-    """Form for an account that replaces an invitation's link."""
+    """Form for an account in place of an invitation's link."""
 
     email = forms.EmailField(
         label=_("E-mail address"),
         max_length=150,
-        help_text=_("It will be your user name. Only the people who run this site can see it."),
+        help_text=_("It will be your user name. We send a mail there to see that it is yours."),
         widget=forms.EmailInput(attrs={"autocomplete": "username"}),
         error_messages={"invalid": INVALID_EMAIL},
     )
     password = forms.CharField(
         label=_("Password"),
         strip=False,
-        help_text=_("At least eight characters, not only digits. If you already have an account here: its password."),
+        help_text=_(
+            "At least eight characters, not only digits, and none that many people use. If you already have an "
+            "account here: its password."
+        ),
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
+    password_again = forms.CharField(
+        label=_("The password again"),
+        strip=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+    )
+
+    def clean(self) -> dict[str, Any]:
+        password, again = self.cleaned_data.get("password"), self.cleaned_data.pop("password_again", None)
+        if password and again and password != again:
+            self.add_error("password_again", PASSWORDS_DIFFER)
+        return self.cleaned_data

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
+from allauth.account.models import EmailAddress
 from django.conf import settings
 from django.contrib.auth import authenticate, get_user_model
 from django.contrib.auth.models import AbstractBaseUser, User
@@ -23,7 +24,8 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from common.throttle import Attempt, Counter, attempt_begin, counters_check, hashed
-from consent.models import DataHolder, Invitation, Study
+from consent.mail import confirmed_address, mails_send
+from consent.models import DataHolder, Invitation, LinkReissue, Study
 from consent.services import holder_link, holders_register, study_asks_check, study_lock
 
 CODE_BYTES = 20
@@ -170,7 +172,7 @@ def invitation_open(*, code: str, address: str) -> Invitation | None:
 @transaction.atomic
 def _invitation_bind(code: str) -> Invitation | None:
     """The valid invitation with this code, with a holder from now on."""
-    valid = Invitation.objects.select_related("holder", "study").filter(revoked_at=None, holder__user=None)
+    valid = Invitation.objects.select_related("holder", "study").filter(revoked_at=None)
     invitation = valid.filter(code_hash=code_hash(code)).first()
     if invitation is None:
         return None
@@ -186,9 +188,16 @@ def _invitation_bind(code: str) -> Invitation | None:
 
 
 def account_take(*, holder: DataHolder, email: str, password: str, request: HttpRequest) -> User:
-    """Replace a holder's invitation by an account, a new one or their own from another study.
+    """Give a holder an account, a new one or their own from another study.
 
-    ``request`` says where the password of an existing account comes from: it is limited like any sign-in.
+    The invitation still opens their pages until the account has a confirmed address; until then they can take
+    the account again, with another address or password.
+
+    Args:
+        holder: the holder.
+        email: the address, which is the user name, too.
+        password: the password; of an existing account, its own.
+        request: says where the password of an existing account comes from: it is limited like any sign-in.
 
     Raises:
         ValidationError: the password is weak, or wrong for the existing account; or the account already takes part in
@@ -196,24 +205,80 @@ def account_take(*, holder: DataHolder, email: str, password: str, request: Http
         TooManyTriesError: too many passwords were wrong.
     """
     email = email.strip().lower()
-    users = get_user_model()
-    if users.objects.filter(username__iexact=email).exists():
+    users, pending = get_user_model(), _pending_account(holder)
+    known = users.objects.filter(username__iexact=email).exclude(pk__in=[pending.pk] if pending else []).exists()
+    if known:
         # Before the transaction: a failed try stays on record.
-        user = authenticate(request, username=email, password=password)
-        if user is None:
+        found = authenticate(request, username=email, password=password)
+        if found is None:
             raise ValidationError(
                 _("This e-mail address cannot be used with this password. If you have an account, use its password.")
             )
+        user = found
     else:
-        user = users(username=email, email=email)
+        user = pending or users()
+        user.username = user.email = email
         validate_password(password, user)
         user.set_password(password)
     with transaction.atomic():
-        if user.pk is None:
+        if not known:
             user.save()
-        if DataHolder.objects.filter(study=holder.study_id, user=user).exists():
+            EmailAddress.objects.filter(user=user).exclude(email=email).delete()
+            EmailAddress.objects.get_or_create(user=user, email=email, defaults={"primary": True})
+        if DataHolder.objects.filter(study=holder.study_id, user=user).exclude(pk=holder.pk).exists():
             raise ValidationError(
                 _("This account already decides for other records in this study. Use another address.")
             )
         holder_link(holder=holder, user=user)
+        if pending and pending != user:
+            pending.delete()
+        if confirmed_address(user.pk):
+            account_confirmed(user=user)
     return user
+
+
+def _pending_account(holder: DataHolder) -> User | None:
+    """The account that was made with the holder's invitation and has no confirmed address yet, or None."""
+    user = holder.user
+    if user is None or confirmed_address(user.pk) or user.is_staff or user.is_superuser:
+        return None
+    only_this = user.holdings.count() == 1 and not user.memberships.exists()
+    return user if only_this and EmailAddress.objects.filter(user=user).exists() else None
+
+
+@transaction.atomic
+def account_confirmed(*, user: User) -> None:
+    """End the invitations of all holders for whom the account decides: it has proven that it works."""
+    Invitation.objects.filter(holder__user=user, revoked_at=None).update(revoked_at=timezone.now(), revoked_by=user.pk)
+
+
+@transaction.atomic
+def link_reissue(*, study: Study, pseudonym: str, reason: str, acting_user: AbstractBaseUser) -> IssuedInvitation:
+    """Issue a new link to a holder's decisions, for somebody who has lost the one they had; on record.
+
+    Every earlier link ends, with the visits that it opened. An account that the holder has still works, and is told.
+
+    Args:
+        study: the study.
+        pseudonym: the holder's pseudonym.
+        reason: why the link is needed and how it was made sure who asks; kept with the record.
+        acting_user: who issues it.
+
+    Raises:
+        ValidationError: no holder of the study has this pseudonym, or the reason is empty.
+    """
+    study_lock(study.pk)
+    holder = DataHolder.objects.filter(study=study, pseudonym=pseudonym.strip()).first()
+    if holder is None:
+        raise ValidationError({"pseudonym": _("Nobody in this study is called so. Check the spelling.")})
+    now = timezone.now()
+    record = LinkReissue(study=study, holder=holder, reason=reason.strip(), issued_by_id=acting_user.pk, issued_at=now)
+    LinkReissue.append([record])
+    Invitation.objects.filter(holder=holder, revoked_at=None).update(revoked_at=now, revoked_by=acting_user.pk)
+    if holder.user_id is not None:
+        mails_send("new_link", [holder.user_id], study=study)
+    code = _code()
+    invitation = Invitation.objects.create(
+        study=study, holder=holder, code_hash=code_hash(code), created_by_id=acting_user.pk, created_at=now
+    )
+    return IssuedInvitation(invitation, code)

@@ -7,6 +7,7 @@ from consent.views import joining
 urlpatterns = [
     path("", joining.join, name="join"),
     path("leave/", joining.leave, name="leave"),
+    path("stay/", joining.stay, name="stay"),
     path("account/", joining.account, name="account"),
     path("<str:code>/", joining.open_link, name="open_link"),
 ]

@@ -10,7 +10,7 @@ from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from common.append_only import Chained, Head
+from common.append_only import AppendOnly, Chained, Head
 from consent.languages import first_language, languages_check
 
 
@@ -414,7 +414,7 @@ class LevelAccess(StudyChained):
 
 
 class Invitation(models.Model):
-    """Invitation: a code that lets its bearer decide as one holder, until it is revoked or replaced by an account.
+    """Invitation: a code that lets its bearer decide as one holder, until it is revoked or their account is confirmed.
 
     Only the code's hash is kept. Without ``holder`` it is open: the first who uses it becomes a new holder.
     """
@@ -440,3 +440,124 @@ class Invitation(models.Model):
 
     def __str__(self) -> str:
         return str(_("invitation of %(name)s") % {"name": self.holder} if self.holder else _("open invitation"))
+
+
+class Mail(models.Model):
+    """Mail to the person of an account: which kind, about what, when, and its state. Its words are not kept.
+
+    They are written when it is delivered, from ``kind``, ``study`` and ``about``, none of which tells a level.
+    """
+
+    class State(models.TextChoices):
+        WAITING = "waiting", _("waiting")
+        SENT = "sent", _("sent")
+        FAILED = "failed", _("failed")
+        DROPPED = "dropped", _("no confirmed address")
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    kind = models.CharField(max_length=30)
+    study = models.ForeignKey(Study, on_delete=models.CASCADE, null=True, related_name="+")
+    about = models.CharField(max_length=40, blank=True, help_text="Key of the row that it is about, if any.")
+    state = models.CharField(max_length=10, choices=State, default=State.WAITING)
+    tries = models.PositiveSmallIntegerField(default=0)
+    fault = models.CharField(
+        max_length=100, blank=True, help_text="Class of the last error; its words may name people."
+    )
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    due_at = models.DateTimeField(default=timezone.now)
+    sent_at = models.DateTimeField(null=True)
+
+    class Meta:
+        verbose_name = _("mail")
+        verbose_name_plural = _("mails")
+        ordering = ["-created_at", "-pk"]
+        indexes = [models.Index(fields=["due_at"], condition=Q(state="waiting"), name="mail_waiting")]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(state__in=["waiting", "sent", "failed", "dropped"]), name="mail_state_is_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} to user {self.user_id}: {self.state}"
+
+
+class MailWishes(models.Model):
+    """Wishes of an account about its mails."""
+
+    user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="mail_wishes")
+    language = models.CharField(_("language of mails"), max_length=10, choices=settings.LANGUAGES)
+    uses = models.BooleanField(
+        _("write to me when a new run may use my records"),
+        default=False,
+        help_text=_("The mail goes to everybody in the study who wishes it, whether they take part or not."),
+    )
+
+    class Meta:
+        verbose_name = _("wishes about mails")
+
+    def __str__(self) -> str:
+        return f"user {self.user_id}: {self.language}"
+
+
+class LinkReissue(StudyChained):
+    """New link to a holder's decisions in place of earlier ones, with the reason."""
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="link_reissues")
+    holder = models.ForeignKey(DataHolder, on_delete=models.PROTECT, related_name="link_reissues")
+    reason = models.CharField(max_length=500)
+    issued_by = _actor()
+    issued_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta(StudyChained.Meta):
+        verbose_name = _("new link for a holder")
+        verbose_name_plural = _("new links for holders")
+        constraints = [models.UniqueConstraint(fields=["study", "sequence"], name="link_reissue_sequence_is_unique")]
+
+    def __str__(self) -> str:
+        return f"by {self.issued_by_id} at {self.issued_at:%Y-%m-%d %H:%M}"
+
+
+class Administrator(models.Model):
+    """Account that administers the installation: creates studies and accounts of staff.
+
+    It gives no right in any study. Each change is an :class:`AccountChange`.
+    """
+
+    user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="administrator")
+
+    class Meta:
+        verbose_name = _("administrator of the installation")
+        verbose_name_plural = _("administrators of the installation")
+
+    def __str__(self) -> str:
+        return str(self.user)
+
+
+class AccountChange(AppendOnly):
+    """What an administrator of the installation, or whoever is at its command line, did to an account."""
+
+    class Kind(models.TextChoices):
+        CREATED = "created", _("account made")
+        INVITED = "invited", _("link for a password sent again")
+        APPOINTED = "appointed", _("made an administrator")
+        DISMISSED = "dismissed", _("no longer an administrator")
+
+    user = _actor()
+    kind = models.CharField(max_length=10, choices=Kind)
+    changed_by = _actor(null=True, help_text="Empty: at the command line.")
+    changed_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        verbose_name = _("change of an account")
+        verbose_name_plural = _("changes of accounts")
+        ordering = ["-changed_at", "-pk"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(kind__in=["created", "invited", "appointed", "dismissed"]),
+                name="account_change_kind_is_known",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind}: user {self.user_id}"

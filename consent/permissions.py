@@ -1,7 +1,7 @@
 """Permission table by role, and the backend that answers ``user.has_perm(permission, study)``.
 
 Permissions are always asked for one study (or anything that has a ``study``): a role in one study means nothing in
-another. Only creating a study is asked without one.
+another. Only what administrators of the installation do, creating studies and accounts, is asked without one.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from django.contrib.auth.base_user import AbstractBaseUser
 from django.contrib.auth.models import AnonymousUser
 from django.db.models import Model, QuerySet
 
-from consent.models import Membership, Role, Study
+from consent.models import Administrator, Membership, Role, Study
 
 _STAFF = {
     "consent.view_dashboard",  # the staff pages of a study
@@ -69,6 +69,9 @@ ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
     Role.RESEARCHER: frozenset({"training.view_run", "training.propose_run", _USE_STUDENT}),
 }
 
+#: What an administrator of the installation may do. It is no role in any study: it opens none that is there.
+ADMINISTRATOR_PERMISSIONS = frozenset({"consent.add_study", "consent.manage_accounts"})
+
 #: The permission to give a role and to take it away. Those of the committee are out of the operators' reach.
 ROLE_GIVERS: dict[str, str] = {
     Role.OPERATOR: "consent.manage_members",
@@ -87,8 +90,11 @@ class StudyRoleBackend(BaseBackend):
         return None
 
     def get_all_permissions(self, user_obj: AbstractBaseUser | AnonymousUser, obj: Model | None = None) -> set[str]:
-        if obj is None or not user_obj.is_active:
+        if not user_obj.is_active:
             return set()
+        if obj is None:
+            administers = Administrator.objects.filter(user_id=user_obj.pk).exists()
+            return set(ADMINISTRATOR_PERMISSIONS) if administers else set()
         study = obj if isinstance(obj, Study) else obj.study  # type: ignore[attr-defined]
         roles = Membership.objects.filter(study=study, user_id=user_obj.pk).order_by().values_list("role", flat=True)
         return set().union(*(ROLE_PERMISSIONS[role] for role in roles))

@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 from common.append_only import chains_begin
 from consent import selectors
 from consent.languages import own_name
+from consent.mail import holders_mail, mails_send
 from consent.models import (
     ConsentEvent,
     ConsentForm,
@@ -249,6 +250,7 @@ def consent_form_publish(
     )
     ConsentForm.append([form])
     ConsentFormDraft.objects.filter(study=study).delete()
+    holders_mail("new_form", study, about=form.pk)
     return form
 
 
@@ -298,7 +300,11 @@ def epsilon_policy_propose(
         reason=reason.strip(),
         proposed_by_id=acting_user.pk,
     )
-    return EpsilonPolicy.append([policy])[0]
+    EpsilonPolicy.append([policy])
+    committee = Membership.objects.filter(study=study, role__in=(Role.COMMITTEE, Role.CHAIR))
+    others = committee.exclude(user_id=acting_user.pk).values_list("user_id", flat=True)
+    mails_send("policy_waiting", others, study=study, about=policy.pk)
+    return policy
 
 
 @transaction.atomic
@@ -336,7 +342,9 @@ def epsilon_policy_approve(
         approved_at=now,
         effective_from=max(effective_from or now, now),
     )
-    return EpsilonPolicyApproval.append([approval])[0]
+    EpsilonPolicyApproval.append([approval])
+    holders_mail("new_policy", policy.study, about=policy.pk)
+    return approval
 
 
 @transaction.atomic
@@ -391,7 +399,10 @@ def _decide(
         recorded_by_id=acting_user.pk if acting_user else None,
         recorded_at=timezone.now(),
     )
-    return ConsentEvent.append([event])[0]
+    ConsentEvent.append([event])
+    if holder.user_id is not None:
+        mails_send("receipt", [holder.user_id], study=event.study)
+    return event
 
 
 @transaction.atomic

@@ -8,6 +8,7 @@ app_name = "consent"
 urlpatterns = [
     path("", decision.my_studies, name="my_studies"),
     path("<slug:slug>/", decision.study, name="study"),
+    path("<slug:slug>/check/", decision.check, name="check"),
     path("<slug:slug>/decide/", decision.decide, name="decide"),
     path("<slug:slug>/choice/", decision.choice, name="choice"),
     path("<slug:slug>/withdraw/", decision.withdraw, name="withdraw"),

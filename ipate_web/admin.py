@@ -1,14 +1,21 @@
 """Accounts in Django's admin. Superusers alone change them.
 
-Whoever could change an account could make it a superuser's, or set the password of a member of an ethics committee.
+Whoever could change an account could make it a superuser's, or set the password of a member of an ethics committee. The
+same holds for addresses, to which links for passwords go, and for accounts at an identity provider.
 """
 
 from typing import Any
 
+from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount, SocialApp, SocialToken
 from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
 from django.contrib.auth.models import Group, User
 from django.http import HttpRequest
+
+from common.admin import ReadOnlyAdmin
+from consent.models import Mail
 
 
 class ForSuperusers(admin.ModelAdmin):
@@ -24,7 +31,17 @@ class ForSuperusers(admin.ModelAdmin):
         return request.user.is_superuser
 
 
-admin.site.unregister((User, Group))
+class SuperusersOnly(ForSuperusers):
+    """What superusers alone may see, too."""
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.is_superuser
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return request.user.is_superuser
+
+
+admin.site.unregister((User, Group, EmailAddress, Authenticator, SocialAccount, SocialApp, SocialToken))
 
 
 @admin.register(User)
@@ -35,3 +52,50 @@ class AccountAdmin(ForSuperusers, UserAdmin):
 @admin.register(Group)
 class AccountGroupAdmin(ForSuperusers, GroupAdmin):
     """Django's own, for superusers."""
+
+
+@admin.register(EmailAddress)
+class AddressAdmin(SuperusersOnly):
+    """Addresses of accounts."""
+
+    list_display = ("email", "user", "primary", "verified")
+    search_fields = ("email", "user__username")
+    autocomplete_fields = ("user",)
+
+
+@admin.register(Authenticator)
+class AuthenticatorAdmin(ReadOnlyAdmin, SuperusersOnly):
+    """Second factors, without their secrets; deleted for somebody who has lost theirs."""
+
+    list_display = ("user", "type", "created_at", "last_used_at")
+    search_fields = ("user__username",)
+    exclude = ("data",)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        return [name for name in super().get_readonly_fields(request, obj) if name != "data"]
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.is_superuser
+
+
+@admin.register(SocialAccount)
+class SocialAccountAdmin(ReadOnlyAdmin, SuperusersOnly):
+    """Accounts at an identity provider that are connected with accounts here."""
+
+    list_display = ("user", "provider", "date_joined")
+    exclude = ("extra_data",)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        return [name for name in super().get_readonly_fields(request, obj) if name != "extra_data"]
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.is_superuser
+
+
+@admin.register(Mail)
+class MailAdmin(ReadOnlyAdmin, SuperusersOnly):
+    """Record of mails: never their words."""
+
+    list_display = ("created_at", "user", "kind", "study", "state", "tries", "fault")
+    list_filter = ("state", "kind", "study")
+    show_full_result_count = False

@@ -9,12 +9,14 @@ import os
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from email.utils import parseaddr
 from typing import Any, Generic, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from zoneinfo import available_timezones
 
 import environ
-from django.core.exceptions import ImproperlyConfigured
+from django.core.exceptions import ImproperlyConfigured, ValidationError
+from django.core.validators import validate_email
 
 T = TypeVar("T")
 
@@ -40,6 +42,17 @@ def read(name: str, kind: Kind[T], *, default: T) -> T:
         return kind.parse(text)
     except ValueError:
         raise ImproperlyConfigured(f"{name} should be {kind.wanted}. See docs/operations.md.") from None
+
+
+def all_or_none(values: dict[str, object]) -> None:
+    """Check that variables which belong together are all set or none is.
+
+    Raises:
+        ImproperlyConfigured: some are missing; the message names them.
+    """
+    missing = [name for name, value in values.items() if not value]
+    if 0 < len(missing) < len(values):
+        raise ImproperlyConfigured(f"Set {', '.join(missing)}, too, or none of them. See docs/operations.md.")
 
 
 # --- The kinds ------------------------------------------------------------------------------------------------------
@@ -90,6 +103,37 @@ def _database(text: str) -> dict[str, Any]:
     return found
 
 
+def _mail(text: str) -> dict[str, Any]:
+    """Django's settings of a mail back end."""
+    parts = urlsplit(text)
+    if parts.scheme == "console":
+        return {"BACKEND": "console"}
+    if parts.scheme == "file" and not parts.netloc and parts.path.strip("/"):
+        return {"BACKEND": "filebased", "FILE_PATH": parts.path}
+    ports = {"smtp": 25, "smtp+tls": 587, "smtp+ssl": 465}
+    if parts.scheme not in ports or not parts.hostname or parts.path.strip("/"):
+        raise ValueError
+    if parts.username and parts.scheme == "smtp":  # a password in the clear
+        raise ValueError
+    return {
+        "BACKEND": "smtp",
+        "HOST": parts.hostname,
+        "PORT": parts.port or ports[parts.scheme],
+        "HOST_USER": unquote(parts.username or ""),
+        "HOST_PASSWORD": unquote(parts.password or ""),
+        "USE_TLS": parts.scheme == "smtp+tls",
+        "USE_SSL": parts.scheme == "smtp+ssl",
+    }
+
+
+def _mail_address(text: str) -> str:
+    try:
+        validate_email(parseaddr(text)[1])
+    except ValidationError:
+        raise ValueError from None
+    return text
+
+
 def _positive(text: str) -> float:
     number = float(text)
     if not 0 < number < math.inf:
@@ -128,6 +172,13 @@ SITE = Kind("where the site is, without a path, such as https://ipate.example", 
 DATABASE = Kind(
     "postgres://user:password@host:5432/name, in which a password writes @ as %40, or sqlite:////folder/file", _database
 )
+MAIL = Kind(
+    "smtp+tls://user:password@host:587, smtp+ssl://…, smtp://host:25 without a password, file:///folder or console:// "
+    "(a password writes @ as %40)",
+    _mail,
+)
+MAIL_ADDRESS = Kind("an e-mail address, such as iPATE <noreply@ipate.example>", _mail_address)
+HTTP_URL = address("http", "https", wanted="an address such as https://login.example/realms/clinic")
 BROKER = address("filesystem", "redis", "rediss", "redis+socket", wanted="filesystem:// or redis://host:6379/0")
 CACHE = address("locmemcache", "redis", "rediss", wanted="redis://host:6379/1, or not set")
 LOG_LEVEL = one_of(["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"])

@@ -52,6 +52,11 @@ INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
     "whitenoise.runserver_nostatic",
     "django.contrib.staticfiles",
     "csp",
@@ -64,6 +69,7 @@ INSTALLED_APPS = [
     "accounting",
     "training",
     "ipate_web",
+    "ipate_web.accounts",
     "ipate_web.staff",
     "ipate_web.tokens",
 ]
@@ -79,6 +85,8 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
+    "ipate_web.accounts.second_factor.SecondFactorMiddleware",
     "ipate_web.too_many_tries.TooManyTriesMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
@@ -185,6 +193,7 @@ SWEEP_INTERVAL = env.read("IPATE_SWEEP_INTERVAL", env.POSITIVE, default=10.0)
 CELERY_BEAT_SCHEDULE = {
     "sweep runs": {"task": "training.tasks.runs_sweep", "schedule": SWEEP_INTERVAL},
     "sweep throttle": {"task": "common.tasks.throttle_sweep", "schedule": 3600.0},
+    "deliver mails": {"task": "consent.tasks.mails_deliver", "schedule": 60.0},
     "sweep accounts": {"task": "accounting.tasks.accounts_sweep", "schedule": 3600.0},
 }
 #: The largest ε that a policy may promise to anyone.
@@ -207,9 +216,80 @@ SIGN_IN_WAIT = env.read("IPATE_SIGN_IN_WAIT", env.SECONDS, default=900)
 #: Wrong invitation codes that are allowed from an address within INVITATION_WAIT seconds.
 INVITATION_TRIES = env.read("IPATE_INVITATION_TRIES", env.COUNT, default=20)
 INVITATION_WAIT = env.read("IPATE_INVITATION_WAIT", env.SECONDS, default=600)
-LOGIN_URL = "login"
+LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "home"
 LOGOUT_REDIRECT_URL = "home"
+#: Whether staff (whoever has a role, administers the installation or may open the admin) must have a second factor.
+STAFF_SECOND_FACTOR = env.read("IPATE_STAFF_SECOND_FACTOR", env.YES_OR_NO, default=False)
+
+ACCOUNT_ADAPTER = "ipate_web.accounts.adapters.AccountAdapter"
+ACCOUNT_LOGIN_METHODS = {"username", "email"}
+ACCOUNT_SIGNUP_FIELDS = ["email*", "username", "password1*", "password2*"]
+ACCOUNT_SESSION_REMEMBER = True
+# Addresses are confirmed by whoever has signed in; until then a holder's link counts (consent.invitations).
+ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_EMAIL_NOTIFICATIONS = True
+ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False
+ACCOUNT_EMAIL_SUBJECT_PREFIX = ""
+ACCOUNT_MAX_EMAIL_ADDRESSES = 5
+ACCOUNT_REAUTHENTICATION_TIMEOUT = 900
+# Ours count in the database, for all processes together (ipate_web.accounts.limits, common.sign_in).
+ACCOUNT_RATE_LIMITS = False
+ACCOUNT_FORMS = {
+    "login": "ipate_web.accounts.forms.SignInForm",
+    "add_email": "ipate_web.accounts.forms.AddressForm",
+    "change_password": "ipate_web.accounts.forms.PasswordChangeForm",
+    "set_password": "ipate_web.accounts.forms.PasswordSetForm",
+    "reset_password": "ipate_web.accounts.forms.PasswordResetForm",
+    "reset_password_from_key": "ipate_web.accounts.forms.PasswordFromMailForm",
+    "reauthenticate": "ipate_web.accounts.forms.PasswordAgainForm",
+}
+MFA_ADAPTER = "ipate_web.accounts.adapters.SecondFactorAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_PASSKEY_LOGIN_ENABLED = True
+MFA_TOTP_ISSUER = f"iPATE ({_site.hostname})"
+MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = not HTTPS
+MFA_FORMS = {
+    "authenticate": "ipate_web.accounts.forms.CodeForm",
+    "reauthenticate": "ipate_web.accounts.forms.CodeAgainForm",
+    "activate_totp": "ipate_web.accounts.forms.AppForm",
+    "add_webauthn": "ipate_web.accounts.forms.KeyForm",
+    "edit_webauthn": "ipate_web.accounts.forms.KeyNameForm",
+}
+
+# Single sign-on by OpenID Connect: for accounts that are there, found by a confirmed address.
+OIDC_SERVER = env.read("IPATE_OIDC_SERVER", env.HTTP_URL, default="")
+_oidc = {
+    "name": env.read("IPATE_OIDC_NAME", env.TEXT, default=urlsplit(OIDC_SERVER).hostname or ""),
+    "client_id": env.read("IPATE_OIDC_CLIENT_ID", env.TEXT, default=""),
+    "secret": env.read("IPATE_OIDC_CLIENT_SECRET", env.TEXT, default=""),
+}
+env.all_or_none({"IPATE_OIDC_SERVER": OIDC_SERVER, "IPATE_OIDC_CLIENT_ID": _oidc["client_id"]})
+SOCIALACCOUNT_ADAPTER = "ipate_web.accounts.adapters.SignOnAdapter"
+SOCIALACCOUNT_EMAIL_AUTHENTICATION = True
+SOCIALACCOUNT_EMAIL_AUTHENTICATION_AUTO_CONNECT = True
+SOCIALACCOUNT_STORE_TOKENS = False
+SOCIALACCOUNT_PROVIDERS = {
+    "openid_connect": {
+        "OAUTH_PKCE_ENABLED": True,
+        "APPS": [{"provider_id": "sso", "settings": {"server_url": OIDC_SERVER}, **_oidc}] if OIDC_SERVER else [],
+    }
+}
+
+# --- Mail -----------------------------------------------------------------------------------------------------------
+# Without a server every mail is a file that its owner alone can read: some carry links that open an account.
+_mail = env.read("IPATE_MAIL", env.MAIL, default={"BACKEND": "filebased", "FILE_PATH": str(VAR_DIR / "mail")})
+EMAIL_BACKEND = f"django.core.mail.backends.{_mail['BACKEND']}.EmailBackend"
+EMAIL_FILE_PATH = _mail.get("FILE_PATH")
+EMAIL_HOST, EMAIL_PORT = _mail.get("HOST", "localhost"), _mail.get("PORT", 25)
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = _mail.get("HOST_USER", ""), _mail.get("HOST_PASSWORD", "")
+EMAIL_USE_TLS, EMAIL_USE_SSL = _mail.get("USE_TLS", False), _mail.get("USE_SSL", False)
+EMAIL_TIMEOUT = 30
+DEFAULT_FROM_EMAIL = SERVER_EMAIL = env.read(
+    "IPATE_MAIL_FROM", env.MAIL_ADDRESS, default=f"iPATE <noreply@{_site.hostname}>"
+)
+if EMAIL_FILE_PATH:
+    Path(EMAIL_FILE_PATH).mkdir(parents=True, exist_ok=True, mode=0o700)
 
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", _("English")), ("de", _("German"))]
@@ -242,7 +322,11 @@ CONTENT_SECURITY_POLICY = {
         "img-src": [SELF, "data:"],
         "object-src": [NONE],
         "base-uri": [SELF],
-        "form-action": [SELF],
+        # The browser holds the way to the identity provider against the form that begins it.
+        "form-action": [
+            SELF,
+            *([f"{urlsplit(OIDC_SERVER).scheme}://{urlsplit(OIDC_SERVER).netloc}"] if OIDC_SERVER else []),
+        ],
         "frame-ancestors": [NONE],
     },
 }

@@ -1,22 +1,19 @@
 """Root URL configuration: the apps' URLs, home page, sign-in, language, health."""
 
+from allauth.account.decorators import secure_admin_login
 from django.contrib import admin
-from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
 
 from consent.views.glossary import glossary
-from ipate_web.forms import SignInForm
 from ipate_web.health import healthz
 from ipate_web.views import home
 
+# The admin has no sign-in of its own, which would ask for no second factor.
+admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]
+
 urlpatterns = [
     path("", home, name="home"),
-    path(
-        "sign-in/",
-        LoginView.as_view(authentication_form=SignInForm, redirect_authenticated_user=True),
-        name="login",
-    ),
-    path("sign-out/", LogoutView.as_view(), name="logout"),
+    path("", include("ipate_web.accounts.urls")),
     path("language/", include("django.conf.urls.i18n")),
     # What holders see
     path("my/", include("consent.urls")),

@@ -5,10 +5,14 @@ from django.shortcuts import redirect, render
 
 from consent.models import DataHolder
 from consent.permissions import studies_with_permission
+from consent.views.visits import visit_of
 
 
 def home(request: HttpRequest) -> HttpResponse:
-    """Home page: a description for visitors, their studies for signed-in users."""
+    """Home page: a description for visitors, their studies for signed-in users and visits by invitation."""
+    visit = visit_of(request)
+    if visit is not None and not visit.is_over:
+        return redirect("consent:my_studies")
     if not request.user.is_authenticated:
         return render(request, "home.html")
     studies = studies_with_permission(request.user, "training.view_run")

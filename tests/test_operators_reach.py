@@ -1,7 +1,8 @@
 """An operator can neither become nor appoint nor stand in for the committee or its chair.
 
-Every page, API call, form of the admin and command is tried, as an operator and as one who may also do everything in
-Django's admin without being a superuser. Addresses are found by looking, so that a new one is tried as well.
+Every page, API call, form of the admin and command is tried, as an operator, as one who may also do everything in
+Django's admin without being a superuser, and as one who administers the installation. Addresses are found by looking,
+so that a new one is tried as well.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from allauth.account.models import EmailAddress
 from django.apps import apps
 from django.contrib import admin
 from django.contrib.auth.models import Permission, User
@@ -19,10 +21,12 @@ from django.db import transaction
 from django.forms import BaseForm
 from django.test import Client
 from django.urls import URLPattern, get_resolver, reverse
+from django.utils import timezone
 
 from consent import services
+from consent.accounts import account_create, administrator_set
 from consent.invitations import invitations_create
-from consent.models import EpsilonPolicy, EpsilonPolicyApproval, Membership, Role, Study
+from consent.models import Administrator, EpsilonPolicy, EpsilonPolicyApproval, Mail, Membership, Role, Study
 from consent.permissions import ROLE_PERMISSIONS, study_permissions
 from ipate_web.tokens.models import ApiToken
 from tests import factories
@@ -36,7 +40,7 @@ OVERSIGHT = (Role.COMMITTEE, Role.CHAIR)
 OVERSIGHT_PERMISSIONS = (
     frozenset().union(*(ROLE_PERMISSIONS[role] for role in OVERSIGHT)) - ROLE_PERMISSIONS["operator"]
 )
-ACTORS = ("otto", "deputy")
+ACTORS = ("otto", "deputy", "ada")
 #: Addresses of the admin that only show or lead on, with arguments of their own.
 ADMIN_SHOWS = {"view_on_site", "app_list"}
 
@@ -76,6 +80,12 @@ def study() -> Study:
     deputy = factories.user_create("deputy", is_staff=True)
     services.membership_add(study=study, user=deputy, role=Role.OPERATOR, acting_user=None)
     deputy.user_permissions.set(Permission.objects.all())
+    ada = factories.user_create("ada")
+    services.membership_add(study=study, user=ada, role=Role.OPERATOR, acting_user=None)
+    administrator_set(user=ada, appointed=True, acting_user=None)
+    account_create(username="waiting", first_name="W.", last_name="Ait", email="w@example.org", acting_user=None)
+    EmailAddress.objects.create(user=User.objects.get(username="conrad"), email="conrad@example.org", verified=True)
+    User.objects.exclude(username="waiting").update(last_login=timezone.now())
     draft = run_draft(study, **TABLE_RUN)
     Run.objects.filter(pk=draft.pk).update(created_by=deputy)
     services.epsilon_policy_propose(
@@ -96,6 +106,11 @@ def state(actor: User) -> dict[str, Any]:
         "accounts": list(others.values_list("pk", "username", "password", "email", "is_active")),
         "superusers": list(User.objects.filter(is_superuser=True).values_list("pk", flat=True)),
         "staff": list(User.objects.filter(is_staff=True).values_list("pk", flat=True)),
+        "addresses": sorted(EmailAddress.objects.values_list("user", "email", "verified").exclude(user=actor)),
+        "administrators": sorted(Administrator.objects.values_list("user", flat=True)),
+        "passwords by mail": list(
+            Mail.objects.filter(kind__in=("account_made", "password_reset"), user__last_login__isnull=False)
+        ),
         "powers": {
             user.username: sorted(study_permissions(user, study) & OVERSIGHT_PERMISSIONS)
             for user in User.objects.filter(username__in=(*ACTORS, "friend"))
@@ -109,7 +124,13 @@ def state(actor: User) -> dict[str, Any]:
 
 
 def harmless(kept: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """Differences; new drafts, and drafts that another operator approved or cancelled, are no harm."""
+    """Differences; new drafts, and drafts that another operator approved or cancelled, are no harm.
+
+    Nor are new accounts, which have no role.
+    """
+    if "accounts" in now:
+        known = {account[0] for account in kept["accounts"]}
+        now = now | {name: [row for row in now[name] if row[0] in known] for name in ("accounts", "addresses")}
     wrong = {name: value for name, value in now.items() if name != "proposers" and value != kept[name]}
     if "own drafts" in wrong and all(status in ("draft", "cancelled") for status, _by in now["own drafts"]):
         del wrong["own drafts"]
@@ -182,6 +203,7 @@ def addresses() -> Iterator[tuple[str, str]]:
         "draft": runs,
         "format": ["csv"],
         "token": [ApiToken.objects.get(name="conrad's").token_key],
+        "waiting": [User.objects.get(username="waiting").pk, User.objects.get(username="conrad").pk],
         "invitation": list(study.invitations.values_list("pk", flat=True)),
     }
     for name in sorted(set(names(get_resolver().url_patterns))):
@@ -193,7 +215,7 @@ def addresses() -> Iterator[tuple[str, str]]:
 def test_no_page_lets_an_operator_be_or_appoint_the_committee(study: Study, name: str) -> None:
     attempts = Attempts(name)
     for page, url in addresses():
-        if not page.startswith("api:") and page != "logout":
+        if not page.startswith("api:") and page != "account_logout":
             for payload in payloads(attempts.actor):
                 attempts.request("post", url, payload)
     assert attempts.wrong == {}

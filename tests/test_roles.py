@@ -13,6 +13,7 @@ import pytest
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
+from consent.accounts import account_create, administrator_set
 from consent.invitations import invitations_create
 from consent.models import Role, Study
 from consent.services import consent_give, membership_add
@@ -22,7 +23,8 @@ from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, stu
 pytestmark = pytest.mark.django_db
 
 STRANGERS = frozenset({"anonymous"})
-OUTSIDERS = frozenset({"outsider", "holder"})
+#: Who has no role in the study; administrators of the installation have none anywhere.
+OUTSIDERS = frozenset({"outsider", "holder", "administrator"})
 MEMBERS = frozenset(Role.values)
 SIGNED_IN = OUTSIDERS | MEMBERS | {"root"}
 EVERYBODY = STRANGERS | SIGNED_IN
@@ -34,6 +36,7 @@ PUBLISHERS = OPERATORS | COMMITTEE
 RUNNERS = STAFF | {"researcher"}
 USERS = OPERATORS | {"researcher"}
 HOLDER = frozenset({"holder"})
+ADMINISTRATORS = frozenset({"administrator", "root"})
 ROOT = frozenset({"root"})
 
 
@@ -55,13 +58,50 @@ SLUG, RUN, DRAFT = ("slug",), ("slug", "run"), ("slug", "draft")
 TABLE: dict[str, Row] = {
     # The front door
     "home": Row(EVERYBODY - HOLDER, turned_away={"holder": 302}),
-    "login": Row(STRANGERS, turned_away=dict.fromkeys(SIGNED_IN, 302)),
-    "logout": Row(EVERYBODY, method="post", answer=302),
     "set_language": Row(EVERYBODY, method="post", answer=302),
     "healthz": Row(EVERYBODY),
+    # One's own account
+    "account_login": Row(STRANGERS, turned_away=dict.fromkeys(SIGNED_IN, 302)),
+    "account_logout": Row(EVERYBODY, method="post", answer=302),
+    "account_overview": Row(SIGNED_IN),
+    "account_inactive": Row(EVERYBODY),
+    "account_reauthenticate": Row(SIGNED_IN),
+    "account_email": Row(SIGNED_IN),
+    "account_confirm_email": Row(SIGNED_IN, ("token",)),
+    "account_change_password": Row(SIGNED_IN),
+    "account_set_password": Row(SIGNED_IN, answer=302),  # they have one
+    "account_reset_password": Row(EVERYBODY),
+    "account_reset_password_done": Row(EVERYBODY),
+    "account_reset_password_from_key": Row(EVERYBODY, ("format", "token")),
+    "account_reset_password_from_key_done": Row(EVERYBODY),
+    "mfa_index": Row(SIGNED_IN),
+    "mfa_authenticate": Row(EVERYBODY, answer=302),  # nobody is half signed in
+    "mfa_reauthenticate": Row(SIGNED_IN, answer=302),  # they have no second factor
+    "mfa_activate_totp": Row(SIGNED_IN, answer=302),  # first the password again
+    "mfa_deactivate_totp": Row(frozenset(), turned_away=NOT_FOUND),
+    "mfa_view_recovery_codes": Row(frozenset(), turned_away=NOT_FOUND),
+    "mfa_generate_recovery_codes": Row(SIGNED_IN, answer=302),
+    "mfa_download_recovery_codes": Row(frozenset(), turned_away=NOT_FOUND),
+    "mfa_list_webauthn": Row(SIGNED_IN),
+    "mfa_add_webauthn": Row(SIGNED_IN, answer=302),
+    "mfa_reauthenticate_webauthn": Row(SIGNED_IN, answer=302),
+    "mfa_remove_webauthn": Row(SIGNED_IN, ("version",), answer=302),
+    "mfa_edit_webauthn": Row(SIGNED_IN, ("version",), answer=302),
+    "mfa_login_webauthn": Row(EVERYBODY, answer=302),
+    "socialaccount_connections": Row(SIGNED_IN),
+    "socialaccount_login_cancelled": Row(EVERYBODY),
+    "socialaccount_signup": Row(EVERYBODY, answer=302),
+    "openid_connect_login": Row(EVERYBODY, ("format",), answer=404),  # no provider is set
+    "openid_connect_callback": Row(EVERYBODY, ("format",), answer=404),
+    # What administrators of the installation see
+    "staff_accounts": Row(ADMINISTRATORS, turned_away=FORBIDDEN),
+    "staff_account_new": Row(ADMINISTRATORS, turned_away=FORBIDDEN),
+    "staff_account_invite": Row(ADMINISTRATORS, ("waiting",), turned_away=FORBIDDEN),
+    "administrator": Row(ROOT, ("waiting",), turned_away=FORBIDDEN),
     # What holders see
     "consent:my_studies": Row(SIGNED_IN),
     "consent:study": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
+    "consent:check": Row(HOLDER, SLUG, turned_away=NOT_FOUND, answer=302),  # there is no answer to check
     "consent:decide": Row(HOLDER, SLUG, "post", turned_away=NOT_FOUND, answer=422),
     "consent:choice": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
     "consent:withdraw": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
@@ -75,9 +115,10 @@ TABLE: dict[str, Row] = {
     "join": Row(EVERYBODY),
     "open_link": Row(EVERYBODY, ("token",), answer=302),
     "leave": Row(EVERYBODY, method="post", answer=302),
+    "stay": Row(EVERYBODY, method="post", answer=302),
     "account": Row(EVERYBODY, answer=302),
     # What staff see
-    "staff:study_new": Row(ROOT, turned_away=FORBIDDEN),
+    "staff:study_new": Row(ADMINISTRATORS, turned_away=FORBIDDEN),
     "staff:study": Row(STAFF, SLUG),
     "staff:study_edit": Row(OPERATORS, SLUG),
     "staff:members": Row(STAFF, SLUG),
@@ -88,6 +129,7 @@ TABLE: dict[str, Row] = {
     "staff:paper_consent": Row(STEWARDS, SLUG),
     "staff:paper_list": Row(STEWARDS, SLUG),
     "staff:invitations": Row(STEWARDS, SLUG),
+    "staff:link_new": Row(STEWARDS, SLUG),
     "staff:invitation_revoke": Row(STEWARDS, ("slug", "invitation")),
     "staff:consent_forms": Row(STAFF, SLUG),
     "staff:consent_form_new": Row(PUBLISHERS, SLUG),
@@ -152,6 +194,7 @@ def study() -> Study:
     consent_give(holder=holder, level="HIGH", form=form, acting_user=holder.user)
     factories.user_create("outsider")
     factories.user_create("root", is_superuser=True, is_staff=True)
+    administrator_set(user=factories.user_create("administrator"), appointed=True, acting_user=None)
     return study
 
 
@@ -167,6 +210,9 @@ def parts(study: Study) -> dict[str, Any]:
         "draft": run_draft(study, **TABLE_RUN).pk,
         "format": "csv",
         "token": "unknown",
+        "waiting": account_create(
+            username="waiting", first_name="W.", last_name="Ait", email="waiting@example.org", acting_user=None
+        ).pk,
         "invitation": invitations_create(study=study, acting_user=None, open_places=1)[0].invitation.pk,
     }
 
@@ -200,7 +246,7 @@ def test_the_table_tells_who_is_let_in(parts: dict[str, Any], person: str) -> No
             if sent not in (code, 405):
                 wrong[f"post {name}"] = f"{sent}, not {code}"
             if code == 302 and row.let_in.isdisjoint(STRANGERS):
-                assert answer.headers["Location"].startswith(reverse("login")), name
+                assert answer.headers["Location"].startswith(reverse("account_login")), name
     assert wrong == {}
 
 

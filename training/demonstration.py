@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from allauth.account.models import EmailAddress
 from django.contrib.auth.models import User
 from django.db import transaction
 
 from accounting.head_counts import head_counts, head_counts_draw
 from consent import services
+from consent.accounts import administrator_set
 from consent.models import ConsentForm, DataHolder, Level, Role, Study
 from training.formats import Splits
 from training.models import Dataset, Run
@@ -182,14 +184,18 @@ def people() -> tuple[dict[str, User], list[Login]]:
         ("committee2", f"{Role.COMMITTEE.label}, second person"),
         ("auditor", Role.AUDITOR.label),
         ("researcher", Role.RESEARCHER.label),
+        ("administrator", "administrator of the installation"),
         ("holder", "data holder"),
     ):
         user, _ = User.objects.get_or_create(username=f"demo-{name}")
         password = secrets.token_urlsafe(9)
         user.set_password(password)
+        user.email = f"demo-{name}@hospital.example"  # nobody's: the name is reserved for examples
         user.save()
+        EmailAddress.objects.get_or_create(user=user, email=user.email, defaults={"primary": True, "verified": True})
         users[name] = user
         logins.append(Login(str(role), user.username, password))
+    administrator_set(user=users["administrator"], appointed=True, acting_user=None)
     return users, logins
 
 

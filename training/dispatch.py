@@ -1,24 +1,8 @@
-"""Dispatch of tasks to the workers, after the requesting transaction has committed."""
+"""Dispatch of the tasks of :mod:`training.tasks`."""
 
-import logging
-
-from celery import current_app
-from django.db import transaction
-from kombu.exceptions import OperationalError
-
-logger = logging.getLogger(__name__)
+from common import dispatch
 
 
 def send(task: str, *ids: object) -> None:
-    """Queue a task of :mod:`training.tasks` by name. If the broker is unavailable, the sweep sends it again.
-
-    By name, because the tasks call the services that call this.
-    """
-
-    def publish() -> None:
-        try:
-            current_app.send_task(f"training.tasks.{task}", [str(pk) for pk in ids])
-        except (OperationalError, OSError):
-            logger.exception("The broker did not take the task %s; the sweep will send it again.", task)
-
-    transaction.on_commit(publish)
+    """Queue a task of :mod:`training.tasks` by name once the transaction has committed."""
+    dispatch.send(f"training.tasks.{task}", *ids)

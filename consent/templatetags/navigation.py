@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from consent.models import DataHolder
 from consent.permissions import studies_with_permission
-from consent.views.page import INVITATION
+from consent.views.visits import Visit, visit_of
 
 register = template.Library()
 
@@ -26,7 +26,7 @@ def _links(user: Any, by_invitation: bool) -> list[tuple[str, str | Promise]]:
     if by_invitation:
         return [("consent:my_studies", _("My studies"))]
     if user is None or not user.is_authenticated:
-        return [("login", _("Sign in"))]
+        return [("account_login", _("Sign in"))]
     names: list[tuple[str, str | Promise]] = []
     if DataHolder.objects.filter(user_id=user.pk).exists():
         names.append(("consent:my_studies", _("My studies")))
@@ -34,14 +34,24 @@ def _links(user: Any, by_invitation: bool) -> list[tuple[str, str | Promise]]:
         names.append(("home", _("Studies")))
     if studies_with_permission(user, "training.use_student").exists():
         names += [("api-tokens", _("API tokens")), ("api-docs", _("API docs"))]
-    return names
+    if user.has_perm("consent.manage_accounts"):
+        names.append(("staff_accounts", _("Staff accounts")))
+    return [*names, ("account_overview", _("My account"))]
+
+
+@register.simple_tag(takes_context=True)
+def visit_open(context: Context) -> Visit | None:
+    """The visit by invitation of this request that is not over, or None."""
+    request = context.get("request")
+    visit = visit_of(request) if request is not None and hasattr(request, "user") else None
+    return visit if visit is not None and not visit.is_over else None
 
 
 @register.inclusion_tag("components/navigation.html", takes_context=True)
 def navigation(context: Context) -> dict[str, Any]:
     """Navigation links for the user of this request; those to apps that are not installed are left out."""
     links = []
-    by_invitation = INVITATION in getattr(context.get("request"), "session", {})
+    by_invitation = visit_open(context) is not None
     for name, text in _links(context.get("user"), by_invitation):
         try:
             links.append(Link(reverse(name), text))

@@ -16,10 +16,12 @@ from django.views.decorators.http import require_http_methods, require_safe
 from consent import selectors, services
 from consent.forms import NOT_TAKING_PART, DecisionForm, Option, level_option
 from consent.languages import own_name
-from consent.models import ConsentEvent, DataHolder
+from consent.mail import confirmed_address
+from consent.models import ConsentEvent, DataHolder, LinkReissue
 from consent.rendering import consent_text
 from consent.uses import usage_of
 from consent.views.page import acting_user, holder_page, own_page
+from consent.views.visits import answer_forget, answer_keep, answer_kept, visit_of
 
 
 def _decision_form(holder: DataHolder, data: Any = None) -> DecisionForm | None:
@@ -31,7 +33,8 @@ def _decision_form(holder: DataHolder, data: Any = None) -> DecisionForm | None:
     return DecisionForm(data, consent_form=consent_form, policy=policy, delta=holder.study.delta)
 
 
-def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm) -> HttpResponse:
+def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm, chosen: str | None = None) -> HttpResponse:
+    """Page to read and answer; ``chosen`` is marked where the form was not sent."""
     text = consent_text(form.consent_form, request.GET.get("text") or get_language() or "")
     context = {
         "study": holder.study,
@@ -40,7 +43,7 @@ def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm) -> HttpR
         "other_texts": [(code, own_name(code)) for code in form.consent_form.texts if code != text.language],
         "current": selectors.consent_current(holder),
         "so_far": usage_of(holder).right_guesses,
-        "chosen": None if form.is_bound and form.changed else form["choice"].value(),
+        "chosen": None if form.is_bound and form.changed else form["choice"].value() or chosen,
     }
     return render(request, "consent/study.html", context, status=422 if form.errors else 200)
 
@@ -60,21 +63,37 @@ def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     form = _decision_form(holder, request.POST or None)
     if form is None:
         return render(request, "consent/not_open.html", {"study": holder.study})
-    if form.is_valid() and "change" not in request.POST:
-        context = {
-            "study": holder.study,
-            "form": form,
-            "current": selectors.consent_current(holder),
-            "so_far": usage_of(holder).right_guesses,
-        }
-        return render(request, "consent/check.html", context)
-    return _read(request, holder, form)
+    if form.is_valid():
+        answer_keep(request, holder.pk)
+        return redirect("consent:check", holder.study.slug)
+    kept = answer_kept(request, holder)
+    return _read(request, holder, form, chosen=kept["choice"] if kept else None)
+
+
+@require_safe
+@holder_page
+def check(request: HttpRequest, holder: DataHolder) -> HttpResponse:
+    """Ask for confirmation of the answer that was sent. Without one, lead to the form."""
+    kept = answer_kept(request, holder)
+    form = _decision_form(holder, kept) if kept else None
+    if form is None:
+        return redirect("consent:study", holder.study.slug)
+    if not form.is_valid():
+        answer_forget(request)
+        return _read(request, holder, form)
+    context = {
+        "study": holder.study,
+        "form": form,
+        "current": selectors.consent_current(holder),
+        "so_far": usage_of(holder).right_guesses,
+    }
+    return render(request, "consent/check.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
 def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Record a confirmed choice. A GET, as after switching the language, leads back to the form."""
+    """Record a confirmed choice. A GET leads to the form."""
     form = _decision_form(holder, request.POST) if request.method == "POST" else None
     if form is None:
         return redirect("consent:study", holder.study.slug)
@@ -91,6 +110,7 @@ def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     except ValidationError as error:
         messages.warning(request, " ".join(error.messages))
         return redirect("consent:study", holder.study.slug)
+    answer_forget(request)
     messages.success(request, _("Your decision is recorded. It counts from now on."))
     return redirect("consent:choice", holder.study.slug)
 
@@ -109,6 +129,9 @@ def choice(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         "renewal": selectors.renewal_asked(holder),
         "option": option_in_force(current) if current and current.grants else None,
         "so_far": usage_of(holder).right_guesses,
+        "links": LinkReissue.objects.filter(holder=holder).order_by("-sequence"),
+        "visit": visit_of(request),
+        "unconfirmed": holder.user if holder.user and not confirmed_address(holder.user.pk) else None,
     }
     return render(request, "consent/choice.html", context)
 

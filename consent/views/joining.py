@@ -1,12 +1,18 @@
 """Pages to open an invitation, close it, and replace it by an account."""
 
-from django.conf import settings
+from allauth.account.internal.flows.login import perform_login
+from allauth.account.models import EmailAddress, Login
 from django.contrib import messages
-from django.contrib.auth import login, logout
+from django.contrib.auth import logout
+from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
@@ -17,17 +23,15 @@ from common.throttle import TooManyTriesError
 from consent import invitations
 from consent.forms import AccountForm, CodeForm
 from consent.models import DataHolder
-from consent.views.page import INVITATION, own_page
-
-#: After so many seconds the link has to be opened again.
-SESSION_SECONDS = 2 * 3600
+from consent.views.page import own_page
+from consent.views.visits import answer_kept, visit_begin, visit_forget, visit_of
 
 
 @sensitive_variables("code")
 def _open(request: HttpRequest, code: str) -> HttpResponse:
     """The same answer to every code that opens nothing: the page that asks for one."""
     invitation = invitations.invitation_open(code=code, address=client_address(request))
-    if invitation is None:
+    if invitation is None or invitation.holder is None:
         messages.error(
             request,
             _(
@@ -37,10 +41,9 @@ def _open(request: HttpRequest, code: str) -> HttpResponse:
         )
         return redirect("join")
     # A session of its own: what the browser was signed in to before has nothing to do with this person.
-    logout(request)
-    request.session[INVITATION] = invitation.pk
-    request.session.set_expiry(SESSION_SECONDS)
-    return redirect("consent:study", invitation.study.slug)
+    visit_begin(request, invitation)
+    page = "consent:check" if answer_kept(request, invitation.holder) else "consent:study"
+    return redirect(page, invitation.study.slug)
 
 
 @never_cache
@@ -67,7 +70,21 @@ def join(request: HttpRequest) -> HttpResponse:
     form = CodeForm(request.POST or None)
     if form.is_valid():
         return _open(request, form.cleaned_data["code"])
-    return render(request, "consent/join.html", {"form": form}, status=422 if form.errors else 200)
+    context = {"form": form, "visit": visit_of(request)}
+    return render(request, "consent/join.html", context, status=422 if form.errors else 200)
+
+
+@require_POST
+@own_page
+def stay(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse:
+    """Let the visit last longer, and lead back; to a script, say until when."""
+    visit = visit_of(request)  # which every page of the visit lets last longer
+    if visit is None or request.accepts("text/html"):
+        following = request.POST.get("next", "")
+        safe = url_has_allowed_host_and_scheme(following, allowed_hosts=None)
+        return redirect(following if safe else "consent:my_studies")
+    until = date_format(timezone.localtime(visit.ends), "TIME_FORMAT")
+    return JsonResponse({"ends": visit.ends.isoformat(), "text": until})
 
 
 @require_POST
@@ -78,11 +95,11 @@ def leave(request: HttpRequest) -> HttpResponse:
     return redirect("join")
 
 
-@sensitive_post_parameters("password")
+@sensitive_post_parameters("password", "password_again")
 @require_http_methods(["GET", "HEAD", "POST"])
 @own_page
 def account(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse:
-    """Take an account in place of the link."""
+    """Take an account, which replaces the link once its address is confirmed."""
     if request.user.is_authenticated:
         return redirect("consent:my_studies")
     holder = get_object_or_404(holders)
@@ -95,11 +112,27 @@ def account(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse
             form.add_error(None, error)
         else:
             attempt.forget()
-            login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
-            request.session.set_expiry(None)
-            messages.success(
-                request, _("Your account is set up. From now on, sign in; the link opens nothing any more.")
-            )
-            return redirect("consent:choice", holder.study.slug)
-    context = {"form": form, "study": holder.study}
+            return _signed_in(request, holder, user)
+    context = {"form": form, "study": holder.study, "pending": holder.user}
     return render(request, "consent/account.html", context, status=422 if form.errors else 200)
+
+
+def _signed_in(request: HttpRequest, holder: DataHolder, user: User) -> HttpResponse:
+    """Sign in to the account that was taken, with its second factor if it has one."""
+    visit_forget(request)
+    request.session.set_expiry(None)
+    address = EmailAddress.objects.filter(user=user, email=user.email).first()
+    if address is not None and not address.verified:
+        address.send_confirmation(request)
+        messages.success(
+            request,
+            _(
+                "Your account is set up. We have sent a mail to %(email)s: open the link in it. Until then the link of "
+                "your invitation still works, and you can correct the address with it."
+            )
+            % {"email": address.email},
+        )
+    else:
+        messages.success(request, _("Your account is set up. From now on, sign in; the link opens nothing any more."))
+    choice = reverse("consent:choice", args=[holder.study.slug])
+    return perform_login(request, Login(user=user, redirect_url=choice))

@@ -7,25 +7,23 @@ from django.contrib.auth.models import User
 from django.contrib.auth.views import redirect_to_login
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404
+from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.cache import never_cache
 
-from consent.models import DataHolder
-
-#: Where the session keeps the id of the invitation whose link was opened.
-INVITATION = "invitation"
+from consent.models import DataHolder, Invitation
+from consent.views.visits import answer_keep, visit_extend, visit_of
 
 
 def holders_reached(request: HttpRequest) -> QuerySet[DataHolder] | None:
-    """Holders for whom this session may decide; None without sign-in and without an opened invitation."""
+    """Holders for whom this session may decide; None without sign-in and without a visit by invitation."""
     holders = DataHolder.objects.select_related("study").order_by("study__title")
     if request.user.is_authenticated:
         return holders.filter(user_id=request.user.pk)
-    if INVITATION in request.session:
-        opened = {"invitations": request.session[INVITATION], "invitations__revoked_at": None}
-        reached = holders.filter(**opened, user=None)
-        return reached if reached.exists() else None
-    return None
+    visit = visit_of(request)
+    if visit is None or visit.is_over:
+        return None
+    reached = holders.filter(invitations=visit.invitation_id, invitations__revoked_at=None)
+    return reached if reached.exists() else None
 
 
 def acting_user(request: HttpRequest) -> User | None:
@@ -34,15 +32,27 @@ def acting_user(request: HttpRequest) -> User | None:
 
 
 def own_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Decorator of views about all holders of a session. Everybody else is asked to sign in."""
+    """Decorator of views about all holders of a session. Everybody else is asked to sign in.
+
+    Every page lets a visit by invitation last longer. Whose visit is over is asked for the invitation again; an answer
+    that comes too late is kept for them.
+    """
 
     @never_cache
     @wraps(view)
     def wrapped(request: HttpRequest, **kwargs: object) -> HttpResponse:
         holders = holders_reached(request)
-        if holders is None:
+        visit = visit_of(request)
+        if holders is not None:
+            if visit is not None:
+                visit_extend(request)
+            return view(request, holders, **kwargs)
+        if visit is None or not visit.is_over:
             return redirect_to_login(request.get_full_path())
-        return view(request, holders, **kwargs)
+        invitation = Invitation.objects.filter(pk=visit.invitation_id).first()
+        if invitation is not None and invitation.holder_id is not None:
+            answer_keep(request, invitation.holder_id)
+        return redirect("join")
 
     return wrapped
 

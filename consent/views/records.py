@@ -8,7 +8,7 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from consent.models import ConsentEvent, DataHolder, Invitation
+from consent.models import ConsentEvent, DataHolder, Invitation, LinkReissue, Mail
 from consent.receipts import receipt_facts, receipt_json, receipt_pdf
 from consent.uses import usage_of
 from consent.views.decision import events_of, option_in_force
@@ -92,6 +92,12 @@ def export(request: HttpRequest, holder: DataHolder) -> HttpResponse:
                 "revoked": invitation.revoked_at and invitation.revoked_at.isoformat(),
             }
             for invitation in invitations
+        ],
+        "new_links": [link.issued_at.isoformat() for link in LinkReissue.objects.filter(holder=holder)],
+        "mails": [
+            {"kind": mail.kind, "made": mail.created_at.isoformat(), "state": mail.state}
+            for mail in Mail.objects.filter(study=holder.study, user=holder.user_id).order_by("created_at")
+            if holder.user_id
         ],
         "decisions": receipt_json(events)["consent_record"]["events"] if events else [],
         "uses": [

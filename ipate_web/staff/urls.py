@@ -27,6 +27,7 @@ urlpatterns = [
     path("<slug:slug>/people/<int:pk>/remove/", members.member_remove, name="member_remove"),
     path("<slug:slug>/invitations/", invitations.invitations, name="invitations"),
     path("<slug:slug>/invitations/<int:pk>/revoke/", invitations.invitation_revoked, name="invitation_revoke"),
+    path("<slug:slug>/invitations/link/", invitations.link_new, name="link_new"),
     path("<slug:slug>/recruitment/", recruitment.recruitment, name="recruitment"),
     path("<slug:slug>/recruitment/paper/", paper.paper_consent, name="paper_consent"),
     path("<slug:slug>/recruitment/paper/list/", paper.paper_list, name="paper_list"),

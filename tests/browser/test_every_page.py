@@ -1,12 +1,15 @@
 """Every page of the site, in both languages: accessible, and no wider than the screen."""
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 import pytest
-from django.conf import settings
-from django.contrib.auth.models import Permission
+from allauth.account.models import EmailAddress, EmailConfirmationHMAC
+from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
+from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
+from django.contrib.auth.models import Permission, User
 from django.urls import URLPattern, URLResolver, get_resolver, resolve, reverse
 from playwright.sync_api import Locator
 
@@ -16,7 +19,10 @@ from common.noise import SimulationNoise
 from common.throttle import TooManyTriesError
 from consent import invitations, services
 from consent.access import holder_level_access
-from consent.models import DataHolder, Invitation, Membership, Role, Study
+from consent.accounts import account_create
+from consent.invitations import link_reissue
+from consent.mail import mail_render, mails_send
+from consent.models import DataHolder, Mail, Membership, Role, Study
 from ipate_web.tokens.models import ApiToken
 from tests import factories
 from tests.browser.conftest import SIZES, Site
@@ -53,8 +59,9 @@ NO_PAGES = {
     "schema": "for programs",
     "healthz": "for programs",
     "set_language": "a button",
-    "logout": "a button",
+    "account_logout": "a button",
     "leave": "a button",
+    "stay": "a button",
     "consent:decide": "a button",
     "open_link": "leads on to join or to consent:study",
     "staff:consent_form_preview": "a part of consent_form_new",
@@ -66,6 +73,14 @@ NO_PAGES = {
     "staff:ledger_export": "a download",
     "staff:run_labels_file": "a download",
     "staff:run_model": "a download",
+    "mfa_download_recovery_codes": "a download",
+    "mfa_login_webauthn": "a button",
+    "openid_connect_callback": "leads on",
+    "socialaccount_signup": "leads on",
+    "account_set_password": "the form of account_reset_password_from_key",
+    "mfa_reauthenticate_webauthn": "needs a key: test_keys.py",
+    "mfa_edit_webauthn": "needs a key: test_keys.py",
+    "mfa_remove_webauthn": "needs a key: test_keys.py",
 }
 
 
@@ -95,10 +110,14 @@ class Tour:
         """A new browser, in which ``name`` signs in."""
         self.site = self.visit(language=self.language, scheme=self.scheme)
         if name:
-            self.open("login")
-            self.site.page.locator("[name=username]").fill(name)
-            self.site.page.locator("[name=password]").fill(factories.PASSWORD)
-            self.submit(look=False)
+            self.open("account_login")
+            self.site.page.locator("[name=login]").fill(name)
+            self.password()
+
+    def password(self) -> None:
+        """Type it and go on."""
+        self.site.page.locator("[name=password]").fill(factories.PASSWORD)
+        self.submit(look=False)
 
     def open(self, name: str, *arguments: object, look: bool = True) -> None:
         self.site.open(reverse(name, args=arguments))
@@ -164,6 +183,13 @@ def study() -> Study:
     )
     holder_level_access(study=study, pseudonym=holders[1].pseudonym, acting_user=olga, reason="They called.")
     services.consent_withdraw(holder=holders[1], acting_user=None)
+    link_reissue(study=study, pseudonym=holders[2].pseudonym, acting_user=olga, reason="Lost the letter.")
+    factories.user_create("root", is_superuser=True, is_staff=True)
+    account_create(username="waiting", first_name="W.", last_name="Ait", email="w@example.org", acting_user=None)
+    hanna = User.objects.get(username="hanna")
+    EmailAddress.objects.create(user=hanna, email="hanna@example.org", verified=True, primary=True)
+    EmailAddress.objects.create(user=hanna, email="new@example.org")
+    mails_send("password_reset", [hanna.pk])
     factories.study_create("empty")
     services.holders_register(study=study, pseudonyms=["guest"])
     return study
@@ -178,7 +204,10 @@ def send_empty(tour: Tour, name: str) -> None:
 
 
 @pytest.mark.parametrize(("language", "scheme"), [("en", "light"), ("de", "dark")])
-def test_every_page_is_accessible_and_fits(visit, study: Study, language: str, scheme: str) -> None:
+def test_every_page_is_accessible_and_fits(visit, study: Study, settings, language: str, scheme: str) -> None:
+    provider = {"provider_id": "sso", "name": "Clinic", "settings": {"server_url": "http://127.0.0.1:9"}}
+    settings.SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": [provider | {"client_id": "us", "secret": "x"}]}}
+    settings.OIDC_SERVER = "http://127.0.0.1:9"
     tour = Tour(visit, language, scheme)
     finished, draft = Run.objects.get(title="First vote").pk, Run.objects.get(title="Next vote").pk
     waiting = Run.objects.get(title="Waiting").pk
@@ -188,7 +217,7 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, language: str, s
     (invitation,) = invitations.invitations_create(study=study, acting_user=None, pseudonyms=["guest"])
 
     tour.begin()
-    for name in ("home", "login", "glossary", "join"):
+    for name in ("home", "account_login", "glossary", "join"):
         tour.open(name)
     tour.submit()  # no code
     tour.open("open_link", "wrong")
@@ -203,6 +232,51 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, language: str, s
     tour.open("consent:choice", "digits")
     tour.open("account")
     tour.submit()  # nothing filled in
+
+    tour.begin()
+    for name in (
+        "account_reset_password", "account_reset_password_done", "account_reset_password_from_key_done",
+        "account_inactive", "socialaccount_login_cancelled",
+    ):  # fmt: skip
+        tour.open(name)
+    tour.open("openid_connect_login", "sso")
+    tour.open("account_reset_password_from_key", "1", "wrong")
+    (reset,) = Mail.objects.filter(kind="password_reset")
+    tour.site.open(re.search(r"/account/password/new/\S+", mail_render(reset).body).group())
+    tour.look()
+    tour.submit()  # nothing filled in
+
+    tour.begin("hanna")
+    for name in ("account_overview", "account_email", "account_change_password", "socialaccount_connections"):
+        tour.open(name)
+    hanna = User.objects.get(username="hanna")
+    tour.open(
+        "account_confirm_email", EmailConfirmationHMAC.create(EmailAddress.objects.get(email="new@example.org")).key
+    )
+    tour.open("mfa_index")
+    tour.open("account_reauthenticate")
+    tour.password()
+    for name in ("mfa_activate_totp", "mfa_add_webauthn", "mfa_list_webauthn"):
+        tour.open(name)
+    TOTP.activate(hanna, generate_totp_secret())
+    RecoveryCodes.activate(hanna)
+    for name in (
+        "mfa_index", "mfa_deactivate_totp", "mfa_view_recovery_codes", "mfa_generate_recovery_codes",
+        "mfa_reauthenticate",
+    ):  # fmt: skip
+        tour.open(name)
+    tour.begin("hanna")
+    tour.seen.add("mfa_authenticate")
+    tour.look()
+    tour.submit()  # no code
+    hanna.authenticator_set.all().delete()
+
+    tour.begin("root")
+    for name in ("staff_accounts", "staff_account_new"):
+        tour.open(name)
+    tour.submit()  # nothing filled in
+    for name in ("staff_account_invite", "administrator"):
+        tour.open(name, User.objects.get(username="waiting").pk)
 
     tour.begin("hanna")
     for name in ("home", "consent:my_studies"):
@@ -224,14 +298,15 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, language: str, s
     tour.site.page.locator(".opblock").first.wait_for()
     tour.site.fits()  # Swagger UI's own violations are not ours
     for name in (
-        "study", "study_edit", "members", "invitations", "recruitment", "paper_consent", "paper_list", "holder_look",
+        "study", "study_edit", "members", "invitations", "link_new", "recruitment", "paper_consent", "paper_list",
+        "holder_look",
         "consent_forms", "consent_form_new", "consent_form_publish", "policies", "datasets", "runs", "run_new",
         "ledger", "ledger_check", "head_counts",
     ):  # fmt: skip
         tour.open(f"staff:{name}", "digits")
     for name, argument in (
         ("member_remove", Membership.objects.filter(study=study, role=Role.RESEARCHER).get().pk),
-        ("invitation_revoke", Invitation.objects.get().pk),
+        ("invitation_revoke", invitation.invitation.pk),
         ("consent_form", 1),
         ("dataset", study.datasets.get(kind="private").pk),
         ("dataset", study.datasets.get(kind="public").pk),

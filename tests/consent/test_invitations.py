@@ -2,8 +2,11 @@
 
 import csv
 import io
+import re
 
 import pytest
+from allauth.account.models import EmailAddress, EmailConfirmationHMAC
+from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
@@ -14,7 +17,7 @@ from common.models import ThrottleEntry
 from common.throttle import TooManyTriesError, entries_sweep
 from consent import invitations, services
 from consent.invitations import IssuedInvitation
-from consent.models import ConsentEvent, DataHolder, Invitation, Study
+from consent.models import ConsentEvent, DataHolder, Invitation, LinkReissue, Mail, Role, Study
 from tests import factories
 from tests.consent.conftest import Clock, Decide
 
@@ -152,7 +155,7 @@ def test_a_link_reaches_one_holding_and_no_other(
 def test_after_leaving_the_browser_knows_nothing(client: Client, study: Study, invited: IssuedInvitation) -> None:
     client.get(link(invited.code))
     client.post(reverse("leave"))
-    assert client.get(reverse("consent:choice", args=[study.slug])).url.startswith(reverse("login"))
+    assert client.get(reverse("consent:choice", args=[study.slug])).url.startswith(reverse("account_login"))
 
 
 def test_a_revoked_link_ends_the_visit_too(client: Client, study: Study, invited: IssuedInvitation) -> None:
@@ -165,17 +168,148 @@ def test_a_revoked_link_ends_the_visit_too(client: Client, study: Study, invited
 
 
 def take_account(client: Client, email: str = "Hanna@example.org", password: str = factories.PASSWORD):
-    return client.post(reverse("account"), {"email": email, "password": password})
+    return client.post(reverse("account"), {"email": email, "password": password, "password_again": password})
 
 
-def test_an_account_takes_the_links_place(client: Client, study: Study, invited: IssuedInvitation) -> None:
+def confirm(client: Client, email: str = "hanna@example.org") -> str:
+    """Open the link of the mail in ``client``, press its button, and say where it leads."""
+    address = EmailAddress.objects.get(email=email)
+    return client.post(reverse("account_confirm_email", args=[EmailConfirmationHMAC.create(address).key])).url
+
+
+def test_an_account_takes_the_links_place_once_it_is_confirmed(
+    client: Client, study: Study, invited: IssuedInvitation
+) -> None:
     client.get(link(invited.code))
     assert take_account(client).url == reverse("consent:choice", args=[study.slug])
     assert client.get(reverse("consent:choice", args=[study.slug])).status_code == 200
-    assert Client().get(link(invited.code)).url == reverse("join")
+    bearer = Client()
+    assert bearer.get(link(invited.code)).url == reverse("consent:study", args=[study.slug])
     again = Client()
     assert again.login(username="hanna@example.org", password=factories.PASSWORD)
+    confirm(again)
+    assert Client().get(link(invited.code)).url == reverse("join")
+    assert bearer.get(reverse("consent:choice", args=[study.slug])).status_code == 302  # that visit ends, too
     assert again.get(reverse("consent:choice", args=[study.slug])).status_code == 200
+
+
+def test_who_mistypes_address_or_password_is_not_locked_out(
+    client: Client, study: Study, invited: IssuedInvitation, give: Decide
+) -> None:
+    give(invited.invitation.holder, "LOW")
+    client.get(link(invited.code))
+    take_account(client, email="hana@example.org")
+    later = Client()
+    later.get(link(invited.code))
+    assert "You have set up an account with hana@example.org, which is not confirmed yet" in page(
+        later, "choice", study
+    )
+    assert take_account(later, password="another pass phrase").status_code == 302
+    assert [user.email for user in User.objects.filter(username__contains="@")] == ["hanna@example.org"]
+    last = Client()
+    last.get(link(invited.code))
+    assert last.post(reverse("consent:withdraw", args=[study.slug])).status_code == 302
+    assert ConsentEvent.objects.order_by("-sequence")[0].kind == "withdrawn"
+
+
+def test_two_different_passwords_are_refused(client: Client, invited: IssuedInvitation) -> None:
+    client.get(link(invited.code))
+    fields = {"email": "hanna@example.org", "password": factories.PASSWORD, "password_again": "something else"}
+    answer = client.post(reverse("account"), fields)
+    assert answer.status_code == 422
+    assert "The two passwords differ." in answer.text
+    assert not User.objects.filter(username="hanna@example.org").exists()
+
+
+def test_a_mail_that_went_astray_confirms_nothing(client: Client, study: Study, invited: IssuedInvitation) -> None:
+    """Somebody else has the mistyped address: they know the link in the mail, not the password."""
+    client.get(link(invited.code))
+    take_account(client, email="hana@example.org")
+    confirmation = reverse("account_confirm_email", args=[EmailConfirmationHMAC.create(EmailAddress.objects.get()).key])
+    stranger = Client()
+    assert stranger.post(confirmation).url.startswith(reverse("account_login"))
+    stranger.force_login(factories.user_create("stranger"))
+    assert stranger.post(confirmation).status_code == 403
+    stranger.post(reverse("account_reset_password"), {"email": "hana@example.org"})
+    assert not Mail.objects.filter(kind="password_reset").exists()
+    assert not EmailAddress.objects.get().verified
+    assert Client().get(link(invited.code)).url == reverse("consent:study", args=[study.slug])
+
+
+def test_an_existing_account_with_a_second_factor_is_asked_for_it(
+    client: Client, study: Study, invited: IssuedInvitation
+) -> None:
+    theirs = factories.user_create("hanna@example.org")
+    TOTP.activate(theirs, generate_totp_secret())
+    client.get(link(invited.code))
+    assert take_account(client).url.startswith(reverse("mfa_authenticate"))
+    assert "_auth_user_id" not in client.session
+
+
+# --- A new link for somebody who has lost theirs --------------------------------------------------------------------
+
+
+@pytest.fixture
+def steward(study: Study) -> Client:
+    """Has the role of data steward and no other."""
+    user = factories.user_create("stella")
+    services.membership_add(study=study, user=user, role=Role.STEWARD, acting_user=None)
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def new_link(client: Client, study: Study, pseudonym: str = "P-1", reason: str = "Lost the letter; called back."):
+    return client.post(reverse("staff:link_new", args=[study.slug]), {"pseudonym": pseudonym, "reason": reason})
+
+
+def test_a_new_link_ends_the_old_one_and_is_on_record(
+    steward: Client, study: Study, invited: IssuedInvitation, give: Decide
+) -> None:
+    give(invited.invitation.holder, "LOW")
+    visitor = Client()
+    visitor.get(link(invited.code))
+    issued = new_link(steward, study)
+    assert "protection" not in issued.text.lower().replace("how strongly your records are protected", "")
+    (code,) = set(re.findall(r"/join/([a-z2-7]{32})/", issued.text))
+    assert Client().get(link(invited.code)).url == reverse("join")
+    assert visitor.get(reverse("consent:choice", args=[study.slug])).status_code == 302
+    holder = Client()
+    holder.get(link(code))
+    assert "You take part: low protection." in page(holder, "choice", study)
+    assert "New links that were made for you" in page(holder, "choice", study)
+    record = LinkReissue.objects.get()
+    assert (record.holder.pseudonym, record.issued_by.username, record.reason) == (
+        "P-1", "stella", "Lost the letter; called back.",
+    )  # fmt: skip
+    assert list(LinkReissue.chain_faults(study.pk)) == []
+    assert ConsentEvent.objects.count() == 1
+    overseer = Client()
+    overseer.force_login(factories.user_create("ada"))
+    services.membership_add(study=study, user=User.objects.get(username="ada"), role=Role.AUDITOR, acting_user=None)
+    assert "Lost the letter; called back." in overseer.get(reverse("staff:holder_looks", args=[study.slug])).text
+
+
+def test_whoever_has_an_account_is_told_of_a_new_link(steward: Client, study: Study, holder: DataHolder) -> None:
+    new_link(steward, study, holder.pseudonym)
+    assert list(Mail.objects.values_list("kind", "user", "study")) == [("new_link", holder.user_id, study.pk)]
+
+
+@pytest.mark.parametrize(("pseudonym", "reason"), [("P-1", " "), ("nobody", "They called.")])
+def test_a_new_link_needs_a_person_and_a_reason(
+    steward: Client, study: Study, invited: IssuedInvitation, pseudonym: str, reason: str
+) -> None:
+    assert new_link(steward, study, pseudonym, reason).status_code == 422
+    assert not LinkReissue.objects.exists()
+    assert Client().get(link(invited.code)).url == reverse("consent:study", args=[study.slug])
+
+
+def test_who_decides_about_runs_makes_no_links(study: Study, invited: IssuedInvitation) -> None:
+    otto = factories.user_create("otto")
+    services.membership_add(study=study, user=otto, role=Role.OPERATOR, acting_user=None)
+    client = Client()
+    client.force_login(otto)
+    assert new_link(client, study).status_code == 403
 
 
 def test_a_weak_password_is_refused(client: Client, invited: IssuedInvitation) -> None:
@@ -208,7 +342,7 @@ def test_an_account_decides_for_one_holder_of_a_study(client: Client, study: Stu
 
 
 def test_an_account_page_needs_a_link(client: Client) -> None:
-    assert client.get(reverse("account")).url.startswith(reverse("login"))
+    assert client.get(reverse("account")).url.startswith(reverse("account_login"))
 
 
 # --- Guessing -------------------------------------------------------------------------------------------------------
@@ -216,12 +350,13 @@ def test_an_account_page_needs_a_link(client: Client) -> None:
 
 def used_up(study: Study) -> str:
     (new,) = invite(study, "used up")
-    invitations.account_take(
+    user = invitations.account_take(
         holder=new.invitation.holder,
         email="u@example.org",
         password=factories.PASSWORD,
         request=RequestFactory().post(reverse("account")),
     )
+    invitations.account_confirmed(user=user)
     return new.code
 
 
@@ -308,7 +443,7 @@ def test_guessing_passwords_of_accounts_is_limited_like_signing_in(
     for _ in range(2):
         assert take_account(client, password="something else 9").status_code == 422
     assert take_account(client).status_code == 429
-    signed_in = client.post("/sign-in/", {"username": "hanna@example.org", "password": factories.PASSWORD})
+    signed_in = client.post("/sign-in/", {"login": "hanna@example.org", "password": factories.PASSWORD})
     assert signed_in.status_code == 429
 
 

@@ -48,6 +48,11 @@ def submit(client: Client, name: str, holder: DataHolder, choice: str = "", **da
     return client.post(url(name, study), {**fields, **data})
 
 
+def checked(client: Client, holder: DataHolder, choice: str):
+    """The page that asks to confirm a choice."""
+    return client.get(submit(client, "study", holder, choice).url)
+
+
 def events(holder: DataHolder) -> list[tuple[str, str]]:
     return list(ConsentEvent.objects.filter(holder=holder).order_by("sequence").values_list("kind", "level"))
 
@@ -81,7 +86,7 @@ def test_the_study_page_says_who_asks_for_what_and_the_odds(browser: Client, hol
 def test_what_the_limit_does_not_cover_is_said_where_it_is_promised(
     browser: Client, holder: DataHolder, give: Decide
 ) -> None:
-    pages = [text(browser.get(url("study", holder.study))), text(submit(browser, "study", holder, "HIGH"))]
+    pages = [text(browser.get(url("study", holder.study))), text(checked(browser, holder, "HIGH"))]
     give(holder, "HIGH")
     pages.append(text(browser.get(url("choice", holder.study))))
     for page in pages:
@@ -103,7 +108,7 @@ def test_the_harder_question_stands_among_the_details_for_experts(browser: Clien
 def test_the_same_odds_are_told_everywhere(browser: Client, hanna: User, delta: float, right: int) -> None:
     study = factories.study_open("everywhere", delta=delta)
     holder = factories.holder_create(study, user=hanna)
-    told = [browser.get(url("study", study)), submit(browser, "study", holder, "HIGH")]
+    told = [browser.get(url("study", study)), checked(browser, holder, "HIGH")]
     submit(browser, "decide", holder, "HIGH")
     told += [browser.get(url("choice", study)), browser.get(reverse("consent:receipt", args=[study.slug, 1]))]
     assert [f"at most {right} times in 100 instead of 50" in text(response) for response in told] == [True] * 4
@@ -175,7 +180,7 @@ def test_the_glossary_is_open_to_everybody(client: Client) -> None:
 
 
 def test_a_choice_takes_effect_only_after_it_was_checked(browser: Client, holder: DataHolder) -> None:
-    page = submit(browser, "study", holder, "HIGH")
+    page = checked(browser, holder, "HIGH")
     assert page.status_code == 200
     assert "Check your answer" in text(page)
     assert events(holder) == []
@@ -187,7 +192,8 @@ def test_a_choice_takes_effect_only_after_it_was_checked(browser: Client, holder
 
 
 def test_going_back_keeps_the_answer(browser: Client, holder: DataHolder) -> None:
-    html = submit(browser, "study", holder, "LOW", change="").content.decode()
+    checked(browser, holder, "LOW")
+    html = browser.get(url("study", holder.study)).content.decode()
     assert re.findall(r'value="(\w+)" required checked', html) == ["LOW"]
     assert events(holder) == []
 
@@ -278,7 +284,7 @@ PAGES = ["study", "choice", "withdraw"]
 def test_strangers_are_asked_to_sign_in(client: Client, holder: DataHolder, page: str) -> None:
     path = url(page, holder.study)
     response = client.post(path) if page == "decide" else client.get(path)
-    assert response.url == f"{reverse('login')}?next={path}"
+    assert response.url == f"{reverse('account_login')}?next={path}"
 
 
 @pytest.mark.parametrize("who", ["another", "olga", "root"])
@@ -327,7 +333,7 @@ def test_the_whole_path_in_german(browser: Client, holder: DataHolder, give: Dec
     assert '<html lang="de">' in page.content.decode()
     assert "Wir möchten aus Ihren Daten lernen" in text(page)
     assert "höchstens 56 von 100 Mal" in text(page)
-    assert "Prüfen Sie Ihre Antwort" in text(submit(browser, "study", holder, "HIGH"))
+    assert "Prüfen Sie Ihre Antwort" in text(checked(browser, holder, "HIGH"))
     give(holder, "HIGH")
     assert "Sie nehmen teil: hoher Schutz." in text(browser.get(url("choice", holder.study)))
     assert "Ja, ich widerrufe" in text(browser.get(url("withdraw", holder.study)))

@@ -235,7 +235,7 @@ def test_nobody_else_reaches_them(
 ) -> None:
     give(holder, "HIGH")
     path = url(name, study, *([1] if name.startswith("receipt") else []))
-    assert client.get(path).url == f"{reverse('login')}?next={path}"
+    assert client.get(path).url == f"{reverse('account_login')}?next={path}"
     client.force_login(factories.user_create(who, is_superuser=who == "root"))
     assert client.get(path).status_code == 404
 

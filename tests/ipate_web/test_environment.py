@@ -26,6 +26,17 @@ from ipate_web import environment as env
         (env.BROKER, "redis://h:6379/0", "redis://h:6379/0"),
         (env.LOG_LEVEL, "DEBUG", "DEBUG"),
         (env.ZONE, "Europe/Berlin", "Europe/Berlin"),
+        (env.MAIL, "console://", {"BACKEND": "console"}),
+        (env.MAIL, "file:///srv/mail", {"BACKEND": "filebased", "FILE_PATH": "/srv/mail"}),
+        (
+            env.MAIL,
+            "smtp+tls://site%40clinic:p%2Fw@mail.example",
+            {
+                **{"BACKEND": "smtp", "HOST": "mail.example", "PORT": 587, "USE_TLS": True, "USE_SSL": False},
+                **{"HOST_USER": "site@clinic", "HOST_PASSWORD": "p/w"},
+            },
+        ),
+        (env.MAIL_ADDRESS, "iPATE <noreply@ipate.example>", "iPATE <noreply@ipate.example>"),
     ],
 )
 def test_what_a_variable_says_is_read_as_its_kind(
@@ -57,6 +68,11 @@ def test_what_a_variable_says_is_read_as_its_kind(
         (env.CACHE, "secret"),
         (env.LOG_LEVEL, "loud"),
         (env.ZONE, "Berlin"),
+        (env.MAIL, "smtp://user:secret@host"),
+        (env.MAIL, "smtp+tls://"),
+        (env.MAIL, "secret"),
+        (env.MAIL_ADDRESS, "secret"),
+        (env.HTTP_URL, "login.example"),
     ],
 )
 def test_what_is_not_of_its_kind_is_refused_by_name_and_never_repeated(
@@ -73,6 +89,13 @@ def test_a_variable_that_is_empty_or_missing_leaves_the_default(monkeypatch: pyt
     assert env.read("IPATE_X", env.POSITIVE, default=7.0) == 7.0
     monkeypatch.setenv("IPATE_X", " ")
     assert env.read("IPATE_X", env.POSITIVE, default=7.0) == 7.0
+
+
+def test_what_belongs_together_is_set_together() -> None:
+    env.all_or_none({"IPATE_X": "", "IPATE_Y": ""})
+    env.all_or_none({"IPATE_X": "secret", "IPATE_Y": "b"})
+    with pytest.raises(ImproperlyConfigured, match=r"^Set IPATE_Y, too, or none of them. See docs/operations.md.$"):
+        env.all_or_none({"IPATE_X": "secret", "IPATE_Y": ""})
 
 
 def test_a_command_says_which_setting_is_wrong_in_one_line() -> None:

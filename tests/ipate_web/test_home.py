@@ -45,7 +45,7 @@ def test_a_holder_goes_straight_to_their_studies(study: Study) -> None:
     holder = signed_in("hanna", study)
     factories.holder_create(study, user=factories.user_create("hanna"))
     assert holder.get("/").url == reverse("consent:my_studies")
-    assert links(holder, "/my/") == {"My studies"}
+    assert links(holder, "/my/") == {"My studies", "My account"}
 
 
 @pytest.mark.parametrize("role", ["operator", "committee", "auditor", "researcher"])
@@ -65,9 +65,9 @@ def test_without_a_role_one_is_told_whom_to_ask(study: Study) -> None:
 
 def test_signing_in_and_out(client: Client) -> None:
     factories.user_create("hanna")
-    wrong = client.post("/sign-in/", {"username": "hanna", "password": "wrong"})
+    wrong = client.post("/sign-in/", {"login": "hanna", "password": "wrong"})
     assert "There is a problem" in wrong.content.decode()
-    right = client.post("/sign-in/", {"username": "hanna", "password": factories.PASSWORD, "next": "/my/"})
+    right = client.post("/sign-in/", {"login": "hanna", "password": factories.PASSWORD, "next": "/my/"})
     assert right.url == "/my/"
     assert client.get("/sign-out/").status_code == 405
     assert client.post("/sign-out/").url == "/"
@@ -76,7 +76,7 @@ def test_signing_in_and_out(client: Client) -> None:
 
 def test_signing_in_leads_to_no_other_site(client: Client) -> None:
     factories.user_create("hanna")
-    fields = {"username": "hanna", "password": factories.PASSWORD, "next": "https://example.org/"}
+    fields = {"login": "hanna", "password": factories.PASSWORD, "next": "https://example.org/"}
     assert client.post("/sign-in/", fields).url == "/"
 
 
@@ -109,11 +109,11 @@ def test_pages_carry_no_inline_code_and_forbid_it(study: Study) -> None:
 
 def test_people_sign_in_with_an_address_or_a_user_name(client: Client, study: Study) -> None:
     assert "E-mail address or user name" in client.get("/sign-in/").content.decode()
-    wrong = client.post("/sign-in/", {"username": "olga", "password": "wrong"}).content.decode()
+    wrong = client.post("/sign-in/", {"login": "olga", "password": "wrong"}).content.decode()
     assert "There is no account with this name and this password." in wrong
     for name in ("olga", "hanna@example.org"):
         factories.user_create(name)
-        response = client.post("/sign-in/", {"username": name, "password": factories.PASSWORD})
+        response = client.post("/sign-in/", {"login": name, "password": factories.PASSWORD})
         assert response.status_code == 302
         client.logout()
 

@@ -24,7 +24,7 @@ from tests import factories
 from tests.databases import database_url
 
 TRIES = 5
-SIGN_IN, ADMIN, JOIN = "/sign-in/", "/admin/login/", "/join/"
+SIGN_IN, JOIN = "/sign-in/", "/join/"
 
 
 def time_passes() -> None:
@@ -96,16 +96,15 @@ def fields(transactional_db: None) -> dict[str, tuple[dict[str, str], dict[str, 
     factories.user_create("root", is_superuser=True, is_staff=True)
     study = factories.study_open()
     (invitation,) = invitations_create(study=study, acting_user=None, pseudonyms=["P-1"])
-    wrong = {"username": "root", "password": "wrong"}
-    right = {"username": "root", "password": factories.PASSWORD}
+    wrong = {"login": "root", "password": "wrong"}
+    right = {"login": "root", "password": factories.PASSWORD}
     return {
         SIGN_IN: (wrong, right),
-        ADMIN: (wrong, right),
         JOIN: ({"code": "a" * 32}, {"code": invitation.code}),
     }
 
 
-@pytest.mark.parametrize("path", [SIGN_IN, ADMIN, JOIN])
+@pytest.mark.parametrize("path", [SIGN_IN, JOIN])
 def test_the_limit_holds_across_processes_and_ends(processes, fields, path: str) -> None:
     one, other = processes
     wrong, right = fields[path]
@@ -120,7 +119,7 @@ def test_the_limit_holds_across_processes_and_ends(processes, fields, path: str)
     assert other.post(path, right) == [302]
 
 
-@pytest.mark.parametrize("path", [SIGN_IN, ADMIN, JOIN])
+@pytest.mark.parametrize("path", [SIGN_IN, JOIN])
 def test_tries_at_the_same_time_do_not_exceed_the_limit(processes, fields, path: str) -> None:
     wrong, _right = fields[path]
     for process in processes:
@@ -138,27 +137,42 @@ def limits(settings) -> None:
     settings.SIGN_IN_TRIES, settings.SIGN_IN_TRIES_NAME, settings.SIGN_IN_TRIES_ADDRESS = 2, 4, 6
 
 
-def sign_in(name: str = "hanna", password: str = "wrong", *, address: str = "203.0.113.7", path: str = SIGN_IN):
-    return Client(REMOTE_ADDR=address).post(path, {"username": name, "password": password})
+def sign_in(name: str = "hanna", password: str = "wrong", *, address: str = "203.0.113.7"):
+    return Client(REMOTE_ADDR=address).post(SIGN_IN, {"login": name, "password": password})
 
 
 @pytest.mark.django_db
 def test_the_answer_says_how_long_to_wait(limits: None) -> None:
-    for path in (SIGN_IN, ADMIN):
-        for _ in range(2):
-            sign_in(path, path=path)
-        answer = sign_in(path, path=path)
-        assert answer.status_code == 429
-        assert 0 < int(answer["Retry-After"]) <= 900
-        assert "Wait 15 minutes, then try again." in answer.text
-        assert "Go to the start page" in answer.text
+    for _ in range(2):
+        sign_in()
+    answer = sign_in()
+    assert answer.status_code == 429
+    assert 0 < int(answer["Retry-After"]) <= 900
+    assert "Wait 15 minutes, then try again." in answer.text
+    assert "Go to the start page" in answer.text
+
+
+@pytest.mark.django_db
+def test_the_admin_has_no_sign_in_of_its_own(limits: None) -> None:
+    factories.user_create("root", is_superuser=True, is_staff=True)
+    sent = Client().post("/admin/login/", {"username": "root", "password": factories.PASSWORD})
+    assert sent.url == "/sign-in/?next=%2Fadmin%2Flogin%2F"
+
+
+@pytest.mark.django_db
+def test_name_and_address_of_an_account_count_as_one(limits: None) -> None:
+    factories.user_create("hanna", email="hanna@example.org")
+    sign_in("hanna")
+    sign_in("Hanna@example.org")
+    for name in ("hanna", "hanna@example.org"):
+        assert sign_in(name, factories.PASSWORD).status_code == 429
 
 
 @pytest.mark.django_db
 def test_the_answer_is_in_the_readers_language(limits: None) -> None:
     client = Client(headers={"accept-language": "de"})
     for _ in range(3):
-        answer = client.post(SIGN_IN, {"username": "hanna", "password": "wrong"})
+        answer = client.post(SIGN_IN, {"login": "hanna", "password": "wrong"})
     assert "Warten Sie 15 Minuten und versuchen Sie es dann noch einmal." in answer.text
 
 
@@ -229,15 +243,14 @@ def test_signing_in_forgives_ones_own_mistakes_and_no_others(limits: None) -> No
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("path", [SIGN_IN, ADMIN])
-def test_answers_do_not_tell_whether_there_is_an_account(limits: None, path: str) -> None:
+def test_answers_do_not_tell_whether_there_is_an_account(limits: None) -> None:
     factories.user_create("hanna")
     factories.user_create("olga-1", is_staff=True)
     factories.user_create("former-2", is_active=False)
 
     def page(name: str) -> tuple[int, str]:
         client = Client(REMOTE_ADDR=f"198.51.100.{len(name)}")
-        answer = client.post(path, {"username": name, "password": "wrong"})
+        answer = client.post(SIGN_IN, {"login": name, "password": "wrong"})
         return answer.status_code, re.sub(r'value="\w{64}"', "TOKEN", answer.text.replace(name, "NAME"))
 
     for _ in range(3):
@@ -315,7 +328,7 @@ def test_the_address_is_the_proxys_word_only_behind_a_proxy(
 def test_a_forged_header_does_not_evade_the_limit(limits: None) -> None:
     codes = [
         Client(REMOTE_ADDR="203.0.113.7", HTTP_X_FORWARDED_FOR=f"10.0.0.{n}")
-        .post(SIGN_IN, {"username": "hanna", "password": "wrong"})
+        .post(SIGN_IN, {"login": "hanna", "password": "wrong"})
         .status_code
         for n in range(3)
     ]

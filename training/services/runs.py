@@ -20,6 +20,7 @@ from consent.second_person import second_person_check
 from consent.services import study_lock
 from training.dispatch import send
 from training.formats import records_alike
+from training.mail_kinds import run_begun_mail, run_waiting_mail
 from training.methods.pate import PlanError
 from training.models import Dataset, Run
 from training.services.ending import run_forget
@@ -43,6 +44,7 @@ def run_propose(*, study: Study, acting_user: AbstractBaseUser, **fields: Any) -
         run.seed = secrets.randbits(31)
     run_check(run)
     run.save()
+    run_waiting_mail(run)
     return run
 
 
@@ -141,6 +143,7 @@ def _run_approve(run: Run, acting_user: AbstractBaseUser, share: float) -> Run:
     run.approved_at = run.heartbeat = timezone.now()
     run.save()
     send("run_advance", run.pk)
+    run_begun_mail(run)
     return run
 
 

@@ -20,6 +20,7 @@ from training.accuracy import published_accuracy
 from training.errors import RunError
 from training.formats import DataError, Schema, schema_from_json
 from training.learners import Model
+from training.mail_kinds import run_ended_mail
 from training.models import Dataset, Run, StudentModel
 from training.published import published_load
 from training.selectors import run_promises
@@ -112,6 +113,7 @@ def student_train(run: Run) -> bool:
         run.ended_at = timezone.now()
         run.message = ""
         run.save(update_fields=["status", "ended_at", "message"])
+        run_ended_mail(run)
     logger.info("The student has learned from %d releases.", len(releases))
     return True
 

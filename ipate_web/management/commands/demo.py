@@ -93,6 +93,8 @@ class Command(BaseCommand):
             self.stdout.write(f"The site runs at http://127.0.0.1:{port} until Ctrl-C (logs in {LOGS}). Sign in as\n")
             for login in logins:
                 self.stdout.write(f"  {login.role:32} {login.username:16} {login.password}\n")
+            if settings.EMAIL_FILE_PATH:
+                self.stdout.write(f"Mails are files in {settings.EMAIL_FILE_PATH}.\n")
             while site.poll() is None and worker.poll() is None:
                 time.sleep(0.3)
             raise CommandError(f"A process has stopped; see {LOGS}.")

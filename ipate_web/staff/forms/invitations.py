@@ -42,3 +42,17 @@ class InvitationsForm(forms.Form):
                 % {"most": MOST}
             )
         return {**self.cleaned_data, "pseudonyms": pseudonyms, "open_places": places}
+
+
+class LinkForm(forms.Form):
+    """Form for a new link in place of a lost one: pseudonym and reason."""
+
+    pseudonym = forms.CharField(label=_("Pseudonym"), max_length=200)
+    reason = forms.CharField(
+        label=_("Reason"),
+        max_length=500,
+        help_text=_(
+            "Why a new link is needed, and how you made sure that it is this person who asks. It is kept with your "
+            "name for good."
+        ),
+    )

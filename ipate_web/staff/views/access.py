@@ -6,7 +6,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from common.requests import SignedInRequest
 from consent.access import holder_level_access
-from consent.models import LevelAccess, Study
+from consent.models import LevelAccess, LinkReissue, Study
 from ipate_web.staff.forms.access import LevelAccessForm
 from ipate_web.staff.views.pages import paginate, render_page, study_page
 
@@ -29,7 +29,9 @@ def holder_look(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_safe
 @study_page("consent.view_levelaccess")
 def holder_looks(request: SignedInRequest, study: Study) -> HttpResponse:
-    """List the accesses to single choices, newest first, without the choices."""
+    """List the accesses to single choices and the new links to them, newest first, without the choices."""
     looks = LevelAccess.objects.filter(study=study).select_related("holder").order_by("-sequence")
     looks = looks.prefetch_related("seen_by")  # not joined: that would leave out looks by accounts since deleted
-    return render_page(request, study, "staff/people/holder_looks.html", {"page": paginate(request, looks)})
+    links = LinkReissue.objects.filter(study=study).select_related("holder").order_by("-sequence")
+    context = {"page": paginate(request, looks), "links": links.prefetch_related("issued_by")}
+    return render_page(request, study, "staff/people/holder_looks.html", context)

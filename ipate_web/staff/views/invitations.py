@@ -15,9 +15,9 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from common.requests import SignedInRequest
-from consent.invitations import IssuedInvitation, invitation_revoke, invitations_create
+from consent.invitations import IssuedInvitation, invitation_revoke, invitations_create, link_reissue
 from consent.models import Invitation, Study
-from ipate_web.staff.forms.invitations import InvitationsForm
+from ipate_web.staff.forms.invitations import InvitationsForm, LinkForm
 from ipate_web.staff.views.pages import paginate, render_page, study_page
 
 
@@ -35,6 +35,30 @@ def _csv(issued: list[IssuedInvitation]) -> str:
     return file.getvalue()
 
 
+def _letters(request: SignedInRequest, study: Study, issued: list[IssuedInvitation], left_out: int = 0) -> HttpResponse:
+    """The letters of new invitations, whose codes are shown only now."""
+    context = {
+        "letters": [(new, _qr(new.link)) for new in issued],
+        "csv": "data:text/csv;charset=utf-8," + quote(_csv(issued)),
+        "left_out": left_out,
+        "site": settings.SITE_URL.rstrip("/"),
+    }
+    return render_page(request, study, "staff/people/invitations_issued.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("consent.invite_holders")
+def link_new(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Ask for a holder and a reason, and show a new link in place of a lost one, once; it is on record."""
+    form = LinkForm(request.POST or None)
+    if form.is_valid():
+        try:
+            return _letters(request, study, [link_reissue(study=study, acting_user=request.user, **form.cleaned_data)])
+        except ValidationError as error:
+            form.add_error(None, error)
+    return render_page(request, study, "staff/people/link_new.html", {"form": form}, status=422 if form.errors else 200)
+
+
 @require_http_methods(["GET", "HEAD", "POST"])
 @study_page("consent.invite_holders")
 def invitations(request: SignedInRequest, study: Study) -> HttpResponse:
@@ -47,13 +71,7 @@ def invitations(request: SignedInRequest, study: Study) -> HttpResponse:
             form.add_error("pseudonyms", error)
         else:
             wanted = len(set(form.cleaned_data["pseudonyms"])) + form.cleaned_data["open_places"]
-            context = {
-                "letters": [(new, _qr(new.link)) for new in issued],
-                "csv": "data:text/csv;charset=utf-8," + quote(_csv(issued)),
-                "left_out": wanted - len(issued),
-                "site": settings.SITE_URL.rstrip("/"),
-            }
-            return render_page(request, study, "staff/people/invitations_issued.html", context)
+            return _letters(request, study, issued, left_out=wanted - len(issued))
     rows = Invitation.objects.filter(study=study).select_related("holder")
     context = {"form": form, "page": paginate(request, rows)}
     return render_page(request, study, "staff/people/invitations.html", context, status=422 if form.errors else 200)

@@ -1,0 +1,82 @@
+"""Visit of the bearer of an invitation, and the answer that a person has not confirmed yet.
+
+A visit ends some time after the last page. What the session then still knows is which invitation it was, so that an
+answer which comes too late is kept for the same person, and shown to nobody else, until the link is opened again.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.auth import logout
+from django.http import HttpRequest
+from django.utils import timezone
+
+from consent.models import DataHolder, Invitation
+
+#: How long a visit lasts after the last page that was opened.
+LASTS = timedelta(hours=2)
+#: How long after that an answer is kept.
+REMEMBERED = timedelta(hours=22)
+_INVITATION, _ENDS, _ANSWER = "invitation", "visit_ends", "answer"
+_ANSWER_FIELDS = ("form_version", "policy_version", "choice")
+
+
+@dataclass(frozen=True)
+class Visit:
+    """Visit by invitation; ``is_over`` once it has to be opened again."""
+
+    invitation_id: int
+    ends: datetime
+
+    @property
+    def is_over(self) -> bool:
+        return self.ends <= timezone.now()
+
+
+def visit_of(request: HttpRequest) -> Visit | None:
+    """Visit by invitation that the session knows, over or not; None for everybody else."""
+    session = getattr(request, "session", {})
+    if _INVITATION not in session or request.user.is_authenticated:
+        return None
+    return Visit(session[_INVITATION], datetime.fromisoformat(session[_ENDS]))
+
+
+def visit_begin(request: HttpRequest, invitation: Invitation) -> None:
+    """Begin a visit in a session of its own, which keeps an answer of the same holder and nothing besides."""
+    answer = request.session.get(_ANSWER)
+    logout(request)
+    request.session[_INVITATION] = invitation.pk
+    if answer and answer["holder"] == invitation.holder_id:
+        request.session[_ANSWER] = answer
+    visit_extend(request)
+
+
+def visit_extend(request: HttpRequest) -> None:
+    """Let the visit last from now on."""
+    request.session[_ENDS] = (timezone.now() + LASTS).isoformat()
+    request.session.set_expiry(LASTS + REMEMBERED)
+
+
+def visit_forget(request: HttpRequest) -> None:
+    """Forget the invitation: the person has an account in this session."""
+    for key in (_INVITATION, _ENDS):
+        request.session.pop(key, None)
+
+
+def answer_keep(request: HttpRequest, holder_id: int) -> None:
+    """Keep the answer that was sent, valid or not, in the session: it belongs in no address."""
+    if "choice" in request.POST:
+        data = {name: request.POST.get(name, "") for name in _ANSWER_FIELDS}
+        request.session[_ANSWER] = {"holder": holder_id, "data": data}
+
+
+def answer_kept(request: HttpRequest, holder: DataHolder) -> dict[str, Any] | None:
+    """Data of the decision form that the holder sent and has not confirmed, or None."""
+    answer = request.session.get(_ANSWER)
+    return answer["data"] if answer and answer["holder"] == holder.pk else None
+
+
+def answer_forget(request: HttpRequest) -> None:
+    """Forget the unconfirmed answer."""
+    request.session.pop(_ANSWER, None)

@@ -1,0 +1,13 @@
+"""App configuration of accounts."""
+
+from django.apps import AppConfig
+
+
+class AccountsConfig(AppConfig):
+    name = "ipate_web.accounts"
+
+    def ready(self) -> None:
+        from ipate_web.accounts import mail_kinds, signals
+
+        mail_kinds.register()
+        signals.connect()

@@ -1,0 +1,217 @@
+"""Forms of django-allauth in the site's words and behind its limits; name and wishes; accounts of staff."""
+
+from typing import Any
+
+from allauth.account.forms import (
+    AddEmailForm,
+    ChangePasswordForm,
+    LoginForm,
+    ReauthenticateForm,
+    ResetPasswordForm,
+    ResetPasswordKeyForm,
+    SetPasswordForm,
+)
+from allauth.account.models import EmailAddress
+from allauth.mfa.base.forms import AuthenticateForm
+from allauth.mfa.base.forms import ReauthenticateForm as CodeReauthenticateForm
+from allauth.mfa.totp.forms import ActivateTOTPForm
+from allauth.mfa.webauthn.forms import AddWebAuthnForm, EditWebAuthnForm
+from django import forms
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+
+from consent.forms import INVALID_EMAIL, PASSWORD_HELP, PASSWORDS_DIFFER
+from consent.mail import mails_send
+from consent.models import MailWishes
+from ipate_web.accounts.limits import code_try, mail_try
+
+_ADDRESS = (_("E-mail address"), "")
+_NEW = (_("New password"), PASSWORD_HELP)
+_AGAIN = (_("The new password again"), "")
+
+
+class Worded(forms.BaseForm):
+    """Gives the fields of a form the site's labels and help; a label is not repeated inside its field."""
+
+    #: Label and help by field, to be translated.
+    words: dict[str, tuple[Any, Any]] = {}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name, (label, help_text) in self.words.items():
+            field = self.fields[name]
+            field.label, field.help_text = label, help_text
+            field.widget.attrs.pop("placeholder", None)
+            if isinstance(field, forms.EmailField):
+                field.error_messages["invalid"] = INVALID_EMAIL
+                field.validators = [forms.EmailField(error_messages={"invalid": INVALID_EMAIL}).validators[0]]
+
+
+class SamePasswords(Worded):
+    """Says in the site's words that two passwords differ."""
+
+    def add_error(self, field: Any, error: Any) -> None:
+        super().add_error(field, PASSWORDS_DIFFER if field == "password2" and not self.errors.get(field) else error)
+
+
+class SignInForm(Worded, LoginForm):
+    """Sign-in form: data holders use their e-mail address, staff their user name or address."""
+
+    words = {"login": (_("E-mail address or user name"), ""), "password": (_("Password"), "")}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["login"].widget.attrs |= {"autofocus": True, "autocomplete": "username"}
+
+
+class AddressForm(Worded, AddEmailForm):
+    """Form for another e-mail address of an account."""
+
+    words = {"email": (_("Another e-mail address"), "")}
+
+
+class PasswordChangeForm(SamePasswords, ChangePasswordForm):
+    """Form for a new password of whoever knows the present one."""
+
+    words = {"oldpassword": (_("Present password"), ""), "password1": _NEW, "password2": _AGAIN}
+
+
+class PasswordSetForm(SamePasswords, SetPasswordForm):
+    """Form for the first password of an account that has signed in another way."""
+
+    words = {"password1": _NEW, "password2": _AGAIN}
+
+
+class PasswordFromMailForm(SamePasswords, ResetPasswordKeyForm):
+    """Form for a new password of whoever opened the link in a mail."""
+
+    words = {"password1": _NEW, "password2": _AGAIN}
+
+
+class PasswordResetForm(Worded, ResetPasswordForm):
+    """Form that asks for a mail with a link to a new password; the answer never says whether there is an account.
+
+    Only confirmed addresses get one: an address that a holder has mistyped is somebody else's.
+    """
+
+    words = {"email": _ADDRESS}
+
+    def clean_email(self) -> str:
+        email = self.cleaned_data["email"].lower()
+        confirmed = EmailAddress.objects.filter(email=email, verified=True, user__is_active=True)
+        self.users = [address.user for address in confirmed.select_related("user")]
+        return email
+
+    def save(self, request: HttpRequest, **kwargs: Any) -> str:
+        email = self.cleaned_data["email"]
+        mail_try(request, email)
+        mails_send("password_reset", [user.pk for user in self.users])
+        return email
+
+
+class PasswordAgainForm(Worded, ReauthenticateForm):
+    """Form for the password before something that matters for the account's safety."""
+
+    words = {"password": (_("Password"), "")}
+
+
+class CodeForm(Worded, AuthenticateForm):
+    """Form for a one-time code at sign-in, behind a limit."""
+
+    words = {"code": (_("Code"), _("Six digits from your authenticator app, or one of your recovery codes."))}
+
+    def clean_code(self) -> str:
+        attempt = code_try(self.user)
+        code = super().clean_code()
+        attempt.forget()
+        return code
+
+
+class CodeAgainForm(Worded, CodeReauthenticateForm):
+    """Form for a one-time code before something that matters for the account's safety, behind a limit."""
+
+    words = CodeForm.words
+
+    def clean_code(self) -> str:
+        attempt = code_try(self.user)
+        code = super().clean_code()
+        attempt.forget()
+        return code
+
+
+class AppForm(Worded, ActivateTOTPForm):
+    """Form that proves that an authenticator app was set up."""
+
+    words = {"code": (_("Code"), _("Six digits that the app shows now."))}
+
+
+class KeyForm(Worded, AddWebAuthnForm):
+    """Form for a passkey or security key."""
+
+    words = {
+        "name": (_("Name of the key"), _("For you, to tell your keys apart.")),
+        "passwordless": (
+            _("Sign in with this key alone, without a password"),
+            _("The key then asks for your finger, face or PIN."),
+        ),
+    }
+
+
+class KeyNameForm(Worded, EditWebAuthnForm):
+    """Form for another name of a key."""
+
+    words = {"name": (_("Name of the key"), "")}
+
+
+class PersonForm(forms.ModelForm):
+    """Form for a person's name and their wishes about mails."""
+
+    first_name = forms.CharField(label=_("First name"), max_length=150, required=False)
+    last_name = forms.CharField(label=_("Last name"), max_length=150, required=False)
+
+    class Meta:
+        model = MailWishes
+        fields = ["language", "uses"]
+
+    field_order = ["first_name", "last_name", "language", "uses"]
+
+    def __init__(self, *args: Any, user: User, holds: bool, **kwargs: Any) -> None:
+        kwargs["initial"] = {"first_name": user.first_name, "last_name": user.last_name}
+        super().__init__(*args, **kwargs)
+        self.user = user
+        if not holds:
+            del self.fields["uses"]
+
+    def save(self, commit: bool = True) -> MailWishes:
+        self.user.first_name = self.cleaned_data["first_name"]
+        self.user.last_name = self.cleaned_data["last_name"]
+        self.user.save(update_fields=["first_name", "last_name"])
+        return super().save(commit)
+
+
+class StaffAccountForm(forms.Form):
+    """Form for a new account of somebody of the staff."""
+
+    username = forms.CharField(
+        label=_("User name"),
+        max_length=150,
+        validators=User._meta.get_field("username").validators,
+        help_text=_("Letters, digits and @ . + - _ only; cannot be changed later."),
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
+    )
+    first_name = forms.CharField(label=_("First name"), max_length=150)
+    last_name = forms.CharField(label=_("Last name"), max_length=150)
+    email = forms.EmailField(
+        label=_("E-mail address"),
+        max_length=150,
+        help_text=_("A mail with a link goes there, with which the person chooses a password. Nobody else can."),
+        error_messages={"invalid": INVALID_EMAIL},
+    )
+
+    def clean_username(self) -> str:
+        username = self.cleaned_data["username"]
+        if User.objects.filter(username__iexact=username).exists():
+            raise ValidationError(_("There is an account with this name. Choose another."))
+        return username

@@ -1,0 +1,54 @@
+"""The second factor that an installation can require of its staff."""
+
+from collections.abc import Callable
+from typing import Any
+
+from allauth.mfa.models import Authenticator
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect
+from django.utils.deprecation import MiddlewareMixin
+from django.utils.translation import gettext as _
+
+from consent.models import Administrator, Membership
+
+#: What is open without it: what is needed to get one, to leave, and to read the page.
+_OPEN = ("account_", "mfa_", "set_language", "healthz", "leave")
+
+
+def is_staff_account(user: User) -> bool:
+    """Whether the account has a role in a study, administers the installation, or may open Django's admin."""
+    return (
+        user.is_staff
+        or user.is_superuser
+        or Membership.objects.filter(user_id=user.pk).exists()
+        or Administrator.objects.filter(user_id=user.pk).exists()
+    )
+
+
+def has_second_factor(user: User) -> bool:
+    """Whether the account has an authenticator app or a key; recovery codes alone are none."""
+    kept = Authenticator.objects.filter(user_id=user.pk)
+    return kept.exclude(type=Authenticator.Type.RECOVERY_CODES).exists()
+
+
+class SecondFactorMiddleware(MiddlewareMixin):
+    """Leads staff without a second factor to the page that sets one up, where ``STAFF_SECOND_FACTOR`` asks for it.
+
+    Whoever has one is asked for it at every sign-in; no session of theirs is without.
+    """
+
+    def process_view(
+        self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
+    ) -> HttpResponse | None:
+        user, match = request.user, request.resolver_match
+        if not settings.STAFF_SECOND_FACTOR or not isinstance(user, User) or match is None:
+            return None
+        if match.view_name.startswith(_OPEN) or not is_staff_account(user) or has_second_factor(user):
+            return None
+        if match.app_names[:1] == ["api"]:
+            return JsonResponse({"detail": "Set up a second factor on the site first."}, status=403)
+        messages.warning(request, _("This site asks its staff for a second factor. Set one up to go on."))
+        return redirect("mfa_index")

@@ -1,0 +1,153 @@
+"""Page of one's own account; pages on which administrators of the installation make accounts of staff."""
+
+import logging
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, cast
+
+from allauth.account import views as allauth_views
+from allauth.account.models import EmailAddress, get_emailconfirmation_model
+from allauth.socialaccount.providers.openid_connect import views as oidc_views
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_safe
+
+from common.requests import SignedInRequest
+from consent import accounts
+from consent.mail import mail_wishes
+from consent.models import AccountChange, DataHolder
+from ipate_web.accounts.forms import PersonForm, StaffAccountForm
+from ipate_web.accounts.second_factor import has_second_factor, is_staff_account
+
+logger = logging.getLogger(__name__)
+
+
+@never_cache
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def overview(request: HttpRequest) -> HttpResponse:
+    """Show and change one's own account: name, wishes about mails, and the ways to sign in."""
+    user = cast(SignedInRequest, request).user
+    holds = DataHolder.objects.filter(user=user).exists()
+    form = PersonForm(request.POST or None, instance=mail_wishes(user), user=user, holds=holds)
+    if form.is_valid():
+        form.save()
+        messages.success(request, _("The changes are saved."))
+        return redirect("account_overview")
+    context = {
+        "form": form,
+        "addresses": EmailAddress.objects.filter(user=user).order_by("-primary", "email"),
+        "has_second_factor": has_second_factor(user),
+        "second_factor_required": settings.STAFF_SECOND_FACTOR and is_staff_account(user),
+        "single_sign_on": bool(settings.OIDC_SERVER),
+        "has_password": user.has_usable_password(),
+    }
+    return render(request, "account/overview.html", context, status=422 if form.errors else 200)
+
+
+@never_cache
+@login_required
+def confirm_email(request: HttpRequest, key: str) -> HttpResponseBase:
+    """Confirm an address, as whoever knows the password of its account.
+
+    The mail alone does not suffice: it may have gone to somebody else, whose address a holder has typed by mistake.
+    """
+    confirmation = get_emailconfirmation_model().from_key(key)
+    if confirmation is not None and confirmation.email_address.user_id != request.user.pk:
+        return render(request, "account/email_confirm.html", {"another": True}, status=403)
+    return allauth_views.confirm_email(request, key=key)
+
+
+def _provider_page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Decorator of views that ask the identity provider: its silence is said, and is no failure of the site."""
+
+    @never_cache
+    @wraps(view)
+    def wrapped(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        from requests import RequestException  # takes long to load
+
+        try:
+            return view(request, **kwargs)
+        except RequestException as error:
+            logger.warning("The identity provider does not answer: %s.", type(error).__name__)
+            return render(request, "socialaccount/authentication_error.html", status=503)
+
+    return wrapped
+
+
+sign_on = _provider_page(oidc_views.login)
+sign_on_done = _provider_page(oidc_views.callback)
+
+
+# --- Accounts of staff ----------------------------------------------------------------------------------------------
+
+
+def administrator_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """Decorator of views for administrators of the installation; 403 for everybody else."""
+
+    @never_cache
+    @login_required
+    @wraps(view)
+    def wrapped(request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        if not request.user.has_perm("consent.manage_accounts"):
+            raise PermissionDenied
+        return view(request, **kwargs)
+
+    return wrapped
+
+
+@require_safe
+@administrator_page
+def staff_accounts(request: HttpRequest) -> HttpResponse:
+    """List the accounts of staff, and what was done to them; never those of data holders."""
+    changes = AccountChange.objects.order_by("-changed_at", "-pk").prefetch_related("user", "changed_by")
+    context = {"people": accounts.staff(), "changes": changes[:50]}
+    return render(request, "accounts/staff_accounts.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@administrator_page
+def staff_account_new(request: HttpRequest) -> HttpResponse:
+    """Make an account for somebody of the staff, who gets a mail to choose a password."""
+    form = StaffAccountForm(request.POST or None)
+    if form.is_valid():
+        user = accounts.account_create(acting_user=cast(SignedInRequest, request).user, **form.cleaned_data)
+        messages.success(
+            request, _("The account is made. A mail with a link is on its way to %(email)s.") % {"email": user.email}
+        )
+        return redirect("staff_accounts")
+    return render(request, "accounts/staff_account_new.html", {"form": form}, status=422 if form.errors else 200)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@administrator_page
+def staff_account_invite(request: HttpRequest, pk: int) -> HttpResponse:
+    """Confirm and send the link for a password again, to somebody who has never signed in."""
+    person = get_object_or_404(accounts.staff_waiting(), pk=pk)
+    if request.method != "POST":
+        return render(request, "accounts/staff_account_invite.html", {"person": person})
+    accounts.account_invite(user=person, acting_user=cast(SignedInRequest, request).user)
+    messages.success(request, _("A mail with a link is on its way to %(email)s.") % {"email": person.email})
+    return redirect("staff_accounts")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@administrator_page
+def administrator(request: HttpRequest, pk: int) -> HttpResponse:
+    """Confirm and change whether somebody of the staff administers the installation; for superusers alone."""
+    acting_user = cast(SignedInRequest, request).user
+    if not acting_user.is_superuser:
+        raise PermissionDenied
+    person = get_object_or_404(accounts.staff(), pk=pk)
+    appointed = hasattr(person, "administrator")
+    if request.method != "POST":
+        return render(request, "accounts/administrator.html", {"person": person, "appointed": appointed})
+    accounts.administrator_set(user=person, appointed=not appointed, acting_user=acting_user)
+    messages.success(request, _("The change is recorded."))
+    return redirect("staff_accounts")

@@ -1,0 +1,119 @@
+"""A visit by invitation: how long it lasts, where it leads back to, what is kept when it ends."""
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from consent import invitations
+from consent.models import ConsentEvent, Study
+from tests import factories
+from tests.consent.conftest import Clock
+
+ANSWER = {"form_version": 1, "policy_version": 1}
+HOURS = 1 / 24
+
+
+@pytest.fixture
+def codes(clock: Clock, study: Study) -> list[str]:
+    """Of P-1 and P-2."""
+    issued = invitations.invitations_create(study=study, acting_user=None, pseudonyms=["P-1", "P-2"])
+    return [new.code for new in issued]
+
+
+@pytest.fixture
+def visitor(codes: list[str]) -> Client:
+    return opened(Client(), codes[0])
+
+
+def opened(client: Client, code: str) -> Client:
+    client.get(reverse("open_link", args=[code]))
+    return client
+
+
+def url(page: str, study: Study) -> str:
+    return reverse(f"consent:{page}", args=[study.slug])
+
+
+def test_a_choice_leads_to_an_address_of_its_own_to_be_confirmed(visitor: Client, study: Study) -> None:
+    sent = visitor.post(url("study", study), {**ANSWER, "choice": "HIGH"})
+    assert sent.url == url("check", study)
+    for _ in range(2):  # Back, forward and another language show it again
+        page = visitor.get(sent.url)
+        assert "High protection" in page.text
+        assert not ConsentEvent.objects.exists()
+    assert 'value="HIGH" required checked' in visitor.get(url("study", study)).text
+    visitor.post(url("decide", study), {**ANSWER, "choice": "HIGH"})
+    assert visitor.get(sent.url).url == url("study", study)  # nothing is left to confirm
+
+
+def test_an_answer_to_an_earlier_form_is_not_confirmed(visitor: Client, study: Study) -> None:
+    visitor.post(url("study", study), {**ANSWER, "choice": "HIGH"})
+    factories.form_publish(study, {"en": "New.", "de": "Neu."})
+    answer = visitor.get(url("check", study))
+    assert answer.status_code == 422
+    assert "has changed since you opened" in answer.text
+
+
+def test_every_page_says_when_the_visit_ends_and_lets_it_last(visitor: Client, study: Study, clock: Clock) -> None:
+    for _ in range(3):
+        clock.days_pass(1.5 * HOURS)
+        page = visitor.get(url("choice", study))
+        assert page.status_code == 200
+    assert "Your invitation stays open on this device until <strong data-visit-time>06:30</strong> (UTC)" in page.text
+
+
+def test_one_button_lets_it_last_and_leads_back(visitor: Client, study: Study, clock: Clock) -> None:
+    clock.days_pass(1.9 * HOURS)
+    answer = visitor.post(reverse("stay"), {"next": url("study", study)})
+    assert answer.url == url("study", study)
+    clock.days_pass(1.9 * HOURS)
+    assert visitor.get(url("choice", study)).status_code == 200
+    assert visitor.post(reverse("stay"), {"next": "https://evil.example/"}).url == reverse("consent:my_studies")
+    told = visitor.post(reverse("stay"), headers={"accept": "application/json"}).json()
+    assert told["ends"][:13] == "2026-01-01T05"
+
+
+def test_an_answer_that_comes_too_late_is_kept_for_the_same_person(
+    visitor: Client, study: Study, codes: list[str], clock: Clock
+) -> None:
+    clock.days_pass(3 * HOURS)
+    late = visitor.post(url("study", study), {**ANSWER, "choice": "LOW"})
+    assert late.url == reverse("join")
+    page = visitor.get(late.url).text
+    assert "Your visit ended at" in page
+    assert "Low protection" not in page
+    assert not ConsentEvent.objects.exists()
+    again = visitor.get(reverse("open_link", args=[codes[0]]))
+    assert "Low protection" in visitor.get(again.url).text
+
+
+def test_it_is_kept_for_nobody_else(visitor: Client, study: Study, codes: list[str], clock: Clock) -> None:
+    clock.days_pass(3 * HOURS)
+    visitor.post(url("decide", study), {**ANSWER, "choice": "LOW"})
+    other = visitor.get(reverse("open_link", args=[codes[1]]), follow=True)
+    assert other.redirect_chain[-1][0] == url("study", study)
+    assert " checked" not in other.text
+    again = visitor.get(reverse("open_link", args=[codes[0]]), follow=True)
+    assert again.redirect_chain[-1][0] == url("study", study)
+
+
+def test_it_is_forgotten_with_the_invitation(visitor: Client, study: Study, codes: list[str]) -> None:
+    visitor.post(url("study", study), {**ANSWER, "choice": "LOW"})
+    visitor.post(reverse("leave"))
+    assert visitor.get(reverse("open_link", args=[codes[0]]), follow=True).redirect_chain[-1][0] == url("study", study)
+
+
+def test_home_and_errors_lead_back_to_an_open_invitation(visitor: Client, clock: Clock) -> None:
+    assert visitor.get(reverse("home")).url == reverse("consent:my_studies")
+    assert visitor.get("/nowhere/").status_code == 404
+    for page in ("/nowhere/", reverse("join")):
+        assert f'href="{reverse("consent:my_studies")}">Back to my invitation' in visitor.get(page).text
+    assert "Back to my invitation" not in Client().get("/nowhere/").text
+    clock.days_pass(3 * HOURS)
+    assert "Back to my invitation" not in visitor.get("/nowhere/").text
+
+
+def test_an_account_knows_no_visit(visitor: Client, study: Study, hanna) -> None:
+    visitor.force_login(hanna)
+    assert "Your invitation stays open" not in visitor.get(reverse("consent:my_studies")).text
+    assert visitor.post(reverse("stay")).url == reverse("consent:my_studies")

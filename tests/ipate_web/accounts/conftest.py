@@ -1,0 +1,73 @@
+"""A mail server that keeps what it is sent, and what people do with their mails and apps."""
+
+import re
+from collections.abc import Iterator
+from email import message_from_bytes
+from email.message import EmailMessage
+from email.policy import default
+from typing import Any
+
+import pytest
+from aiosmtpd.controller import Controller
+from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value, yield_hotp_counters_from_time
+from django.test import Client
+
+from consent.mail import mails_deliver
+from ipate_web.processes import free_port
+from tests import factories
+
+
+class Mailbox:
+    """Keeps the mails that a server takes; refuses all while ``refuses`` is set."""
+
+    def __init__(self) -> None:
+        self.mails: list[EmailMessage] = []
+        self.refuses = False
+
+    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
+        if self.refuses:
+            return "451 Try again later"
+        self.mails.append(message_from_bytes(envelope.content, policy=default))
+        return "250 OK"
+
+    def deliver(self) -> list[EmailMessage]:
+        """What the worker's next delivery brings."""
+        before = len(self.mails)
+        mails_deliver()
+        return self.mails[before:]
+
+
+def words(mail: EmailMessage) -> str:
+    return mail.get_content().replace("\r\n", "\n")
+
+
+def subject(mail: EmailMessage) -> str:
+    """The subject, less the space with which a folded one begins."""
+    return str(mail["Subject"]).strip()
+
+
+def link_in(mail: EmailMessage) -> str:
+    """The path of the mail's link."""
+    (path,) = re.findall(r"^http://127\.0\.0\.1:8000(/account/\S+/)$", words(mail), re.MULTILINE)
+    return path
+
+
+@pytest.fixture
+def mailbox(settings) -> Iterator[Mailbox]:
+    """A real SMTP server on this machine, to which the site sends."""
+    box = Mailbox()
+    server = Controller(box, hostname="127.0.0.1", port=free_port(8025), ready_timeout=30)
+    server.start()
+    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+    settings.EMAIL_HOST, settings.EMAIL_PORT = server.hostname, server.port
+    yield box
+    server.stop()
+
+
+def sign_in(client: Client, name: str, password: str = factories.PASSWORD):
+    return client.post("/sign-in/", {"login": name, "password": password})
+
+
+def code_of(secret: str) -> str:
+    """The code that an authenticator app shows now."""
+    return format_hotp_value(hotp_value(secret, next(iter(yield_hotp_counters_from_time()))))

@@ -1,0 +1,104 @@
+"""Confirming an address, forgetting a password, and what an account page shows; mails go through a real SMTP server."""
+
+import re
+
+import pytest
+from allauth.account.models import EmailAddress
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import NoReverseMatch, reverse
+
+from consent.models import Mail, MailWishes
+from tests import factories
+from tests.ipate_web.accounts.conftest import Mailbox, link_in, sign_in, subject, words
+
+pytestmark = pytest.mark.django_db
+
+NEW = "another pass phrase"
+
+
+@pytest.fixture
+def hanna() -> User:
+    user = factories.user_create("hanna", email="hanna@example.org")
+    EmailAddress.objects.create(user=user, email=user.email, verified=True, primary=True)
+    return user
+
+
+def test_a_forgotten_password_is_set_anew_by_mail(client: Client, mailbox: Mailbox, hanna: User) -> None:
+    elsewhere = Client()
+    sign_in(elsewhere, "hanna")
+    asked = client.post(reverse("account_reset_password"), {"email": "Hanna@example.org"}, follow=True)
+    assert "If there is an account with this confirmed address" in asked.text
+    (sent,) = mailbox.deliver()
+    assert sent["To"] == "hanna@example.org"
+    assert "Your user name: hanna" in words(sent)
+    page = client.get(link_in(sent), follow=True)
+    assert link_in(sent) not in page.request["PATH_INFO"]  # the key has left the address bar
+    done = client.post(page.request["PATH_INFO"], {"password1": NEW, "password2": NEW}, follow=True)
+    assert "Sign in with it now." in done.text
+    assert sign_in(client, "hanna", NEW).status_code == 302
+    assert elsewhere.get(reverse("account_overview")).status_code == 302  # signed out
+    assert "This link has expired" in Client().get(link_in(sent), follow=True).text
+    assert [subject(mail) for mail in mailbox.deliver()] == ["Your account has changed"]
+
+
+def test_nobody_learns_whether_there_is_an_account(client: Client, mailbox: Mailbox, hanna: User) -> None:
+    answers = set()
+    for address in ("hanna@example.org", "nobody@example.org"):
+        told = client.post(reverse("account_reset_password"), {"email": address}, follow=True).text
+        answers.add(re.sub(r'value="\w{64}"', "TOKEN", told))
+    assert len(answers) == 1
+    assert len(mailbox.deliver()) == 1
+
+
+def test_mails_that_are_asked_for_are_limited(client: Client, hanna: User, settings) -> None:
+    settings.SIGN_IN_TRIES = 2
+    asked = [
+        client.post(reverse("account_reset_password"), {"email": "hanna@example.org"}).status_code for _ in range(3)
+    ]
+    assert asked == [302, 302, 429]
+    assert Mail.objects.count() == 2
+
+
+def test_passwords_must_be_the_same_and_not_weak(client: Client, hanna: User) -> None:
+    client.force_login(hanna)
+
+    def change(first: str, second: str, old: str = factories.PASSWORD) -> str:
+        fields = {"oldpassword": old, "password1": first, "password2": second}
+        return client.post(reverse("account_change_password"), fields, follow=True).text
+
+    assert "The two passwords differ. Type the same one twice." in change(NEW, "something else 9")
+    assert "too short" in change("x4711", "x4711")
+    assert "This is not your password at present." in change(NEW, NEW, old="wrong")
+    assert "The password is changed." in change(NEW, NEW)
+
+
+def test_another_address_is_confirmed_and_takes_the_mails(client: Client, mailbox: Mailbox, hanna: User) -> None:
+    client.force_login(hanna)
+    page = reverse("account_email")
+    assert "not confirmed" in client.post(page, {"action_add": "", "email": "new@example.org"}, follow=True).text
+    (sent,) = (mail for mail in mailbox.deliver() if mail["To"] == "new@example.org")
+    assert "Is new@example.org your address?" in client.get(link_in(sent)).text
+    assert "The address new@example.org is confirmed." in client.post(link_in(sent), follow=True).text
+    client.post(page, {"action_primary": "", "email": "new@example.org"})
+    client.post(page, {"action_remove": "", "email": "hanna@example.org"})
+    assert [(each.email, each.primary) for each in EmailAddress.objects.all()] == [("new@example.org", True)]
+    assert sign_in(Client(), "new@example.org").status_code == 302
+
+
+def test_name_and_wishes_are_kept(client: Client, hanna: User) -> None:
+    study = factories.study_open()
+    client.force_login(hanna)
+    assert "when a new run may use my records" not in client.get(reverse("account_overview")).text
+    factories.holder_create(study, user=hanna)
+    sent = {"first_name": "Hanna", "last_name": "Holder", "language": "de", "uses": "on"}
+    assert client.post(reverse("account_overview"), sent).status_code == 302
+    wishes = MailWishes.objects.get()
+    hanna.refresh_from_db()
+    assert (hanna.get_full_name(), wishes.language, wishes.uses) == ("Hanna Holder", "de", True)
+
+
+def test_nobody_signs_up_by_themselves(db: None) -> None:
+    with pytest.raises(NoReverseMatch):
+        reverse("account_signup")
+    assert User.objects.count() == 0

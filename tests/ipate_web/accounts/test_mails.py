@@ -1,0 +1,188 @@
+"""Mails through a real SMTP server: to whom they go, what they never say, and what happens when it does not answer."""
+
+from datetime import timedelta
+
+import pytest
+from allauth.account.models import EmailAddress
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from consent import mail, services
+from consent.invitations import link_reissue
+from consent.models import ConsentForm, DataHolder, Level, Mail, MailWishes, Role, Study
+from tests import factories
+from tests.ipate_web.accounts.conftest import Mailbox, subject, words
+from tests.training.runs import TABLE_RUN, run_draft, study_with_table
+from training.services.ending import run_fail
+from training.services.runs import run_approve
+
+pytestmark = pytest.mark.django_db
+
+
+def person(name: str, *, confirmed: bool = True, **wishes: object) -> User:
+    """Somebody with an address."""
+    user = factories.user_create(name, email=f"{name}@example.org")
+    EmailAddress.objects.create(user=user, email=user.email, verified=confirmed, primary=True)
+    if wishes:
+        MailWishes.objects.create(user=user, **{"language": "en", **wishes})
+    return user
+
+
+@pytest.fixture
+def study() -> Study:
+    return factories.study_open(title="Reading digits")
+
+
+@pytest.fixture
+def holder(study: Study) -> DataHolder:
+    return factories.holder_create(study, user=person("hanna"))
+
+
+def decide(holder: DataHolder, level: str) -> None:
+    form = ConsentForm.objects.filter(study=holder.study).latest("version")
+    services.consent_give(holder=holder, level=level, form=form, acting_user=holder.user)
+
+
+def test_a_receipt_comes_after_each_decision(mailbox: Mailbox, holder: DataHolder) -> None:
+    decide(holder, "LOW")
+    services.consent_withdraw(holder=holder, acting_user=holder.user)
+    first, second = mailbox.deliver()
+    assert first["To"] == "hanna@example.org"
+    assert subject(first) == "Your decision on “Reading digits” is recorded"
+    assert "http://127.0.0.1:8000/my/digits/choice/" in words(first)
+    assert words(first) == words(second)
+    assert list(Mail.objects.values_list("state", "tries")) == [("sent", 1)] * 2
+    assert mailbox.deliver() == []
+
+
+def test_it_is_in_the_readers_language(mailbox: Mailbox, holder: DataHolder) -> None:
+    MailWishes.objects.create(user=holder.user, language="de")
+    decide(holder, "LOW")
+    (receipt,) = mailbox.deliver()
+    assert subject(receipt) == "Ihre Entscheidung über „Reading digits“ ist festgehalten"
+    assert "Was Sie entschieden haben, steht nicht in dieser E-Mail" in words(receipt)
+
+
+def test_nothing_goes_to_an_address_that_is_not_confirmed(mailbox: Mailbox, study: Study) -> None:
+    decide(factories.holder_create(study, user=person("hanna", confirmed=False)), "HIGH")
+    assert mailbox.deliver() == []
+    assert Mail.objects.get().state == "dropped"
+
+
+def test_no_kind_of_mail_tells_a_level(mailbox: Mailbox) -> None:
+    """Every kind is caused for holders of every level, of none, and undecided: all read the same."""
+    study = study_with_table("digits", title="Reading digits")
+    form = ConsentForm.objects.filter(study=study).latest("version")
+    people = {answer: person(answer.lower(), uses=True) for answer in (*Level.values, "NONE", "UNDECIDED")}
+    for answer, user in people.items():
+        holder = factories.holder_create(study, f"P-{answer}", user=user)
+        if answer in Level.values:
+            services.consent_give(holder=holder, level=answer, form=form, acting_user=user)
+        elif answer == "NONE":
+            services.consent_refuse(holder=holder, acting_user=user, form=form)
+        else:
+            mail.mails_send("receipt", [user.pk], study=study)
+    factories.form_publish(study, {"en": "New.", "de": "Neu."}, renewal="required")
+    factories.policy_approve(study, 0.5, 1.0, 2.0)
+    run = run_draft(study, **TABLE_RUN)
+    run_approve(run=run, acting_user=factories.user_create("otto2"))
+    for answer, user in people.items():
+        link_reissue(study=study, pseudonym=f"P-{answer}", reason="Lost.", acting_user=factories.user_create("olga"))
+        mail.mails_send("confirm_address", [user.pk], about=EmailAddress.objects.get(user=user).pk)
+        mail.mails_send("password_reset", [user.pk])
+        mail.mails_send("account_made", [user.pk])
+        mail.mails_send("account_changed", [user.pk], about="password_changed")
+        for kind in ("policy_waiting", "run_waiting", "run_ended"):  # even if holders got them
+            mail.mails_send(kind, [user.pk], study=study, about=run.pk if kind != "policy_waiting" else 1)
+    EmailAddress.objects.filter(user__in=people.values()).update(verified=True)
+
+    def told(user: User) -> set[tuple[str, str]]:
+        """What the person is told by each kind, less what must differ: their name and their links."""
+        texts = set()
+        for row in Mail.objects.filter(user=user).select_related("study"):
+            message = mail.mail_render(row)
+            if message is not None:
+                text = f"{message.subject}\n{message.body}".replace(user.username, "NAME")
+                texts.add((row.kind, "\n".join(line for line in text.splitlines() if "/account/" not in line)))
+        return texts
+
+    first, *others = (told(user) for user in people.values())
+    assert {kind for kind, _text in first} >= {"receipt", "new_form", "new_policy", "new_use", "new_link", "run_ended"}
+    assert all(other == first for other in others)
+    for _kind, text in first:
+        assert not any(level.lower() + " protection" in text.lower() for level in Level.values), text
+        assert "ε =" not in text
+    assert set(Mail.objects.values_list("kind", flat=True)) == set(mail.KINDS), "cause the new kind here, too"
+
+
+def test_a_server_that_does_not_answer_is_tried_again_later(
+    mailbox: Mailbox, holder: DataHolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    decide(holder, "LOW")
+    mailbox.refuses = True
+    waits = []
+    for _ in range(mail.TRIES):
+        before = timezone.now()
+        Mail.objects.update(due_at=before)
+        assert mailbox.deliver() == []
+        waits.append(round((Mail.objects.get().due_at - before) / timedelta(minutes=1)))
+    assert waits[:-1] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    row = Mail.objects.get()
+    assert (row.state, row.fault) == ("failed", "SMTPDataError")
+    logged = " ".join(record.getMessage() for record in caplog.records if record.name == "consent.mail")
+    assert "SMTPDataError" in logged
+    assert "hanna" not in logged
+
+
+def test_what_failed_once_is_delivered_once(mailbox: Mailbox, holder: DataHolder) -> None:
+    decide(holder, "LOW")
+    mailbox.refuses = True
+    mailbox.deliver()
+    mailbox.refuses = False
+    assert mailbox.deliver() == []  # not due yet
+    Mail.objects.update(due_at=timezone.now())
+    assert len(mailbox.deliver()) == 1
+    assert Mail.objects.get().state == "sent"
+
+
+def test_the_record_holds_no_words_and_no_links(mailbox: Mailbox, holder: DataHolder) -> None:
+    decide(holder, "LOW")
+    mail.mails_send("password_reset", [holder.user.pk])
+    sent = mailbox.deliver()
+    recorded = str(list(Mail.objects.values()))
+    for part in (
+        "LOW",
+        "hanna",
+        "Reading",
+        "/account/",
+        *(line for one in sent for line in words(one).split("\n") if line),
+    ):
+        assert part not in recorded
+
+
+def test_uses_are_told_to_those_who_wish_it(study: Study) -> None:
+    study = study_with_table("table")
+    factories.holder_create(study, "wishes", user=person("wishes", uses=True))
+    factories.holder_create(study, "not", user=person("not", uses=False))
+    run_approve(run=run_draft(study, **TABLE_RUN), acting_user=factories.user_create("otto2"))
+    assert list(Mail.objects.filter(kind="new_use").values_list("user__username", flat=True)) == ["wishes"]
+
+
+def test_who_approves_hears_of_what_waits_and_how_a_run_ends(mailbox: Mailbox) -> None:
+    study = study_with_table("table")
+    for name, role in (("second", Role.OPERATOR), ("conrad", Role.COMMITTEE), ("clara", Role.CHAIR)):
+        services.membership_add(study=study, user=person(name), role=role, acting_user=None)
+    mailbox.deliver()
+    run = run_draft(study, title="First vote", **TABLE_RUN)
+    services.epsilon_policy_propose(
+        study=study, acting_user=factories.user_create("conrad"), high=1, average=2, low=4, reason="More."
+    )
+    assert {(sent["To"], subject(sent)) for sent in mailbox.deliver()} == {
+        ("second@example.org", f"“{study.title}”: a run waits for your approval"),
+        ("clara@example.org", f"“{study.title}”: an ε policy waits for your approval"),
+    }
+    run_approve(run=run, acting_user=User.objects.get(username="second"))
+    run_fail(run.pk, "No disk.")
+    (ended,) = mailbox.deliver()
+    assert (ended["To"], subject(ended)) == ("second@example.org", "Run “First vote”: failed")
+    assert "No disk" not in words(ended)

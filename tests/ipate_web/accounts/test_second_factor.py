@@ -1,0 +1,140 @@
+"""The second factor: asked for at every sign-in, limited, kept encrypted, required of staff by a setting."""
+
+import re
+
+import pytest
+from allauth.mfa.models import Authenticator
+from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
+from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+
+from consent import services
+from consent.accounts import administrator_set
+from consent.models import Role
+from tests import factories
+from tests.ipate_web.accounts.conftest import code_of, sign_in
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def olga() -> User:
+    """An operator."""
+    factories.study_open()
+    return User.objects.get(username="olga")
+
+
+@pytest.fixture
+def secret(olga: User) -> str:
+    """Of the authenticator app that olga has set up."""
+    secret = generate_totp_secret()
+    TOTP.activate(olga, secret)
+    RecoveryCodes.activate(olga)
+    return secret
+
+
+def is_signed_in(client: Client) -> bool:
+    return "_auth_user_id" in client.session
+
+
+def test_an_app_is_set_up_with_the_code_that_it_shows(client: Client, olga: User) -> None:
+    sign_in(client, "olga")
+    assert client.get(reverse("mfa_activate_totp")).url.startswith(reverse("account_reauthenticate"))
+    client.post(reverse("account_reauthenticate"), {"password": factories.PASSWORD})
+    page = client.get(reverse("mfa_activate_totp"))
+    secret = re.search(r'<code class="long">(\w+)</code>', page.text).group(1)
+    wrong = client.post(reverse("mfa_activate_totp"), {"code": "000000"})
+    assert "This code is wrong or was used already." in wrong.text
+    codes = client.post(reverse("mfa_activate_totp"), {"code": code_of(secret)}, follow=True)
+    assert "Each code signs you in once" in codes.text
+    assert len(re.findall(r"<li><code>\w+</code></li>", codes.text)) == 10
+    stored = str(list(Authenticator.objects.values()))
+    assert secret not in stored
+
+
+def test_sign_in_asks_for_it(client: Client, olga: User, secret: str) -> None:
+    assert sign_in(client, "olga").url.startswith(reverse("mfa_authenticate"))
+    assert not is_signed_in(client)
+    assert client.get("/studies/digits/").status_code == 302
+    code = code_of(secret)
+    assert client.post(reverse("mfa_authenticate"), {"code": code}).status_code == 302
+    assert is_signed_in(client)
+    again = Client()
+    sign_in(again, "olga")
+    again.post(reverse("mfa_authenticate"), {"code": code})
+    assert not is_signed_in(again), "a code counts once"
+
+
+def test_a_recovery_code_signs_in_once(client: Client, olga: User, secret: str) -> None:
+    code = RecoveryCodes(Authenticator.objects.get(type="recovery_codes")).get_unused_codes()[0]
+    for expected in (True, False):
+        client = Client()
+        sign_in(client, "olga")
+        client.post(reverse("mfa_authenticate"), {"code": code})
+        assert is_signed_in(client) is expected
+
+
+def test_the_admin_asks_for_it(client: Client, secret: str) -> None:
+    User.objects.filter(username="olga").update(is_staff=True, is_superuser=True)
+    page = client.get("/admin/", follow=True)
+    assert page.request["PATH_INFO"] == reverse("account_login")
+    sent = client.post(page.request["PATH_INFO"], {"login": "olga", "password": factories.PASSWORD, "next": "/admin/"})
+    assert sent.url.startswith(reverse("mfa_authenticate"))
+    assert client.get("/admin/").status_code == 302
+    client.post(sent.url, {"code": code_of(secret), "next": "/admin/"})
+    assert client.get("/admin/").status_code == 200
+
+
+def test_guessing_codes_is_limited_for_the_account(olga: User, secret: str, settings) -> None:
+    settings.SIGN_IN_TRIES = 3
+    for _ in range(3):
+        guesser = Client()
+        sign_in(guesser, "olga")
+        assert guesser.post(reverse("mfa_authenticate"), {"code": "000000"}).status_code == 200
+    guesser = Client()
+    sign_in(guesser, "olga")
+    assert guesser.post(reverse("mfa_authenticate"), {"code": code_of(secret)}).status_code == 429
+    assert not is_signed_in(guesser)
+
+
+# --- Required of staff ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["operator", "superuser", "administrator"])
+def test_an_installation_can_require_it_of_staff(client: Client, olga: User, settings, kind: str) -> None:
+    settings.STAFF_SECOND_FACTOR = True
+    user = factories.user_create("staff", is_superuser=kind == "superuser")
+    if kind == "operator":
+        services.membership_add(study=olga.memberships.first().study, user=user, role=Role.OPERATOR, acting_user=None)
+    if kind == "administrator":
+        administrator_set(user=user, appointed=True, acting_user=None)
+    sign_in(client, "staff")
+    for page in ("/", "/studies/digits/", "/glossary/", "/accounts/", "/admin/"):
+        assert client.get(page).url == reverse("mfa_index"), page
+    assert client.get("/api/v1/studies/").status_code == 403
+    told = client.get("/", follow=True)
+    assert "This site asks its staff for a second factor." in told.text
+    TOTP.activate(user, generate_totp_secret())
+    assert client.get("/glossary/").status_code == 200
+
+
+def test_recovery_codes_alone_are_none(client: Client, olga: User, settings) -> None:
+    settings.STAFF_SECOND_FACTOR = True
+    RecoveryCodes.activate(olga)
+    client.force_login(olga)
+    assert client.get("/studies/digits/").url == reverse("mfa_index")
+
+
+def test_holders_need_none(client: Client, olga: User, settings) -> None:
+    settings.STAFF_SECOND_FACTOR = True
+    study = olga.memberships.first().study
+    factories.holder_create(study, user=factories.user_create("hanna"))
+    sign_in(client, "hanna")
+    assert client.get("/my/").status_code == 200
+
+
+def test_without_the_setting_staff_may_do_without(client: Client, olga: User) -> None:
+    sign_in(client, "olga")
+    assert client.get("/studies/digits/").status_code == 200

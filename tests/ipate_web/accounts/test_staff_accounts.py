@@ -1,0 +1,119 @@
+"""Accounts of staff, made in the browser by administrators of the installation, who gain nothing else by it."""
+
+import pytest
+from allauth.account.models import EmailAddress
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied
+from django.test import Client
+from django.urls import reverse
+
+from consent import accounts, services
+from consent.models import AccountChange, Membership, Role, Study
+from tests import factories
+from tests.ipate_web.accounts.conftest import Mailbox, link_in, sign_in, subject
+
+pytestmark = pytest.mark.django_db
+
+PERSON = {"username": "dora", "first_name": "Dora", "last_name": "Data", "email": "dora@example.org"}
+
+
+@pytest.fixture
+def ada() -> User:
+    user = factories.user_create("ada")
+    accounts.administrator_set(user=user, appointed=True, acting_user=None)
+    return user
+
+
+@pytest.fixture
+def administrator(ada: User) -> Client:
+    client = Client()
+    client.force_login(ada)
+    return client
+
+
+def test_a_new_account_gets_its_password_by_mail(administrator: Client, mailbox: Mailbox, ada: User) -> None:
+    told = administrator.post(reverse("staff_account_new"), PERSON, follow=True)
+    assert "A mail with a link is on its way to dora@example.org." in told.text
+    (sent,) = mailbox.deliver()
+    assert (sent["To"], subject(sent)) == ("dora@example.org", "An account was made for you")
+    theirs = Client()
+    page = theirs.get(link_in(sent), follow=True)
+    theirs.post(page.request["PATH_INFO"], {"password1": factories.PASSWORD, "password2": factories.PASSWORD})
+    assert sign_in(theirs, "dora").status_code == 302
+    assert EmailAddress.objects.get().verified
+    dora = User.objects.get(username="dora")
+    assert not dora.memberships.exists()
+    assert list(AccountChange.objects.values_list("user", "kind", "changed_by")) == [
+        (dora.pk, "created", ada.pk),
+        (ada.pk, "appointed", None),
+    ]
+
+
+def test_the_link_is_sent_again_to_those_who_never_signed_in(administrator: Client, mailbox: Mailbox) -> None:
+    administrator.post(reverse("staff_account_new"), PERSON)
+    dora = User.objects.get(username="dora")
+    invite = reverse("staff_account_invite", args=[dora.pk])
+    assert "Send dora the link again?" in administrator.get(invite).text
+    administrator.post(invite)
+    assert len(mailbox.deliver()) == 2
+    User.objects.filter(pk=dora.pk).update(last_login=dora.date_joined)
+    assert administrator.post(invite).status_code == 404
+    with pytest.raises(PermissionDenied):
+        accounts.account_invite(user=dora, acting_user=User.objects.get(username="ada"))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"username": "ADA"}, {"email": "no address"}, {"username": "a b"}, {"last_name": ""}]
+)
+def test_what_is_wrong_is_said(administrator: Client, wrong: dict[str, str]) -> None:
+    answer = administrator.post(reverse("staff_account_new"), PERSON | wrong)
+    assert answer.status_code == 422
+    assert "There is a problem" in answer.text
+    assert not User.objects.filter(first_name="Dora").exists()
+
+
+def test_an_administrator_sets_up_a_study_and_operates_it(administrator: Client, ada: User) -> None:
+    assert "New study" in administrator.get("/").text
+    fields = {
+        "title": "New", "slug": "wards", "purpose": "Learn.", "controller": "Hospital", "contact": "x@example.org",
+        "lawful_basis": "consent", "languages": "en", "delta": "0.00001",
+    }  # fmt: skip
+    assert administrator.post(reverse("staff:study_new"), fields).status_code == 302
+    assert {(row.role, row.user) for row in Membership.objects.all()} == {("operator", ada), ("steward", ada)}
+
+
+def test_they_reach_no_study_that_is_there_and_no_holder(administrator: Client) -> None:
+    study = factories.study_open()
+    factories.holder_create(study, user=factories.user_create("hanna", email="hanna@example.org"))
+    assert administrator.get(reverse("staff:study", args=[study.slug])).status_code == 404
+    page = administrator.get(reverse("staff_accounts")).text
+    assert "olga" in page
+    assert "hanna" not in page
+
+
+def test_they_cannot_appoint_the_committee_nor_each_other(administrator: Client, ada: User) -> None:
+    study: Study = services.study_create(
+        acting_user=ada, slug="own", title="Own", purpose="P", controller="C", contact="c@example.org"
+    )
+    friend = factories.user_create("friend")
+    for role in (Role.COMMITTEE, Role.CHAIR):
+        with pytest.raises(PermissionDenied):
+            services.membership_add(study=study, user=friend, role=role, acting_user=ada)
+    assert administrator.post(reverse("administrator", args=[friend.pk])).status_code == 403
+    with pytest.raises(PermissionDenied):
+        accounts.administrator_set(user=friend, appointed=True, acting_user=ada)
+
+
+def test_superusers_say_who_administers_on_record(ada: User) -> None:
+    root = Client()
+    root.force_login(factories.user_create("root", is_superuser=True, is_staff=True))
+    page = reverse("administrator", args=[ada.pk])
+    assert "Dismiss ada as administrator?" in root.get(page).text
+    root.post(page)
+    assert not ada.has_perm("consent.manage_accounts")
+    root.post(page)
+    assert User.objects.get(pk=ada.pk).has_perm("consent.manage_accounts")
+    kinds = AccountChange.objects.filter(user=ada).values_list("kind", flat=True)
+    assert list(kinds) == ["appointed", "dismissed", "appointed"]
+    with pytest.raises(Exception, match="never edited"):
+        AccountChange.objects.update(kind="created")
