@@ -335,7 +335,7 @@ class ConsentEvent(StudyChained):
 
     class Kind(models.TextChoices):
         GIVEN = "given", _("consent given")
-        CHANGED = "changed", _("level changed")
+        CHANGED = "changed", _("consent given again")
         WITHDRAWN = "withdrawn", _("consent withdrawn")
         REFUSED = "refused", _("refused")
 

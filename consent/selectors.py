@@ -57,27 +57,6 @@ def forms_that_count(study: Study, at: datetime) -> set[int]:
     return set(forms.values_list("pk", flat=True))
 
 
-@dataclass(frozen=True)
-class RenewalAsked:
-    """Request to a holder who takes part to read ``form`` and decide again.
-
-    ``counts``: whether their consent to the earlier version counts until they answer.
-    """
-
-    form: ConsentForm
-    counts: bool
-
-
-def renewal_asked(holder: DataHolder) -> RenewalAsked | None:
-    """Open request to the holder to decide again because of a newer form, or None."""
-    current = consent_current(holder)
-    if current is None or not current.grants or current.form is None:
-        return None
-    later = list(ConsentForm.objects.filter(study_id=holder.study_id, version__gt=current.form.version))
-    decisions = {form.renewal for form in later} - {Renewal.NOT_ASKED}
-    return RenewalAsked(form=later[0], counts=Renewal.REQUIRED not in decisions) if decisions else None
-
-
 def policies_in_force(study: Study, at: datetime | None = None) -> QuerySet[EpsilonPolicy]:
     """Approved policies that took effect by ``at`` (default: now), the current one last."""
     return EpsilonPolicy.objects.filter(study=study, approval__effective_from__lte=at or timezone.now()).order_by(

@@ -17,7 +17,9 @@ from consent import selectors, services
 from consent.forms import NOT_TAKING_PART, DecisionForm, Option, level_option
 from consent.languages import own_name
 from consent.models import ConsentEvent, DataHolder
+from consent.questions import questions
 from consent.rendering import consent_text
+from consent.standing import standing
 from consent.uses import usage_of
 from consent.views.page import acting_user, holder_page, own_page
 
@@ -33,12 +35,15 @@ def _decision_form(holder: DataHolder, data: Any = None) -> DecisionForm | None:
 
 def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm) -> HttpResponse:
     text = consent_text(form.consent_form, request.GET.get("text") or get_language() or "")
+    stands = standing(holder)
     context = {
+        "standing": stands,
+        "changes": stands.changes(get_language() or ""),
+        "questions": questions(holder, form.options[0].right_guesses),
         "study": holder.study,
         "form": form,
         "text": text,
         "other_texts": [(code, own_name(code)) for code in form.consent_form.texts if code != text.language],
-        "current": selectors.consent_current(holder),
         "so_far": usage_of(holder).right_guesses,
         "chosen": None if form.is_bound and form.changed else form["choice"].value(),
     }
@@ -49,7 +54,7 @@ def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm) -> HttpR
 @own_page
 def my_studies(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse:
     """List the holder's studies and decisions."""
-    holdings = [(holder.study, selectors.consent_current(holder)) for holder in holders]
+    holdings = [(holder.study, standing(holder)) for holder in holders]
     return render(request, "consent/my_studies.html", {"holdings": holdings})
 
 
@@ -64,7 +69,7 @@ def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         context = {
             "study": holder.study,
             "form": form,
-            "current": selectors.consent_current(holder),
+            "standing": standing(holder),
             "so_far": usage_of(holder).right_guesses,
         }
         return render(request, "consent/check.html", context)
@@ -80,18 +85,21 @@ def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         return redirect("consent:study", holder.study.slug)
     if not form.is_valid():
         return _read(request, holder, form)
-    level = form.cleaned_data["choice"]
+    level, before = form.cleaned_data["choice"], selectors.consent_current(holder)
     try:
         if level == NOT_TAKING_PART:
-            services.consent_refuse(holder=holder, acting_user=acting_user(request), form=form.consent_form)
+            event = services.consent_refuse(holder=holder, acting_user=acting_user(request), form=form.consent_form)
         else:
-            services.consent_give(
+            event = services.consent_give(
                 holder=holder, level=level, form=form.consent_form, policy=form.policy, acting_user=acting_user(request)
             )
     except ValidationError as error:
         messages.warning(request, " ".join(error.messages))
         return redirect("consent:study", holder.study.slug)
-    messages.success(request, _("Your decision is recorded. It counts from now on."))
+    if event == before:
+        messages.info(request, _("This is what you had decided already. Nothing has changed."))
+    else:
+        messages.success(request, _("Your decision is recorded. It counts from now on."))
     return redirect("consent:choice", holder.study.slug)
 
 
@@ -100,13 +108,14 @@ def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 def choice(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     """Show the current decision, since when it counts, and the earlier ones."""
     events = events_of(holder)
-    current = events[0] if events else None
+    stands, current = standing(holder), events[0] if events else None
     context = {
         "study": holder.study,
         "events": events,
         "current": current,
         "consent_form": selectors.consent_form_in_force(holder.study),
-        "renewal": selectors.renewal_asked(holder),
+        "standing": stands,
+        "changes": stands.changes(get_language() or ""),
         "option": option_in_force(current) if current and current.grants else None,
         "so_far": usage_of(holder).right_guesses,
     }

@@ -22,6 +22,7 @@ from accounting.models import Release
 from accounting.services import LimitExceeded, release_record
 from consent import selectors, services
 from consent.models import ConsentEvent, DataHolder, Level, Renewal, Study
+from consent.standing import standing
 from tests import factories
 from tests.consent.conftest import Clock
 
@@ -230,4 +231,4 @@ def test_nobody_who_withdrew_is_asked_again(study: Study, holder: DataHolder) ->
     services.consent_give(holder=holder, level="HIGH", form=form, acting_user=None)
     services.consent_withdraw(holder=holder, acting_user=None)
     factories.form_publish(study, {"en": "More"}, renewal=Renewal.REQUIRED)
-    assert selectors.renewal_asked(holder) is None
+    assert standing(holder).renewal is None
