@@ -49,7 +49,7 @@ def _questions(holder: DataHolder, guesses: int) -> list[tuple[str, tuple[str, s
     study, odds = holder.study, {"right": guesses}
     sees = _("Yes. It holds your records and prepares them for learning, so it sees them.")
     if study.recipients:
-        sees = f"{sees} {_('Besides, these see them: %(recipients)s') % {'recipients': study.recipients}}"
+        sees += " " + _("Besides, these see them: %(recipients)s") % {"recipients": study.recipients}
     return [
         (
             _("What does high protection mean?"),

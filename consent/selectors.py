@@ -18,10 +18,12 @@ from consent.models import (
     ConsentEvent,
     ConsentForm,
     ConsentFormDraft,
+    ConsentFormProposal,
     DataHolder,
     EpsilonPolicy,
     Level,
     Membership,
+    Remark,
     Renewal,
     RoleChange,
     Study,
@@ -254,6 +256,27 @@ def consent_state(study: Study) -> tuple[int, tuple[int, ...], frozenset[int]]:
     policies = policies_in_force(study, at).values_list("pk", flat=True)
     events = ConsentEvent.objects.filter(study=study, recorded_at__lte=at).count()
     return events, tuple(policies), frozenset(forms_that_count(study, at))
+
+
+def policies_waiting(study: Study) -> list[EpsilonPolicy]:
+    """Proposed policies that a second person can still approve, newest first."""
+    approved = EpsilonPolicy.objects.filter(study=study, approval__isnull=False)
+    newest = approved.aggregate(newest=Max("version"))["newest"] or 0
+    waiting = EpsilonPolicy.objects.filter(study=study, version__gt=newest)
+    return list(waiting.exclude(remarks__kind=Remark.Kind.REJECTION))
+
+
+def forms_waiting(study: Study) -> list[ConsentFormProposal]:
+    """Proposed forms that a second person can still publish, newest first."""
+    latest = consent_form_in_force(study)
+    waiting = ConsentFormProposal.objects.filter(study=study, follows=latest.version if latest else 0)
+    return list(waiting.exclude(remarks__kind=Remark.Kind.REJECTION).order_by("-sequence"))
+
+
+def is_waiting(proposal: EpsilonPolicy | ConsentFormProposal) -> bool:
+    """Whether a second person can still approve the proposal."""
+    waiting = policies_waiting if isinstance(proposal, EpsilonPolicy) else forms_waiting
+    return proposal in waiting(proposal.study)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What stands for a holder at this moment: one answer, in one wording, for every page, receipt and list."""
+"""Standing of a holder at this moment: one answer, in one wording, for every page, receipt and list."""
 
 from dataclasses import dataclass
 
@@ -49,11 +49,11 @@ class Standing:
         level = {"level": self.current.get_level_display()}
         if not self.counts:
             told = _("Your records are not used now. You agreed (%(level)s), but there is new information since.")
-            return f"{told % level} {_('Read it and decide again.')}"
+            return " ".join((told % level, _("Read it and decide again.")))
         takes_part = _("You take part: %(level)s.") % level
         if self.renewal is not None:
             asked = _("There is new information. Please read it and decide again. Until then your decision stands.")
-            return f"{takes_part} {asked}"
+            return " ".join((takes_part, asked))
         return takes_part
 
     def changes(self, language: str) -> list[Line]:
@@ -69,7 +69,7 @@ class Standing:
 
 
 def standing(holder: DataHolder) -> Standing:
-    """What stands for the holder now."""
+    """Standing of the holder now."""
     current = consent_current(holder)
     if current is None or not current.grants or current.form is None:
         return Standing(current, None)

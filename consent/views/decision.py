@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from typing import Any
+from uuid import UUID
 
 from django.contrib import messages
 from django.core.exceptions import ValidationError
@@ -16,10 +17,11 @@ from django.views.decorators.http import require_http_methods, require_safe
 from consent import selectors, services
 from consent.forms import NOT_TAKING_PART, DecisionForm, Option, level_option
 from consent.languages import own_name
-from consent.models import ConsentEvent, DataHolder
+from consent.models import ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, Study
+from consent.odds import CHANCE
 from consent.questions import questions
 from consent.rendering import consent_text
-from consent.standing import standing
+from consent.standing import Standing, standing
 from consent.uses import usage_of
 from consent.views.page import acting_user, holder_page, own_page
 
@@ -48,6 +50,22 @@ def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm) -> HttpR
         "chosen": None if form.is_bound and form.changed else form["choice"].value(),
     }
     return render(request, "consent/study.html", context, status=422 if form.errors else 200)
+
+
+def page_preview(study: Study, consent_form: ConsentForm, policy: EpsilonPolicy, language: str) -> dict[str, Any]:
+    """Context of a study's page with a form that is not published, as someone who has not decided will read it."""
+    nobody = DataHolder(study=study, public_id=UUID(int=0))
+    form = DecisionForm(consent_form=consent_form, policy=policy, delta=study.delta)
+    return {
+        "preview": True,
+        "study": study,
+        "standing": Standing(None, None),
+        "questions": questions(nobody, form.options[0].right_guesses),
+        "form": form,
+        "text": consent_text(consent_form, language),
+        "other_texts": [],
+        "so_far": CHANCE,
+    }
 
 
 @require_safe

@@ -105,9 +105,7 @@ class History:
 
     def form(self, renewal: str) -> None:
         text = {"en": f"Version {len(self.naive.forms) + 1}"}
-        form = services.consent_form_publish(
-            study=self.study, acting_user=factories.user_create("olga"), texts=text, renewal=renewal
-        )
+        form = factories.form_publish(self.study, text, renewal)
         self.naive.forms.append((form.published_at, renewal))
 
     def policy(self, epsilons: tuple[float, float, float], days_ahead: int) -> None:

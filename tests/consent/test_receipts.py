@@ -287,8 +287,7 @@ def test_who_is_asked_again_is_told_what_counts_meanwhile(
     browser: Client, study: Study, holder: DataHolder, give: Decide, renewal: str, says: str
 ) -> None:
     give(holder, "HIGH")
-    olga = factories.user_create("olga")
-    services.consent_form_publish(study=study, acting_user=olga, texts={"en": "More."}, renewal=renewal)
+    factories.form_publish(study, {"en": "More."}, renewal)
     for page in (url("choice", study), url("study", study), url("uses", study), url("receipt", study, 1), "/my/"):
         told = browser.get(page).content.decode()
         assert says in told, page
