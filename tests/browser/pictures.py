@@ -73,6 +73,7 @@ def study() -> Study:
 @pytest.fixture
 def shoot(visit: Callable[..., Site]) -> Callable[..., None]:
     """``shoot(name, who, path, size, language, part=…, before=…)``: one picture."""
+    sites: dict[tuple[str, str], Site] = {}
 
     def shoot(
         name: str,
@@ -84,18 +85,18 @@ def shoot(visit: Callable[..., Site]) -> Callable[..., None]:
         before: Callable[[Site], None] | None = None,
     ) -> None:
         device, percent = SIZES[size]
-        site = visit(device)
-        site.page.set_default_timeout(60_000)
-        site.sign_in(who)
+        if (who, size) not in sites:
+            site = sites[who, size] = visit(device)
+            site.page.set_default_timeout(60_000)
+            site.sign_in(who)
+            enlarge(site, percent)
+        site = sites[who, size]
         site.page.context.add_cookies([{"name": "django_language", "value": language, "url": site.address}])
-        enlarge(site, percent)
         site.open(path)
         if before:
             before(site)
         site.page.wait_for_load_state("networkidle")
-        found = site.page.locator(part).first
-        picture_save(name, found)
-        site.page.context.close()
+        picture_save(name, site.page.locator(part).first)
 
     return shoot
 
