@@ -7,7 +7,7 @@ MANAGE := $(BIN)/python manage.py
 PYTEST := $(BIN)/pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-fast lint clean
+.PHONY: help demo up test test-fast pictures lint clean
 # Tests on SQLite and the file-system broker, whatever the environment names.
 LOCAL := env -u DATABASE_URL -u IPATE_BROKER_URL OMP_NUM_THREADS=1
 
@@ -40,6 +40,9 @@ endif
 
 test-fast: .venv/installed-dev ## run the tests without browser, worker, demo and whatever is marked slow, on SQLite
 	@$(LOCAL) $(PYTEST) -q -n auto --dist worksteal -m "not browser and not worker and not slow"
+
+pictures: .venv/installed-dev ## take the pictures of the documents anew (docs/screenshots)
+	@$(LOCAL) $(PYTEST) -q tests/browser/pictures.py
 
 lint: .venv/installed-dev ## check style, types, import contracts, migrations, production settings
 	@$(BIN)/ruff check .

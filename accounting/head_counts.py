@@ -3,8 +3,10 @@
 Drawn by one explicit action with noise, stored, charged and used again; or entered by the operator as public numbers.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import uuid4
 
 import numpy as np
@@ -114,6 +116,24 @@ def head_counts(study: Study) -> list[HeadCount]:
     return list(
         HeadCount.objects.filter(study=study, release=newest).select_related("release").order_by("epsilon", "pk")
     )
+
+
+@dataclass(frozen=True)
+class PeopleCounted:
+    """About how many people take part, as the head counts say: ``sigma`` is the noise of the sum, 0 if it is public."""
+
+    count: int
+    sigma: float
+    counted_at: datetime
+
+
+def people_counted(study: Study) -> PeopleCounted | None:
+    """Sum of the newest head counts, for those who decide and must not see exact numbers; None before the first."""
+    counts = head_counts(study)
+    if not counts:
+        return None
+    sigma = math.sqrt(sum((count.sigma or 0.0) ** 2 for count in counts))
+    return PeopleCounted(sum(count.count for count in counts), sigma, counts[0].release.recorded_at)
 
 
 def _content(promises: list[Promise], counts: list[int], sigma: float | None) -> dict:

@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 
 from common.gaussian_dp import gdp_mu
 from consent.models import ConsentForm, EpsilonPolicy, Level
-from consent.odds import right_guesses_at, right_record_guesses_at
+from consent.odds import MOST_RIGHT_GUESSES, name_says_too_much, right_guesses_at, right_record_guesses_at
 
 #: The answer "I do not take part".
 NOT_TAKING_PART = "NONE"
@@ -42,6 +42,16 @@ class Option:
     def right_record_guesses(self) -> int:
         """Of 100 guesses which of two possible records is the person's, by somebody who knows that they take part."""
         return right_record_guesses_at(self.mu)
+
+    @property
+    def name_says_too_much(self) -> bool:
+        """Whether the level's name promises more than the odds hold."""
+        return self.epsilon is not None and name_says_too_much(self.value, self.right_guesses)
+
+    @property
+    def most_right_guesses(self) -> int:
+        """Largest number of right guesses in 100 at which the level may bear its name."""
+        return MOST_RIGHT_GUESSES[Level(self.value)]
 
 
 def level_option(level: str, epsilon: float, delta: float) -> Option:

@@ -206,16 +206,51 @@ class RoleChange(StudyChained):
         return f"{self.role} {self.kind}: user {self.user_id}"
 
 
-class ConsentForm(StudyChained):
-    """Published version of a study's consent form. ``texts`` maps a language code to Markdown."""
+class ConsentFormProposal(StudyChained):
+    """Version of the consent form that asks holders again. It is published once a second person approves it.
 
-    added_columns = {"renewal": Renewal.NOT_ASKED}
+    ``follows`` is the version in force when it was proposed; after a newer one it cannot be published any more.
+    """
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="consent_form_proposals")
+    follows = models.PositiveIntegerField()
+    texts = models.JSONField()
+    digest = models.CharField(max_length=64, help_text="SHA-256 of the canonical JSON of texts.")
+    renewal = models.CharField(max_length=10, choices=Renewal)
+    proposed_by = _actor()
+    proposed_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta(StudyChained.Meta):
+        verbose_name = _("proposed consent form")
+        verbose_name_plural = _("proposed consent forms")
+        constraints = [
+            models.UniqueConstraint(fields=["study", "sequence"], name="consent_form_proposal_sequence_is_unique"),
+            models.CheckConstraint(
+                condition=Q(renewal__in=[Renewal.ASKED, Renewal.REQUIRED]), name="consent_form_proposal_asks_again"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"proposal after version {self.follows}"
+
+
+class ConsentForm(StudyChained):
+    """Published version of a study's consent form. ``texts`` maps a language code to Markdown.
+
+    ``proposal`` and ``proposed_by`` are those of a version that asks holders again; ``published_by`` approved it.
+    """
+
+    added_columns = {"renewal": Renewal.NOT_ASKED, "proposal_id": None, "proposed_by_id": None}
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="consent_forms")
     version = models.PositiveIntegerField()
     texts = models.JSONField()
     digest = models.CharField(max_length=64, help_text="SHA-256 of the canonical JSON of texts.")
     renewal = models.CharField(max_length=10, choices=Renewal, default=Renewal.NOT_ASKED)
+    proposal = models.OneToOneField(
+        ConsentFormProposal, on_delete=models.PROTECT, null=True, blank=True, related_name="form"
+    )
+    proposed_by = _actor(null=True, blank=True)
     published_by = _actor()
     published_at = models.DateTimeField(default=timezone.now, editable=False)
 
@@ -226,6 +261,10 @@ class ConsentForm(StudyChained):
             models.UniqueConstraint(fields=["study", "version"], name="consent_form_version_is_unique"),
             models.UniqueConstraint(fields=["study", "sequence"], name="consent_form_sequence_is_unique"),
             models.CheckConstraint(condition=Q(renewal__in=Renewal.values), name="consent_form_renewal_is_known"),
+            models.CheckConstraint(
+                condition=Q(proposed_by=None) | ~Q(published_by=F("proposed_by")),
+                name="consent_form_is_approved_by_a_second_person",
+            ),
         ]
 
     def __str__(self) -> str:
@@ -305,6 +344,43 @@ class EpsilonPolicyApproval(StudyChained):
         return self.policy.study_id
 
 
+class Remark(StudyChained):
+    """Comment on a proposal, or its rejection with the reason: of an ε policy or of a consent form."""
+
+    class Kind(models.TextChoices):
+        COMMENT = "comment", _("comment")
+        REJECTION = "rejection", _("rejected")
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="remarks")
+    policy = models.ForeignKey(EpsilonPolicy, on_delete=models.PROTECT, null=True, related_name="remarks")
+    form = models.ForeignKey(ConsentFormProposal, on_delete=models.PROTECT, null=True, related_name="remarks")
+    kind = models.CharField(max_length=10, choices=Kind)
+    text = models.TextField(_("text"))
+    made_by = _actor()
+    made_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta(StudyChained.Meta):
+        verbose_name = _("remark on a proposal")
+        verbose_name_plural = _("remarks on proposals")
+        constraints = [
+            models.UniqueConstraint(fields=["study", "sequence"], name="remark_sequence_is_unique"),
+            models.UniqueConstraint(
+                fields=["policy"], condition=Q(kind="rejection"), name="epsilon_policy_is_rejected_once"
+            ),
+            models.UniqueConstraint(
+                fields=["form"], condition=Q(kind="rejection"), name="consent_form_proposal_is_rejected_once"
+            ),
+            models.CheckConstraint(condition=Q(kind__in=["comment", "rejection"]), name="remark_kind_is_known"),
+            models.CheckConstraint(
+                condition=Q(policy=None, form__isnull=False) | Q(policy__isnull=False, form=None),
+                name="remark_is_about_one_proposal",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.sequence}"
+
+
 class DataHolder(models.Model):
     """A person who takes part in a study: the unit of privacy."""
 
@@ -335,7 +411,7 @@ class ConsentEvent(StudyChained):
 
     class Kind(models.TextChoices):
         GIVEN = "given", _("consent given")
-        CHANGED = "changed", _("level changed")
+        CHANGED = "changed", _("consent given again")
         WITHDRAWN = "withdrawn", _("consent withdrawn")
         REFUSED = "refused", _("refused")
 

@@ -7,9 +7,22 @@ begin where both answers are equally likely (50:50).
 import math
 
 from common.gaussian_dp import gdp_mu, guess_odds, record_guess_odds
+from consent.models import Level
 
-#: How often a guess is right that rests on nothing.
+#: How often a guess is right that is made by tossing a coin.
 CHANCE = 50
+
+#: Most right guesses in 100 at which a level may bear its name: right against wrong at most 3:2, 2:1 and 3:1.
+MOST_RIGHT_GUESSES = {Level.HIGH: 60, Level.AVERAGE: 66, Level.LOW: 75}
+
+
+def name_says_too_much(level: str, right_guesses: int) -> bool:
+    """Whether a level's name promises more than its odds hold; see "When a level's name says too much" in the docs.
+
+    >>> name_says_too_much("AVERAGE", 66), name_says_too_much("AVERAGE", 67), name_says_too_much("LOW", 67)
+    (False, True, False)
+    """
+    return right_guesses > MOST_RIGHT_GUESSES[Level(level)]
 
 
 def right_guesses_in_100(epsilon: float, delta: float) -> int:

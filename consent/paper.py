@@ -125,6 +125,16 @@ def scan_store(study: Study, content: bytes) -> str:
     return digest
 
 
+def scan_load(study: Study, digest: str) -> tuple[str, bytes] | None:
+    """File name and content of the scan with this SHA-256; None where the file is gone."""
+    for suffix in SCANS.values():
+        name = f"evidence/{study.pk}/{digest}{suffix}"
+        if storages["private"].exists(name):
+            with storages["private"].open(name) as file:
+                return f"{digest}{suffix}", file.read()
+    return None
+
+
 # --- Recording ------------------------------------------------------------------------------------------------------
 
 

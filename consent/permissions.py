@@ -34,6 +34,7 @@ _COMMITTEE = {
     "consent.publish_consentform",
     "consent.propose_epsilonpolicy",
     "consent.approve_epsilonpolicy",
+    "consent.approve_consentform",  # one that asks holders again, as a second person
 }
 
 ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
@@ -65,7 +66,7 @@ ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
     ),
     Role.COMMITTEE: frozenset(_COMMITTEE),
     Role.CHAIR: frozenset(_COMMITTEE | {"consent.appoint_committee"}),
-    Role.AUDITOR: frozenset(_STAFF | _SIZES | _OVERSIGHT),
+    Role.AUDITOR: frozenset(_STAFF | _SIZES | _OVERSIGHT | {"consent.export_consents"}),
     Role.RESEARCHER: frozenset({"training.view_run", "training.propose_run", _USE_STUDENT}),
 }
 

@@ -18,10 +18,12 @@ from consent.models import (
     ConsentEvent,
     ConsentForm,
     ConsentFormDraft,
+    ConsentFormProposal,
     DataHolder,
     EpsilonPolicy,
     Level,
     Membership,
+    Remark,
     Renewal,
     RoleChange,
     Study,
@@ -55,27 +57,6 @@ def forms_that_count(study: Study, at: datetime) -> set[int]:
     """Primary keys of the versions with which a consent counts at ``at``."""
     forms = ConsentForm.objects.filter(study=study, version__gte=consent_form_required(study, at))
     return set(forms.values_list("pk", flat=True))
-
-
-@dataclass(frozen=True)
-class RenewalAsked:
-    """Request to a holder who takes part to read ``form`` and decide again.
-
-    ``counts``: whether their consent to the earlier version counts until they answer.
-    """
-
-    form: ConsentForm
-    counts: bool
-
-
-def renewal_asked(holder: DataHolder) -> RenewalAsked | None:
-    """Open request to the holder to decide again because of a newer form, or None."""
-    current = consent_current(holder)
-    if current is None or not current.grants or current.form is None:
-        return None
-    later = list(ConsentForm.objects.filter(study_id=holder.study_id, version__gt=current.form.version))
-    decisions = {form.renewal for form in later} - {Renewal.NOT_ASKED}
-    return RenewalAsked(form=later[0], counts=Renewal.REQUIRED not in decisions) if decisions else None
 
 
 def policies_in_force(study: Study, at: datetime | None = None) -> QuerySet[EpsilonPolicy]:
@@ -286,6 +267,27 @@ def consent_state(study: Study) -> tuple[int, tuple[int, ...], frozenset[int]]:
     policies = policies_in_force(study, at).values_list("pk", flat=True)
     events = ConsentEvent.objects.filter(study=study, recorded_at__lte=at).count()
     return events, tuple(policies), frozenset(forms_that_count(study, at))
+
+
+def policies_waiting(study: Study) -> list[EpsilonPolicy]:
+    """Proposed policies that a second person can still approve, newest first."""
+    approved = EpsilonPolicy.objects.filter(study=study, approval__isnull=False)
+    newest = approved.aggregate(newest=Max("version"))["newest"] or 0
+    waiting = EpsilonPolicy.objects.filter(study=study, version__gt=newest)
+    return list(waiting.exclude(remarks__kind=Remark.Kind.REJECTION))
+
+
+def forms_waiting(study: Study) -> list[ConsentFormProposal]:
+    """Proposed forms that a second person can still publish, newest first."""
+    latest = consent_form_in_force(study)
+    waiting = ConsentFormProposal.objects.filter(study=study, follows=latest.version if latest else 0)
+    return list(waiting.exclude(remarks__kind=Remark.Kind.REJECTION).order_by("-sequence"))
+
+
+def is_waiting(proposal: EpsilonPolicy | ConsentFormProposal) -> bool:
+    """Whether a second person can still approve the proposal."""
+    waiting = policies_waiting if isinstance(proposal, EpsilonPolicy) else forms_waiting
+    return proposal in waiting(proposal.study)
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,13 @@ from consent.models import (
     ConsentEvent,
     ConsentForm,
     ConsentFormDraft,
+    ConsentFormProposal,
     DataHolder,
     EpsilonPolicy,
     EpsilonPolicyApproval,
     Level,
     Membership,
+    Remark,
     Renewal,
     Role,
     RoleChange,
@@ -206,52 +208,177 @@ def consent_form_draft_save(
 
 
 @transaction.atomic
-def consent_form_publish(
-    *,
-    study: Study,
-    acting_user: AbstractBaseUser,
-    texts: Mapping[str, str],
-    renewal: str = Renewal.NOT_ASKED,
-) -> ConsentForm:
-    """Publish the next version of a study's consent form, which never changes afterwards.
+def consent_form_publish(*, study: Study, acting_user: AbstractBaseUser, texts: Mapping[str, str]) -> ConsentForm:
+    """Publish the next version of a study's consent form, which asks nobody again and never changes afterwards.
 
     Args:
         study: the study.
         acting_user: who publishes it.
         texts: Markdown by language code.
-        renewal: the consequence for those who consented to an earlier version.
 
     Raises:
-        ValidationError: no text in the site's first language or in one of the study's languages, or the same texts as
-            the version in force; or the study is a rehearsal.
+        ValidationError: texts that :func:`consent_form_check` refuses, or the study is a rehearsal.
     """
     study_asks_check(study)
+    study = study_lock(study.pk)
+    return _form_append(study, consent_form_check(study, texts), acting_user, renewal=Renewal.NOT_ASKED)
+
+
+@transaction.atomic
+def consent_form_propose(
+    *, study: Study, acting_user: AbstractBaseUser, texts: Mapping[str, str], renewal: str
+) -> ConsentFormProposal:
+    """Propose a version that asks those who consented again; a second person publishes it.
+
+    Args:
+        study: the study.
+        acting_user: who proposes it.
+        texts: Markdown by language code.
+        renewal: ASKED or REQUIRED, see :class:`consent.models.Renewal`.
+
+    Raises:
+        ValidationError: texts that :func:`consent_form_check` refuses, no earlier version, or the study is a rehearsal.
+    """
+    study_asks_check(study)
+    study = study_lock(study.pk)
+    texts = consent_form_check(study, texts)
+    latest = selectors.consent_form_in_force(study)
+    if latest is None:
+        raise ValidationError(_("Nobody has consented to a version before this one, so nobody can be asked again."))
+    proposal = ConsentFormProposal(
+        study=study,
+        follows=latest.version,
+        texts=texts,
+        digest=texts_digest(texts),
+        renewal=renewal,
+        proposed_by_id=acting_user.pk,
+        proposed_at=timezone.now(),
+    )
+    ConsentFormProposal.append([proposal])
+    ConsentFormDraft.objects.filter(study=study).delete()
+    return proposal
+
+
+@transaction.atomic
+def consent_form_approve(*, proposal: ConsentFormProposal, acting_user: AbstractBaseUser) -> ConsentForm:
+    """Approve a proposed version as a second person, which publishes it.
+
+    Raises:
+        ValidationError: the approver proposed it, the proposer's account is gone, it was published or rejected, or a
+            newer version has been published since.
+    """
+    study = study_lock(proposal.study_id)
+    second_person_check(
+        proposal.proposed_by_id,
+        acting_user,
+        own=_("A form that asks people again is published by a second person, not by the one who proposed it."),
+    )
+    _not_rejected_check(form=proposal)
+    latest = selectors.consent_form_in_force(study)
+    if latest is None or latest.version != proposal.follows:
+        raise ValidationError(_("Another version has been published since. Propose this one again if it is needed."))
+    texts = consent_form_check(study, proposal.texts)
+    return _form_append(study, texts, acting_user, renewal=proposal.renewal, proposal=proposal)
+
+
+def consent_form_check(study: Study, texts: Mapping[str, str]) -> dict[str, str]:
+    """Texts that can follow the version in force, without empty ones.
+
+    Raises:
+        ValidationError: no text in the site's first language or in one of the study's languages, the same texts as the
+            version in force, or a change in some languages only.
+    """
     texts = _texts_given(texts)
     if settings.LANGUAGE_CODE not in texts:
         raise ValidationError({"texts": _("The form needs a text in English.")})
-    study = study_lock(study.pk)
-    missing = ", ".join(own_name(code) for code in study.languages if code not in texts)
+    missing = _names(code for code in study.languages if code not in texts)
     if missing:
         raise ValidationError(
             {"texts": _("The study promises a text in %(languages)s, too. Write it first.") % {"languages": missing}}
         )
     latest = selectors.consent_form_in_force(study)
-    digest = texts_digest(texts)
-    if latest and latest.digest == digest:
+    if latest is None:
+        return texts
+    if latest.digest == texts_digest(texts):
         raise ValidationError({"texts": _("This is what the version in force says. Change it, then publish.")})
+    kept = [code for code in texts if code in latest.texts]
+    changed = [code for code in kept if texts[code] != latest.texts[code]]
+    if changed and len(changed) < len(kept):
+        message = _(
+            "The text in %(changed)s has changed, that in %(same)s has not: people would read different things. Make "
+            "the same change in every language."
+        )
+        same = _names(code for code in kept if code not in changed)
+        raise ValidationError({"texts": message % {"changed": _names(changed), "same": same}})
+    return texts
+
+
+def _names(codes: Iterable[str]) -> str:
+    return ", ".join(own_name(code) for code in codes)
+
+
+def _form_append(
+    study: Study,
+    texts: dict[str, str],
+    acting_user: AbstractBaseUser,
+    *,
+    renewal: str,
+    proposal: ConsentFormProposal | None = None,
+) -> ConsentForm:
+    """Append the next version; the study's lock is held and the texts are checked."""
+    latest = selectors.consent_form_in_force(study)
     form = ConsentForm(
         study=study,
         version=latest.version + 1 if latest else 1,
         texts=texts,
-        digest=digest,
+        digest=texts_digest(texts),
         renewal=renewal,
+        proposal=proposal,
+        proposed_by_id=proposal.proposed_by_id if proposal else None,
         published_by_id=acting_user.pk,
         published_at=timezone.now(),
     )
     ConsentForm.append([form])
-    ConsentFormDraft.objects.filter(study=study).delete()
+    if proposal is None:
+        ConsentFormDraft.objects.filter(study=study).delete()
     holders_mail("new_form", study, about=form.pk)
     return form
+
+
+@transaction.atomic
+def proposal_remark(
+    *, proposal: EpsilonPolicy | ConsentFormProposal, acting_user: AbstractBaseUser, kind: str, text: str
+) -> Remark:
+    """Comment on a proposal or reject it, on record.
+
+    Args:
+        proposal: an ε policy or a consent form that waits for a second person.
+        acting_user: who remarks.
+        kind: one of :class:`consent.models.Remark.Kind`.
+        text: the comment, or the reason.
+
+    Raises:
+        ValidationError: no text, or the proposal was decided already.
+    """
+    study_lock(proposal.study_id)
+    if not selectors.is_waiting(proposal):
+        raise ValidationError(_("This proposal is decided already. Propose anew if something has to change."))
+    about = {"policy": proposal} if isinstance(proposal, EpsilonPolicy) else {"form": proposal}
+    remark = Remark(
+        study_id=proposal.study_id,
+        kind=kind,
+        text=text.strip(),
+        made_by_id=acting_user.pk,
+        made_at=timezone.now(),
+        **about,
+    )
+    return Remark.append([remark])[0]
+
+
+def _not_rejected_check(**about: Any) -> None:
+    """Refuse to approve what was rejected. Raises ValidationError."""
+    if Remark.objects.filter(kind=Remark.Kind.REJECTION, **about).exists():
+        raise ValidationError(_("This proposal was rejected. Propose anew, with what the reason asks for."))
 
 
 def epsilon_policy_check(*, high: float, average: float, low: float) -> None:
@@ -320,7 +447,7 @@ def epsilon_policy_approve(
 
     Raises:
         ValidationError: the approver proposed it or operates the study, the proposer's account is gone, it is already
-            approved, or a newer one is.
+            approved or rejected, or a newer one is approved.
     """
     study_lock(policy.study_id)
     _no_operator_check(policy.study_id, acting_user)
@@ -329,6 +456,7 @@ def epsilon_policy_approve(
         acting_user,
         own=_("A policy is approved by a second person, not by the one who proposed it."),
     )
+    _not_rejected_check(policy=policy)
     if EpsilonPolicyApproval.objects.filter(policy=policy).exists():
         raise ValidationError(_("This policy is already approved."))
     newer = EpsilonPolicyApproval.objects.filter(policy__study_id=policy.study_id, policy__version__gt=policy.version)

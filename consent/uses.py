@@ -14,7 +14,6 @@ from consent.odds import right_guesses_at
 class Use:
     """One use of a holder's data in plain words; ``since`` is when it began to count for the holder."""
 
-    title: str
     purpose: str
     state: str
     since: datetime

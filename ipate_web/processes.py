@@ -30,6 +30,14 @@ def site_command(port: int) -> list[str]:
     return [sys.executable, "-m", "gunicorn", "ipate_web.wsgi:application", *options]
 
 
+def site_environment(port: int) -> dict[str, str]:
+    """Variables of a site on this machine: letters and QR codes name the port on which it listens.
+
+    Empty where the installation says itself what its address is.
+    """
+    return {} if "IPATE_SITE_URL" in os.environ else {"IPATE_SITE_URL": f"http://127.0.0.1:{port}"}
+
+
 def free_port(wanted: int) -> int:
     """First free port from ``wanted`` on."""
     for port in range(wanted, wanted + 100):

@@ -6,6 +6,7 @@ from django.shortcuts import redirect, render
 from consent.models import DataHolder
 from consent.permissions import studies_with_permission
 from consent.views.visits import visit_of
+from ipate_web.staff.waiting import waiting_for
 
 
 def home(request: HttpRequest) -> HttpResponse:
@@ -20,4 +21,5 @@ def home(request: HttpRequest) -> HttpResponse:
     if holds and not studies.exists():
         return redirect("consent:my_studies")
     dashboards = studies_with_permission(request.user, "consent.view_dashboard")
-    return render(request, "home.html", {"studies": studies, "dashboards": set(dashboards), "holds": holds})
+    context = {"studies": studies, "dashboards": set(dashboards), "holds": holds, "waiting": waiting_for(request.user)}
+    return render(request, "home.html", context)

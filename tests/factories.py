@@ -5,7 +5,7 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from consent import services
-from consent.models import ConsentForm, DataHolder, EpsilonPolicy, Study
+from consent.models import ConsentForm, ConsentFormProposal, DataHolder, EpsilonPolicy, Renewal, Study
 
 PASSWORD = "correct horse battery staple"
 FORM = {
@@ -31,8 +31,17 @@ def study_create(slug: str = "digits", **fields: Any) -> Study:
     return services.study_create(acting_user=user_create("olga"), slug=slug, **{**defaults, **fields})
 
 
-def form_publish(study: Study, texts: dict[str, str] | None = None, **fields: Any) -> ConsentForm:
-    return services.consent_form_publish(study=study, acting_user=user_create("olga"), texts=texts or FORM, **fields)
+def form_propose(study: Study, texts: dict[str, str], renewal: str = Renewal.REQUIRED) -> ConsentFormProposal:
+    """A version that asks holders again, proposed by ``olga``."""
+    return services.consent_form_propose(study=study, acting_user=user_create("olga"), texts=texts, renewal=renewal)
+
+
+def form_publish(study: Study, texts: dict[str, str] | None = None, renewal: str = Renewal.NOT_ASKED) -> ConsentForm:
+    """A version that ``olga`` published, or proposed and ``conrad`` approved where it asks holders again."""
+    if renewal == Renewal.NOT_ASKED:
+        return services.consent_form_publish(study=study, acting_user=user_create("olga"), texts=texts or FORM)
+    proposal = form_propose(study, texts or FORM, renewal)
+    return services.consent_form_approve(proposal=proposal, acting_user=user_create("conrad"))
 
 
 def policy_approve(

@@ -134,8 +134,11 @@ TABLE: dict[str, Row] = {
     "staff:consent_forms": Row(STAFF, SLUG),
     "staff:consent_form_new": Row(PUBLISHERS, SLUG),
     "staff:consent_form_preview": Row(PUBLISHERS, SLUG, "post"),
-    # Without a draft there is nothing to publish: on to writing it.
+    # Without a draft there is nothing to publish or to read: on to writing it.
     "staff:consent_form_publish": Row(PUBLISHERS, SLUG, answer=302),
+    "staff:consent_form_as_read": Row(PUBLISHERS, ("slug", "language"), answer=302),
+    "staff:consent_form_proposal": Row(PUBLISHERS, ("slug", "proposal")),
+    "staff:consents_export": Row(frozenset({"auditor", "root"}), ("slug", "format")),
     "staff:consent_form": Row(STAFF, ("slug", "version")),
     "staff:policies": Row(STAFF, SLUG),
     "staff:policy_new": Row(COMMITTEE, SLUG),
@@ -209,6 +212,8 @@ def parts(study: Study) -> dict[str, Any]:
         "run": run_finish(run_start(study, **TABLE_RUN)).pk,
         "draft": run_draft(study, **TABLE_RUN).pk,
         "format": "csv",
+        "language": "en",
+        "proposal": factories.form_propose(study, {"en": "More is asked."}).sequence,
         "token": "unknown",
         "waiting": account_create(
             username="waiting", first_name="W.", last_name="Ait", email="waiting@example.org", acting_user=None

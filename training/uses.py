@@ -49,7 +49,7 @@ def usage(holder: DataHolder) -> Usage:
     ):
         first = next((release for release in _batches(run) if _concerns(release, holder)), None)
         if first is not None:
-            uses.append(Use(run.title, run.purpose, _state(run), first.recorded_at))
+            uses.append(Use(run.purpose, _state(run), first.recorded_at))
             asked.add(run.pk)
     return Usage(uses, _bound(holder, asked), lambda: _records(holder))
 

@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from typing import Any
+from uuid import UUID
 
 from django.contrib import messages
 from django.core.exceptions import ValidationError
@@ -17,8 +18,11 @@ from consent import selectors, services
 from consent.forms import NOT_TAKING_PART, DecisionForm, Option, level_option
 from consent.languages import own_name
 from consent.mail import confirmed_address
-from consent.models import ConsentEvent, DataHolder, LinkReissue
+from consent.models import ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, LinkReissue, Study
+from consent.odds import CHANCE
+from consent.questions import questions
 from consent.rendering import consent_text
+from consent.standing import Standing, standing
 from consent.uses import usage_of
 from consent.views.page import acting_user, holder_page, own_page
 from consent.views.visits import answer_forget, answer_keep, answer_kept, visit_of
@@ -36,23 +40,42 @@ def _decision_form(holder: DataHolder, data: Any = None) -> DecisionForm | None:
 def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm, chosen: str | None = None) -> HttpResponse:
     """Page to read and answer; ``chosen`` is marked where the form was not sent."""
     text = consent_text(form.consent_form, request.GET.get("text") or get_language() or "")
+    stands = standing(holder)
     context = {
+        "standing": stands,
+        "changes": stands.changes(get_language() or ""),
+        "questions": questions(holder, form.options[0].right_guesses),
         "study": holder.study,
         "form": form,
         "text": text,
         "other_texts": [(code, own_name(code)) for code in form.consent_form.texts if code != text.language],
-        "current": selectors.consent_current(holder),
         "so_far": usage_of(holder).right_guesses,
         "chosen": None if form.is_bound and form.changed else form["choice"].value() or chosen,
     }
     return render(request, "consent/study.html", context, status=422 if form.errors else 200)
 
 
+def page_preview(study: Study, consent_form: ConsentForm, policy: EpsilonPolicy, language: str) -> dict[str, Any]:
+    """Context of a study's page with a form that is not published, as someone who has not decided will read it."""
+    nobody = DataHolder(study=study, public_id=UUID(int=0))
+    form = DecisionForm(consent_form=consent_form, policy=policy, delta=study.delta)
+    return {
+        "preview": True,
+        "study": study,
+        "standing": Standing(None, None),
+        "questions": questions(nobody, form.options[0].right_guesses),
+        "form": form,
+        "text": consent_text(consent_form, language),
+        "other_texts": [],
+        "so_far": CHANCE,
+    }
+
+
 @require_safe
 @own_page
 def my_studies(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse:
     """List the holder's studies and decisions."""
-    holdings = [(holder.study, selectors.consent_current(holder)) for holder in holders]
+    holdings = [(holder.study, standing(holder)) for holder in holders]
     return render(request, "consent/my_studies.html", {"holdings": holdings})
 
 
@@ -84,7 +107,7 @@ def check(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     context = {
         "study": holder.study,
         "form": form,
-        "current": selectors.consent_current(holder),
+        "standing": standing(holder),
         "so_far": usage_of(holder).right_guesses,
     }
     return render(request, "consent/check.html", context)
@@ -99,19 +122,22 @@ def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         return redirect("consent:study", holder.study.slug)
     if not form.is_valid():
         return _read(request, holder, form)
-    level = form.cleaned_data["choice"]
+    level, before = form.cleaned_data["choice"], selectors.consent_current(holder)
     try:
         if level == NOT_TAKING_PART:
-            services.consent_refuse(holder=holder, acting_user=acting_user(request), form=form.consent_form)
+            event = services.consent_refuse(holder=holder, acting_user=acting_user(request), form=form.consent_form)
         else:
-            services.consent_give(
+            event = services.consent_give(
                 holder=holder, level=level, form=form.consent_form, policy=form.policy, acting_user=acting_user(request)
             )
     except ValidationError as error:
         messages.warning(request, " ".join(error.messages))
         return redirect("consent:study", holder.study.slug)
     answer_forget(request)
-    messages.success(request, _("Your decision is recorded. It counts from now on."))
+    if event == before:
+        messages.info(request, _("This is what you had decided already. Nothing has changed."))
+    else:
+        messages.success(request, _("Your decision is recorded. It counts from now on."))
     return redirect("consent:choice", holder.study.slug)
 
 
@@ -120,13 +146,14 @@ def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 def choice(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     """Show the current decision, since when it counts, and the earlier ones."""
     events = events_of(holder)
-    current = events[0] if events else None
+    stands, current = standing(holder), events[0] if events else None
     context = {
         "study": holder.study,
         "events": events,
         "current": current,
         "consent_form": selectors.consent_form_in_force(holder.study),
-        "renewal": selectors.renewal_asked(holder),
+        "standing": stands,
+        "changes": stands.changes(get_language() or ""),
         "option": option_in_force(current) if current and current.grants else None,
         "so_far": usage_of(holder).right_guesses,
         "links": LinkReissue.objects.filter(holder=holder).order_by("-sequence"),

@@ -1,15 +1,19 @@
 """Pages of a holder's records: receipts, uses of their data, export of everything stored about them."""
 
+import base64
 from collections.abc import Callable
 from typing import Any
 
+from django.contrib.auth import get_user_model
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from consent.models import ConsentEvent, DataHolder, Invitation, LinkReissue, Mail
+from consent.models import ConsentEvent, DataHolder, Invitation, LevelAccess, LinkReissue, Mail
+from consent.paper import scan_load
 from consent.receipts import receipt_facts, receipt_json, receipt_pdf
+from consent.standing import standing
 from consent.uses import usage_of
 from consent.views.decision import events_of, option_in_force
 from consent.views.page import holder_page
@@ -33,7 +37,12 @@ def _receipt_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpRespon
 def receipt(request: HttpRequest, events: list[ConsentEvent]) -> HttpResponse:
     """Show the receipt of a decision."""
     event = events[-1]
-    context = {"study": event.study, "n": len(events), "facts": receipt_facts(event)}
+    context = {
+        "study": event.study,
+        "n": len(events),
+        "facts": receipt_facts(event),
+        "standing": standing(event.holder),
+    }
     return render(request, "consent/receipt.html", context)
 
 
@@ -57,10 +66,10 @@ def uses(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     """Show the uses of the holder's data, and the remaining protection."""
     usage = usage_of(holder)
     events = events_of(holder)
-    current = events[0] if events and events[0].grants else None
-    option = option_in_force(current) if current else None
+    option = option_in_force(events[0]) if events and events[0].grants else None
     context = {
         "study": holder.study,
+        "standing": standing(holder),
         "uses": usage.uses,
         "so_far": usage.right_guesses,
         # Who chose a stronger level since is used no more where more was released before.
@@ -100,13 +109,31 @@ def export(request: HttpRequest, holder: DataHolder) -> HttpResponse:
             if holder.user_id
         ],
         "decisions": receipt_json(events)["consent_record"]["events"] if events else [],
-        "uses": [
-            {"title": use.title, "purpose": use.purpose, "state": use.state, "since": use.since.isoformat()}
-            for use in usage.uses
+        "uses": [{"purpose": use.purpose, "state": use.state, "since": use.since.isoformat()} for use in usage.uses],
+        "scans": [_scan(event) for event in events if event.evidence],
+        "looks_at_your_choice": [
+            {"when": look.seen_at.isoformat(), "by": _name(look.seen_by_id), "reason": look.reason}
+            for look in LevelAccess.objects.filter(holder=holder)
         ],
         "records": usage.records(),
     }
     return _download(_json(data), f"my-data-{holder.study.slug}.json")
+
+
+def _scan(event: ConsentEvent) -> dict[str, Any]:
+    """Scan of a decision on paper; its content is None where the file is gone."""
+    name, content = scan_load(event.study, event.evidence) or (None, None)
+    return {
+        "signed_on": event.signed_on and event.signed_on.isoformat(),
+        "sha256": event.evidence,
+        "file_name": name,
+        "content_base64": content and base64.b64encode(content).decode(),
+    }
+
+
+def _name(user_id: int) -> str:
+    """User name of a staff member; empty where the account has been deleted."""
+    return get_user_model().objects.filter(pk=user_id).values_list("username", flat=True).first() or ""
 
 
 def _json(data: dict[str, Any]) -> JsonResponse:

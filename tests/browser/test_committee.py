@@ -3,6 +3,7 @@
 import pytest
 from django.utils import timezone
 
+from consent import services
 from consent.models import ConsentEvent, ConsentForm, Role
 from consent.services import consent_give, membership_add
 from tests import factories
@@ -28,9 +29,8 @@ def test_a_form_is_written_compared_and_published(visit, study, size: str, javas
     site.open("/studies/digits/consent-form/")
     site.says("Write a new version")
     site.open("/studies/digits/consent-form/new/")
-    site.page.get_by_role("textbox", name="English").fill(
-        "# What we ask\nWe would like to learn from your records **much more**."
-    )
+    site.page.get_by_role("textbox", name="English").fill(WORDS)
+    site.page.get_by_role("textbox", name="German").fill("# Worum wir bitten\nWir möchten **viel mehr** lernen.")
     if javascript:
         site.page.locator("#preview strong").get_by_text("much more").wait_for()
         assert ConsentForm.objects.count() == 1
@@ -39,13 +39,32 @@ def test_a_form_is_written_compared_and_published(visit, study, size: str, javas
     site.is_in_order() if javascript else site.fits()
     site.press("Save and go on to publish")
     site.says("What changes since version 1")
-    site.press("Yes, publish it")
+    site.press("Yes, publish or propose it")
     site.says("There is a problem")
     site.is_in_order() if javascript else site.fits()
     site.page.get_by_label("They are asked again; their consent stands until they answer").check()
-    site.press("Yes, publish it")
-    site.says("Version 2 is published")
+    site.press("Yes, publish or propose it")
+    site.says("The form is proposed.")
     site.is_in_order() if javascript else site.fits()
+
+    second = visit(size, javascript=javascript)
+    second.sign_in("conrad")
+    second.says("Waiting for a decision")
+    second.is_in_order() if javascript else second.fits()
+    second.press("Consent form that asks people again, to follow version 1")
+    second.says("Whom it affects")
+    second.is_in_order() if javascript else second.fits()
+    second.press("The whole page, in German")
+    second.says("Vorschau")
+    second.page.locator("html[lang=de]").wait_for()
+    assert second.page.locator("main form .button-primary").is_disabled()
+    second.is_in_order() if javascript else second.fits()
+    second.page.go_back()
+    second.page.get_by_label("Comment, or reason for rejecting it").fill("Well said.")
+    second.press("Comment")
+    second.says("Your comment is kept.")
+    second.press("Yes, publish it")
+    second.says("Version 2 is published")
     site.open("/studies/digits/consent-form/2/")
     site.says("What changed since version 1")
     site.is_in_order() if javascript else site.fits()
@@ -70,11 +89,33 @@ def test_a_policy_is_proposed_and_approved_by_another(visit, study, size: str, j
     second = visit(size, javascript=javascript)
     second.sign_in("conrad")
     second.open("/studies/digits/policies/")
-    second.press("Look at it and approve")
+    second.press("Look at it and decide")
     second.is_in_order() if javascript else second.fits()
     second.press("Yes, put it in force")
     second.says("Version 2 is in force.")
     second.is_in_order() if javascript else second.fits()
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_on_a_phone_odds_and_consequences_come_first(visit, study, language: str) -> None:
+    services.epsilon_policy_propose(
+        study=study, acting_user=factories.user_create("carla"), high=0.5, average=2, low=4, reason="More of it."
+    )
+    site = visit("phone")
+    site.sign_in("conrad")
+    site.page.context.add_cookies([{"name": "django_language", "value": language, "url": site.address}])
+    site.open("/studies/digits/policies/2/approve/")
+    cells = site.page.locator(".comparison tbody tr").first.locator("th, td")
+    level, odds, consequence, *others = [cell.bounding_box() for cell in cells.all()]
+    for box in (level, odds, consequence):
+        assert box["x"] + box["width"] <= 390, "seen without scrolling"
+    assert all(box["x"] >= consequence["x"] for box in others)
+    assert odds["y"] < 844 * 1.5
+    factories.form_propose(study, {"en": "More.", "de": "Mehr."})
+    site.open("/studies/digits/consent-form/proposals/1/")
+    affected, changes = (site.page.locator(f"#{name}").bounding_box() for name in ("affected", "changes"))
+    assert affected["y"] < 844, "on the first screen"
+    assert affected["y"] < changes["y"]
 
 
 @pytest.mark.parametrize("size", ["desktop", "phone"])

@@ -70,6 +70,7 @@ NO_PAGES = {
     "consent:receipt_pdf": "a download",
     "consent:receipt_json": "a download",
     "consent:export": "a download",
+    "staff:consents_export": "a download",
     "staff:ledger_export": "a download",
     "staff:run_labels_file": "a download",
     "staff:run_model": "a download",
@@ -178,6 +179,7 @@ def study() -> Study:
     services.epsilon_policy_propose(
         study=study, acting_user=factories.user_create("conrad"), high=0.5, average=2, low=4, reason="More of it."
     )
+    factories.form_propose(study, {"en": "# New\nMore words.", "de": "# Neu\nMehr Worte."})
     services.consent_form_draft_save(
         study=study, acting_user=olga, texts={"en": "# New\nWords.", "de": "# Neu\nWorte."}
     )
@@ -341,7 +343,10 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, settings, langua
     tour.begin("carla")
     for name in ("members", "holder_looks", "policies", "policy_new"):
         tour.open(f"staff:{name}", "digits")
+    tour.open("home")  # proposals are waiting
     tour.open("staff:policy_approve", "digits", 2)
+    tour.open("staff:consent_form_proposal", "digits", 1)
+    tour.open("staff:consent_form_as_read", "digits", language)
     tour.open("staff:run", "digits", draft)
     send_empty(tour, "policy_new")
     tour.open("staff:policy_new", "digits", look=False)

@@ -61,6 +61,24 @@ def test_a_holder_consents_changes_and_withdraws(visit, study, size: str, javasc
     assert site.complaints == []
 
 
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+def test_dots_have_a_key_wherever_they_stand_and_receipts_are_easy_to_hit(visit, study, size: str) -> None:
+    site = visit(size)
+    site.sign_in("hanna")
+    site.open("/my/digits/")
+    key, go_on = site.page.locator(".key"), site.page.locator("main form .button-primary")
+    assert key.is_visible()
+    site.page.locator("[value=LOW]").check()
+    go_on.click()
+    site.says("Nothing has taken effect yet.")
+    assert key.is_visible()
+    go_on.click()
+    site.page.locator("#stands").wait_for()
+    assert key.is_visible()
+    box = site.page.get_by_role("link", name="Receipt").bounding_box()
+    assert min(box["width"], box["height"]) >= 44
+
+
 def test_a_holder_needs_no_mouse(visit, study) -> None:
     site = visit()
     site.sign_in("hanna")

@@ -22,6 +22,7 @@ from accounting.models import Release
 from accounting.services import LimitExceeded, release_record
 from consent import selectors, services
 from consent.models import ConsentEvent, DataHolder, Level, Renewal, Study
+from consent.standing import standing
 from tests import factories
 from tests.consent.conftest import Clock
 
@@ -104,9 +105,7 @@ class History:
 
     def form(self, renewal: str) -> None:
         text = {"en": f"Version {len(self.naive.forms) + 1}"}
-        form = services.consent_form_publish(
-            study=self.study, acting_user=factories.user_create("olga"), texts=text, renewal=renewal
-        )
+        form = factories.form_publish(self.study, text, renewal)
         self.naive.forms.append((form.published_at, renewal))
 
     def policy(self, epsilons: tuple[float, float, float], days_ahead: int) -> None:
@@ -230,4 +229,4 @@ def test_nobody_who_withdrew_is_asked_again(study: Study, holder: DataHolder) ->
     services.consent_give(holder=holder, level="HIGH", form=form, acting_user=None)
     services.consent_withdraw(holder=holder, acting_user=None)
     factories.form_publish(study, {"en": "More"}, renewal=Renewal.REQUIRED)
-    assert selectors.renewal_asked(holder) is None
+    assert standing(holder).renewal is None

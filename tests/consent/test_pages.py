@@ -10,6 +10,7 @@ from django.urls import reverse
 
 from consent import selectors, services
 from consent.models import ConsentEvent, DataHolder, Study
+from consent.questions import questions
 from tests import factories
 from tests.consent.conftest import Decide
 
@@ -29,7 +30,9 @@ def url(name: str, study: Study | None = None) -> str:
 def rows(response) -> list[list[str]]:
     """The cells of each row of the tables of a page."""
     cells = re.compile(r"<t[hd][^>]*>(.*?)</t[hd]>", re.DOTALL)
-    return [cells.findall(row) for row in re.findall(r"<tr>(.*?)</tr>", response.text, re.DOTALL)]
+    return [
+        [cell.strip() for cell in cells.findall(row)] for row in re.findall(r"<tr>(.*?)</tr>", response.text, re.DOTALL)
+    ]
 
 
 def token(client: Client, path: str) -> str:
@@ -120,7 +123,7 @@ def test_the_same_odds_are_told_everywhere(browser: Client, hanna: User, delta: 
     for name, high in (
         ("policies", ["1", f"{right}"]),
         ("study", ["1", f"{right}"]),
-        ("policy_new", ["1", "1", f"{right}", f"{right}"]),
+        ("policy_new", [f"{right}", "no change"]),
     ):
         page = browser.get(reverse(f"staff:{name}", args=[study.slug]))
         assert ["High protection", *high] in [row[: len(high) + 1] for row in rows(page)]
@@ -166,10 +169,30 @@ def test_a_study_in_preparation_asks_nothing(browser: Client, hanna: User) -> No
 def test_check_questions_explain_and_never_block(browser: Client, holder: DataHolder) -> None:
     html = browser.get(url("study", holder.study)).content.decode()
     questions = re.search(r'aria-labelledby="questions">.*?</section>', html, re.DOTALL).group()
-    answers = re.findall(r"<details><summary>.*?</summary><p>(Yes|No)", questions)
+    answers = re.findall(r"<details[^>]*><summary>.*?</summary><p>(Yes|No)", questions)
     assert sorted(answers) == ["No"] * 4 + ["Yes"] * 4
     assert "at most 56 times" in text(browser.get(url("study", holder.study)))
     assert "<input" not in questions  # nothing is sent, nothing is in the way
+
+
+def right_places(holder: DataHolder) -> list[int]:
+    return [[answer.right for answer in question.answers].index(True) for question in questions(holder, 56)]
+
+
+def test_no_place_among_the_answers_is_always_the_right_one(study: Study) -> None:
+    holders = [factories.holder_create(study, f"P-{n}") for n in range(30)]
+    places = [right_places(holder) for holder in holders]
+    assert [sum(each) for each in places] == [2] * 30, "two first, two second, for everybody"
+    assert all({each[n] for each in places} == {0, 1} for n in range(4)), "and differently for different people"
+    assert places == [right_places(holder) for holder in holders], "the same each time"
+
+
+def test_what_the_answers_say_of_recipients_agrees_with_the_study(browser: Client, hanna: User) -> None:
+    study = factories.study_open("others", recipients="The state archive.")
+    factories.holder_create(study, user=hanna)
+    page = text(browser.get(url("study", study)))
+    assert "Nobody gets your records" not in page
+    assert page.count("The state archive.") == 2, "among the facts and in the answer"
 
 
 def test_the_glossary_is_open_to_everybody(client: Client) -> None:
@@ -232,11 +255,58 @@ def test_what_changed_meanwhile_must_be_read_first(browser: Client, holder: Data
 # --- What stands, and withdrawing -----------------------------------------------------------------------------------
 
 
+def test_what_had_been_decided_already_is_not_said_to_be_recorded(
+    browser: Client, holder: DataHolder, give: Decide
+) -> None:
+    give(holder, "HIGH")
+    submit(browser, "decide", holder, "HIGH")
+    page = text(browser.get(url("choice", holder.study)))
+    assert "This is what you had decided already. Nothing has changed." in page
+    assert "recorded" not in page
+    submit(browser, "decide", holder, "LOW")
+    assert "Your decision is recorded." in text(browser.get(url("choice", holder.study)))
+
+
+def test_consent_given_again_at_the_same_level_is_no_change_of_it(
+    browser: Client, holder: DataHolder, give: Decide
+) -> None:
+    give(holder, "HIGH")
+    factories.form_publish(holder.study, {"en": "More."}, renewal="asked")
+    give(holder, "HIGH")
+    page = text(browser.get(url("choice", holder.study)))
+    assert "Consent given again: high protection" in page
+    assert "changed" not in page
+
+
+def test_who_is_asked_again_reads_what_changed_since_they_agreed(
+    browser: Client, holder: DataHolder, give: Decide
+) -> None:
+    give(holder, "HIGH")
+    factories.form_publish(holder.study, {"en": factories.FORM["en"] + "\nAnd **more**."}, renewal="not_asked")
+    factories.form_publish(holder.study, {"en": factories.FORM["en"] + "\nAnd **much more**."}, renewal="required")
+    for name in ("study", "choice"):
+        page = text(browser.get(url(name, holder.study)))
+        assert "You agreed to version 1. Version 3 differs in these lines: added: And **much more**." in page
+        changed = page[page.index("these lines:") :]
+        assert "read handwriting" not in changed[:80], "what is the same is left out"
+    submit(browser, "decide", holder, "HIGH")
+    assert "differs in these lines" not in text(browser.get(url("choice", holder.study)))
+
+
+@pytest.mark.parametrize("page", ["withdraw", "study", "choice"])
+def test_withdrawing_says_that_stored_records_stay(browser: Client, hanna: User, give: Decide, page: str) -> None:
+    study = factories.study_open("kept", retention="Until 2030.")
+    give(factories.holder_create(study, user=hanna), "HIGH")
+    shown = text(browser.get(url(page, study)))
+    assert "Withdrawing deletes no records by itself. University Hospital still stores them." in shown
+    assert "write to study@example.org. How long they are stored: Until 2030." in shown
+
+
 def test_my_choice_shows_the_whole_history_newest_first(browser: Client, holder: DataHolder, give: Decide) -> None:
     give(holder, "HIGH")
     give(holder, "LOW")
     page = text(browser.get(url("choice", holder.study)))
-    assert page.index("Level changed: low protection") < page.index("Consent given: high protection")
+    assert page.index("Consent given again: low protection") < page.index("Consent given: high protection")
 
 
 def test_my_choice_shows_the_odds_in_force(browser: Client, holder: DataHolder, give: Decide) -> None:

@@ -12,6 +12,7 @@ from django.core.management.base import CommandError
 from consent import selectors, services
 from consent.models import ConsentEvent, Study
 from consent.paper import PaperConsent, PaperError, paper_consents_record, paper_list_read
+from consent.standing import standing
 from tests import factories
 from tests.consent.conftest import Clock, Decide
 
@@ -105,7 +106,7 @@ def test_an_earlier_version_that_was_signed_counts_as_that_version(study: Study)
     factories.form_publish(study, {"en": "More."}, renewal="required")
     record(study, row(day=5))
     assert len(selectors.consent_snapshot(study)) == 0
-    assert selectors.renewal_asked(study.holders.get(pseudonym="P-1")).counts is False
+    assert standing(study.holders.get(pseudonym="P-1")).renewal.counts is False
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Receipts: a copy of one's own decisions, and of nothing else."""
 
+import base64
+import hashlib
 import io
 import logging
 import re
@@ -12,10 +14,13 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from common.append_only import triggers_remove
 from consent import services
+from consent.access import holder_level_access
 from consent.models import ConsentEvent, DataHolder, Level, Study
+from consent.paper import PaperConsent, paper_consents_record
 from consent.receipts import receipt_number
 from tests import factories
 from tests.consent.conftest import Decide
@@ -147,6 +152,24 @@ def test_the_export_holds_all_decisions(browser: Client, study: Study, holder: D
     assert "P-2" not in str(data)
 
 
+def test_the_export_holds_scans_and_who_looked(browser: Client, study: Study, holder: DataHolder) -> None:
+    scan, steward = b"%PDF-1.7 signed", factories.user_create("sten")
+    today = timezone.now().date()
+    paper = PaperConsent(1, holder.pseudonym, "LOW", 1, today, "a.pdf")
+    paper_consents_record(study=study, consents=[paper], scans={"a.pdf": scan}, acting_user=steward)
+    holder_level_access(study=study, pseudonym=holder.pseudonym, acting_user=steward, reason="They called.")
+    other = factories.holder_create(study, "P-2").pseudonym
+    holder_level_access(study=study, pseudonym=other, acting_user=steward, reason="Another one.")
+    data = browser.get(url("export", study)).json()
+    (stored,), (look,) = data["scans"], data["looks_at_your_choice"]
+    assert base64.b64decode(stored["content_base64"]) == scan
+    assert (stored["signed_on"], stored["sha256"]) == (today.isoformat(), hashlib.sha256(scan).hexdigest())
+    assert (look["by"], look["reason"]) == ("sten", "They called.")
+    page = browser.get(url("choice", study)).text
+    for part in ("GDPR, Articles 15 and 20", "scans of letters you signed", "who looked up your choice"):
+        assert part in page
+
+
 # --- What a receipt tells of others ---------------------------------------------------------------------------------
 
 
@@ -258,15 +281,17 @@ def test_an_unsaid_retention_is_said_to_be_unsaid(browser: Client, hanna: User) 
 
 
 @pytest.mark.parametrize(
-    ("renewal", "says"), [("asked", "your earlier consent stands"), ("required", "your records are not used")]
+    ("renewal", "says"), [("asked", "Until then your decision stands."), ("required", "Your records are not used now.")]
 )
 def test_who_is_asked_again_is_told_what_counts_meanwhile(
     browser: Client, study: Study, holder: DataHolder, give: Decide, renewal: str, says: str
 ) -> None:
     give(holder, "HIGH")
-    olga = factories.user_create("olga")
-    services.consent_form_publish(study=study, acting_user=olga, texts={"en": "More."}, renewal=renewal)
-    page = browser.get(url("choice", study)).content.decode()
-    assert "asks you again" in page
-    assert says in page
+    factories.form_publish(study, {"en": "More."}, renewal)
+    for page in (url("choice", study), url("study", study), url("uses", study), url("receipt", study, 1), "/my/"):
+        told = browser.get(page).content.decode()
+        assert says in told, page
+        assert "ecide again" in told, "what to do"
+        assert "That stands until you decide otherwise" not in told
+        assert ("You take part: high protection." in told) is (renewal == "asked"), page
     assert ConsentEvent.objects.count() == 1

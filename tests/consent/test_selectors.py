@@ -7,6 +7,7 @@ import pytest
 
 from consent import selectors, services
 from consent.models import DataHolder, Study
+from consent.standing import RenewalAsked, standing
 from tests import factories
 from tests.consent.conftest import Clock, Decide
 
@@ -169,11 +170,11 @@ def test_what_a_new_form_means_for_earlier_consents(study, holder, give, renewal
     assert (len(selectors.consent_snapshot(study)) == 1) == takes_part
     counts = selectors.holders_per_level(study)
     assert (counts["LOW"], counts["SUSPENDED"]) == (int(takes_part), int(not takes_part))
-    renewal_asked = selectors.renewal_asked(holder)
-    assert renewal_asked == (None if asked is None else selectors.RenewalAsked(form, asked))
+    renewal_asked = standing(holder).renewal
+    assert renewal_asked == (None if asked is None else RenewalAsked(form, asked))
     give(holder, "LOW")
     assert len(selectors.consent_snapshot(study)) == 1
-    assert selectors.renewal_asked(holder) is None
+    assert standing(holder).renewal is None
 
 
 def test_a_milder_form_after_one_that_must_be_answered_does_not_bring_consents_back(study, holder, give) -> None:
@@ -181,7 +182,7 @@ def test_a_milder_form_after_one_that_must_be_answered_does_not_bring_consents_b
     factories.form_publish(study, {"en": "Much more."}, renewal="required")
     latest = factories.form_publish(study, {"en": "Much more, better said."}, renewal="not_asked")
     assert len(selectors.consent_snapshot(study)) == 0
-    assert selectors.renewal_asked(holder) == selectors.RenewalAsked(latest, counts=False)
+    assert standing(holder).renewal == RenewalAsked(latest, counts=False)
 
 
 def test_a_form_sets_consents_aside_from_its_moment_on(clock: Clock, db: None, give: Decide) -> None:

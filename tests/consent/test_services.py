@@ -140,8 +140,8 @@ def test_a_draft_is_kept_until_it_is_published(study: Study, hanna: User) -> Non
     for text in ("First", "Second"):
         draft = services.consent_form_draft_save(study=study, acting_user=hanna, texts={"en": text, "de": " "})
     assert (draft.texts, draft.saved_by_id) == ({"en": "Second"}, hanna.pk)
-    form = services.consent_form_publish(study=study, acting_user=hanna, texts=draft.texts, renewal=Renewal.ASKED)
-    assert (form.texts, form.renewal) == ({"en": "Second"}, Renewal.ASKED)
+    form = services.consent_form_publish(study=study, acting_user=hanna, texts=draft.texts)
+    assert (form.texts, form.renewal) == ({"en": "Second"}, Renewal.NOT_ASKED)
     assert not ConsentFormDraft.objects.exists()
 
 

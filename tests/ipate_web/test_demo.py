@@ -113,6 +113,9 @@ def test_up_serves_until_it_is_told_to_stop_and_leaves_no_process(tmp_path: Path
             answer = _health(said.split()[4])
             assert json.loads(answer)["status"] == "ok"
             assert len(processes_in(tmp_path)) > 3
+            site = f"IPATE_SITE_URL=http://127.0.0.1:{port}".encode()
+            environments = [Path(f"/proc/{pid}/environ").read_bytes() for pid in processes_in(tmp_path)]
+            assert any(site in each.split(b"\0") for each in environments), "letters would name another port"
         finally:
             process.send_signal(number)
             try:

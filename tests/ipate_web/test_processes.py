@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ipate_web.processes import free_port, running
+from ipate_web.processes import free_port, running, site_environment
 
 #: Starts a child of its own and writes both ids; both live until they are stopped.
 FAMILY = """
@@ -19,6 +19,13 @@ child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 print(os.getpid(), child.pid, os.environ["WORD"], flush=True)
 time.sleep(60)
 """
+
+
+def test_letters_name_the_port_on_which_the_site_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("IPATE_SITE_URL", raising=False)
+    assert site_environment(8123) == {"IPATE_SITE_URL": "http://127.0.0.1:8123"}
+    monkeypatch.setenv("IPATE_SITE_URL", "https://ipate.example")
+    assert site_environment(8123) == {}
 
 
 def alive(pid: int) -> bool:

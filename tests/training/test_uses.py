@@ -41,11 +41,11 @@ def test_runs_are_told_newest_first_and_their_shares_add_up() -> None:
     study = study_with_table(levels="A")
     fields = {"variant": Run.Variant.STANDARD, "wanted_labels": 4, "share": 0.5}
     holder = holder_at(study, "AVERAGE")
-    finish(study, title="First", **fields)
+    finish(study, purpose="First", **fields)
     once = usage_of(holder)
-    finish(study, title="Second", **fields)
+    finish(study, purpose="Second", **fields)
     twice = usage_of(holder)
-    assert [use.title for use in twice.uses] == ["Second", "First"]
+    assert [use.purpose for use in twice.uses] == ["Second", "First"]
     assert all("a model has learned" in use.state for use in twice.uses)
     # A label moves two counts by one each: 2/σ², four labels in each of two runs, of which that share is settled.
     assert so_far(once) == pytest.approx(4 * 2 / 40**2, rel=1e-6)
@@ -86,7 +86,7 @@ def test_all_who_were_asked_are_told_the_same_whether_or_not_their_records_voted
     assert len(set(spent.tolist())) > 1, "else this test shows nothing"
     usages = [usage_of(holder) for holder in study.holders.all()]
     (told,) = {(usage.uses[0], so_far(usage)) for usage in usages}
-    assert told[0].title == run.title
+    assert told[0].purpose == run.purpose
     used = shares(study)[run.pk].committed
     assert spent.max() <= told[1] == pytest.approx(used * float(caps_of(2.0, study.delta)))
 
@@ -97,7 +97,7 @@ def test_a_run_in_which_no_record_voted_is_told() -> None:
     batch = run_ask(run, batches=1).batches.get()
     silent = charges_of(Release.objects.get(run=run.pk, batch=batch.index))
     nobodys = DataHolder.objects.get(pk=silent.holders[silent.spent == 0][0])
-    assert [use.title for use in usage_of(nobodys).uses] == [run.title]
+    assert [use.purpose for use in usage_of(nobodys).uses] == [run.purpose]
 
 
 def test_whoever_joins_a_run_is_told_from_then_on() -> None:

@@ -12,7 +12,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from tqdm import tqdm
 
-from ipate_web.processes import free_port, running, site_command, unwind_on_signals, worker_command
+from ipate_web.processes import free_port, running, site_command, site_environment, unwind_on_signals, worker_command
 from training.demonstration import DEMONSTRATIONS, EPSILONS, Login, people, rehearsal_build, runs_start, study_build
 from training.formats import DataError, catalogue_load
 from training.models import Run
@@ -89,7 +89,7 @@ class Command(BaseCommand):
     def _serve(self, port: int, logins: list[Login], worker: Any) -> None:
         call_command("collectstatic", interactive=False, verbosity=0)
         port = free_port(port)
-        with running(site_command(port), LOGS / "site.log") as site:
+        with running(site_command(port), LOGS / "site.log", site_environment(port)) as site:
             self.stdout.write(f"The site runs at http://127.0.0.1:{port} until Ctrl-C (logs in {LOGS}). Sign in as\n")
             for login in logins:
                 self.stdout.write(f"  {login.role:32} {login.username:16} {login.password}\n")

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 
-from ipate_web.processes import free_port, running, site_command, unwind_on_signals, worker_command
+from ipate_web.processes import free_port, running, site_command, site_environment, unwind_on_signals, worker_command
 
 
 class Command(BaseCommand):
@@ -25,7 +25,7 @@ class Command(BaseCommand):
         logs = settings.VAR_DIR / "log"
         with ExitStack() as stack:
             processes = {
-                "site": stack.enter_context(running(site_command(port), logs / "site.log")),
+                "site": stack.enter_context(running(site_command(port), logs / "site.log", site_environment(port))),
                 "worker": stack.enter_context(running(worker_command(), logs / "worker.log")),
             }
             self.stdout.write(f"The site runs at http://127.0.0.1:{port} (logs in {logs}). Ctrl-C stops it.")

@@ -161,7 +161,10 @@ class PublicationForm(forms.Form):
         label=_("What about those who consented to an earlier version?"),
         choices=[(choice.value, capfirst(choice.label)) for choice in Renewal],
         widget=forms.RadioSelect,
-        help_text=_("The decision is published with the version and cannot be changed."),
+        help_text=_(
+            "The decision is published with the version and cannot be changed. A version that asks people again is "
+            "published by a second person, of the ethics committee."
+        ),
     )
 
     def __init__(self, data: Any, *, draft: ConsentFormDraft, latest: ConsentForm | None) -> None:
@@ -178,6 +181,6 @@ class PublicationForm(forms.Form):
         return self.cleaned_data
 
     @property
-    def decision(self) -> dict[str, str]:
-        """Consequence for earlier consents, for :func:`consent.services.consent_form_publish`; the form is valid."""
-        return {name: self.cleaned_data[name] for name in ("renewal",) if name in self.fields}
+    def decision(self) -> str:
+        """Consequence for earlier consents; the form is valid."""
+        return self.cleaned_data.get("renewal", Renewal.NOT_ASKED)

@@ -7,6 +7,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from common.requests import SignedInRequest
 from consent.access import holder_level_access
 from consent.models import LevelAccess, LinkReissue, Study
+from consent.standing import standing
 from ipate_web.staff.forms.access import LevelAccessForm
 from ipate_web.staff.views.pages import paginate, render_page, study_page
 
@@ -19,7 +20,9 @@ def holder_look(request: SignedInRequest, study: Study) -> HttpResponse:
     context: dict[str, object] = {"form": form}
     if form.is_valid():
         try:
-            context["current"] = holder_level_access(study=study, acting_user=request.user, **form.cleaned_data)
+            event = holder_level_access(study=study, acting_user=request.user, **form.cleaned_data)
+            context["current"] = event
+            context["suspended"] = event is not None and event.grants and not standing(event.holder).counts
             context["looked_at"] = form.cleaned_data["pseudonym"]
         except ValidationError as error:
             form.add_error(None, error)

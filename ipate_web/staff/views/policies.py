@@ -14,9 +14,10 @@ from accounting.shares import share_free
 from common.requests import SignedInRequest
 from consent import selectors, services
 from consent.forms import options
-from consent.models import EpsilonPolicy, Level, Study
+from consent.models import EpsilonPolicy, Level, Remark, Study
 from ipate_web.staff.forms.policies import AffordableForm, ApprovalForm, PolicyForm
 from ipate_web.staff.views.pages import render_page, study_page
+from ipate_web.staff.views.remarks import remark_form, remark_made
 from training.methods.pate import PlanError
 from training.services.neighbours.affordable import affordable
 
@@ -43,13 +44,13 @@ def policies(request: SignedInRequest, study: Study) -> HttpResponse:
     """Show the policy in force with its odds, open proposals, and all versions."""
     in_force = selectors.policy_in_force(study)
     versions = list(EpsilonPolicy.objects.filter(study=study).select_related("approval"))
-    newest_approved = max((policy.version for policy in versions if hasattr(policy, "approval")), default=0)
-    waiting = [p for p in versions if not hasattr(p, "approval") and p.version > newest_approved]
+    rejected = Remark.objects.filter(study=study, kind=Remark.Kind.REJECTION).values_list("policy_id", flat=True)
     context = {
         "in_force": in_force,
         "options": options(in_force, study.delta)[:3] if in_force else [],
         "versions": versions,
-        "waiting": waiting,
+        "waiting": selectors.policies_waiting(study),
+        "rejected": set(rejected),
         "now": timezone.now(),
     }
     return render_page(request, study, "staff/policies/policies.html", context)
@@ -149,8 +150,11 @@ def _forecasts(study: Study, proposed: EpsilonPolicy, form: AffordableForm) -> l
 def policy_approve(request: SignedInRequest, study: Study, version: int) -> HttpResponse:
     """Show the consequences of a policy, and approve it as a second person."""
     policy = get_object_or_404(EpsilonPolicy, study=study, version=version)
-    form = ApprovalForm(request.POST if request.method == "POST" else None)
-    if request.method == "POST" and form.is_valid():
+    remark = remark_form(request)
+    if remark_made(request, policy, remark):
+        return redirect("staff:policy_approve", study.slug, version)
+    form = ApprovalForm(request.POST if request.method == "POST" and not remark.is_bound else None)
+    if form.is_valid():
         try:
             approval = services.epsilon_policy_approve(policy=policy, acting_user=request.user, **form.cleaned_data)
         except ValidationError as error:
@@ -168,6 +172,10 @@ def policy_approve(request: SignedInRequest, study: Study, version: int) -> Http
         "comparison": _comparison_with_consequences(study, policy),
         "is_own": policy.proposed_by_id == request.user.pk,
         "is_approved": hasattr(policy, "approval"),
+        "is_waiting": selectors.is_waiting(policy),
+        "remark": remark,
+        "remarks": policy.remarks.select_related("made_by"),
         "affordable": AffordableForm(study=study),
     }
-    return render_page(request, study, "staff/policies/approve.html", context, status=422 if form.errors else 200)
+    status = 422 if form.errors or remark.errors else 200
+    return render_page(request, study, "staff/policies/approve.html", context, status=status)

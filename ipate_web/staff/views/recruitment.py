@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from django.http import HttpResponse
+from django.http import Http404, HttpResponse, StreamingHttpResponse
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
 from common.requests import SignedInRequest
+from consent.exports import FORMATS, export_name
 from consent.models import Level, Study
 from consent.recruitment import STATES, RecruitmentHistory, recruitment_history, recruitment_overview
 from ipate_web.staff.charts import Chart, Series
@@ -42,3 +43,15 @@ def recruitment(request: SignedInRequest, study: Study) -> HttpResponse:
         "chart": _chart(history, names),
     }
     return render_page(request, study, "staff/people/recruitment.html", context)
+
+
+@require_safe
+@study_page("consent.export_consents")
+def consents_export(request: SignedInRequest, study: Study, kind: str) -> StreamingHttpResponse:
+    """Stream the consent records as a file."""
+    if kind not in FORMATS:
+        raise Http404
+    media_type, pieces = FORMATS[kind]
+    response = StreamingHttpResponse(pieces(study), content_type=media_type)
+    response["Content-Disposition"] = f'attachment; filename="{export_name(study, kind)}"'
+    return response

@@ -107,8 +107,6 @@ def _taking_part(study: Study) -> dict[str, Any]:
         "taking_part": taking_part,
         "counts": counts,
         "levels": [(level.label, counts[level]) for level in Level],
-        "delta_limit": 1 / taking_part if taking_part else None,
-        "delta_is_large": taking_part and study.delta * taking_part > 0.1,
     }
 
 

@@ -37,11 +37,18 @@ def text(response) -> str:
 
 def test_a_look_shows_the_choice_and_is_on_record_for_the_auditor(study: Study) -> None:
     page = text(as_("olga").post(LOOK, {"pseudonym": "P-1", "reason": "They called."}))
-    assert "consent given LOW" in page
+    assert "Consent given: low protection (" in page
     assert "Your look is on record." in page
     log = text(as_("aud").get(LOOKS))
     assert "olga P-1 They called." in re.sub(r"(olga|P-1)", r"\1 ", log).replace("  ", " ")
-    assert "LOW" not in log, "the record does not tell what was seen"
+    assert "low" not in log.lower().replace("follow", ""), "the record does not tell what was seen"
+
+
+def test_a_look_says_what_counts(study: Study) -> None:
+    factories.form_publish(study, {"en": "More."}, renewal="required")
+    page = text(as_("olga").post(LOOK, {"pseudonym": "P-1", "reason": "They called."}))
+    assert "Consent given: low protection" in page
+    assert "It does not count until they have answered the new form." in page
 
 
 def test_who_has_not_decided_is_looked_at_all_the_same(study: Study) -> None:

@@ -98,10 +98,10 @@ def test_publishing_shows_what_changes_and_wants_a_decision(olga: Client) -> Non
     assert response.status_code == 422
     assert "What about those who consented to an earlier version?: This field is required." in text(response)
     assert "checked" not in response.content.decode(), "the decision is not made for them"
-    olga.post(BASE + "publish/", {"seen": seen(olga), "renewal": "required"})
+    olga.post(BASE + "publish/", {"seen": seen(olga), "renewal": "not_asked"})
     form = ConsentForm.objects.get(version=2)
-    assert (form.renewal, form.published_by.username) == ("required", "olga")
-    assert "their consent does not count until they answer" in text(olga.get(BASE))
+    assert (form.renewal, form.published_by.username) == ("not_asked", "olga")
+    assert "they are not asked again" in text(olga.get(BASE))
     assert not ConsentFormDraft.objects.exists()
 
 

@@ -49,9 +49,21 @@ def propose(study: Study) -> EpsilonPolicy:
 
 def test_odds_are_shown_while_typing_and_nothing_is_saved(study: Study) -> None:
     page = text(as_("carla").post(BASE + "odds/", EPSILONS))
-    assert re.search(r"High protection 1 0\.5 56 53", page)
-    assert re.search(r"Low protection 3 5 65 72", page)
+    assert "High protection now 56 → proposed 53 applies at once now 61 → proposed 56 now 1 → proposed 0.5" in page
+    assert "Low protection now 65 → proposed 72 only after they consent anew now 77 → proposed 87 now 3" in page
     assert EpsilonPolicy.objects.count() == 1
+
+
+def test_a_name_that_says_too_much_is_warned_of_before_and_while_it_is_in_force(study: Study) -> None:
+    told = "The name “average protection” says too much for ε = 4."
+    assert told not in text(as_("carla").post(BASE + "odds/", {"high": "1", "average": "3", "low": "5"}))
+    shown = text(as_("carla").post(BASE + "odds/", {"high": "1", "average": "4", "low": "5"}))
+    assert told in shown
+    assert "could be right 68 times in 100; under this name it should be at most 66" in shown
+    assert "“high protection” says" not in shown
+    assert "says too much" not in text(as_("carla").get(BASE))
+    factories.policy_approve(study, 1, 4, 5)
+    assert told in text(as_("carla").get(BASE))
 
 
 @pytest.mark.parametrize(

@@ -53,10 +53,14 @@ def test_a_sentence_is_said_in_the_readers_language_also_after_it_was_stored() -
 
 
 def test_numbers_in_a_sentence_have_the_readers_decimal_separator() -> None:
-    note = Sentence("δ = %(delta)g is not well below 1 / number of holders (%(holders)d).", delta=0.0001, holders=30)
+    note = Sentence(
+        "σ = %(sigma)g is large for %(votes)d votes: even a unanimous vote is often lost to the noise.",
+        sigma=0.5,
+        votes=30,
+    )
     assert said(note) == note
     with translation.override("de"):
-        assert said(note).startswith("δ = 0,0001 ")
+        assert said(note).startswith("σ = 0,5 ")
 
 
 def test_what_has_no_german_is_marked_as_english() -> None:

@@ -1,5 +1,6 @@
 """The pages of a study: overview, basics, people, what holders read, what levels mean, data, ledger; and the admin."""
 
+import re
 from typing import Any
 
 import pytest
@@ -167,10 +168,19 @@ def test_the_overview_counts_holders_and_shares(study: Study) -> None:
         assert f'<td class="number">{odds}</td>' in page.text
 
 
-@pytest.mark.parametrize(("delta", "warned"), [(0.01, True), (1e-5, False)])
-def test_a_delta_too_large_for_the_study_is_pointed_out(delta: float, warned: bool) -> None:
-    study = with_people(study_with_table("delta", delta=delta))
-    assert ("is not well below 1 / number of holders" in as_("auditor").get(url("study", study)).text) is warned
+def test_nobody_is_warned_of_what_nobody_can_change() -> None:
+    """δ is fixed once holders have decided; where it is chosen, its field says how large it may be."""
+    study = with_people(study_with_table("delta", delta=0.01))
+    assert "number of holders" not in as_("auditor").get(url("study", study)).text
+    fresh = with_people(factories.study_create("fresh"))
+    assert "well below 1 / number of holders" in as_("operator").get(url("study_edit", fresh)).text
+
+
+def test_who_has_to_answer_a_new_form_is_not_left_out_of_the_numbers(study: Study) -> None:
+    factories.form_publish(study, {"en": "More."}, renewal="required")
+    told = "30 people consented to an earlier form and have not answered the new one: their records are not used"
+    for page in ("study", "recruitment"):
+        assert told in re.sub(r"\s+", " ", as_("auditor").get(url(page, study)).text)
 
 
 def test_what_holders_relied_on_cannot_be_edited(study: Study, empty: Study) -> None:

@@ -201,7 +201,8 @@ def make_plan(
         raise PlanError(str(error)) from error
     empty = tuple(group.name for group in groups if group.holders == 0)
     nobody = (Sentence(gettext_noop("Group %(group)s has no holders."), group=name) for name in empty)
-    return replace(plan, left_out=empty + plan.left_out, notes=(*nobody, *plan.notes, *_warnings(plan, classes, delta)))
+    warnings = plan.aggregator.warnings(plan.votes, classes)
+    return replace(plan, left_out=empty + plan.left_out, notes=(*nobody, *plan.notes, *warnings))
 
 
 def _plan_standard(groups: list[Group], teachers: int, aggregator: Aggregator) -> Plan:
@@ -362,12 +363,3 @@ def _require_teachers(teachers: int, groups: list[Group]) -> None:
 def _require_choice(name: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
         raise PlanError(f"There is no {name} {value!r}: name one of {', '.join(choices)}.")
-
-
-def _warnings(plan: Plan, classes: int | None, delta: float) -> list[Sentence]:
-    warnings = plan.aggregator.warnings(plan.votes, classes)
-    holders = sum(group.holders for group in plan.groups)
-    if delta * holders > 0.1:
-        told = gettext_noop("δ = %(delta)g is not well below 1 / number of holders (%(holders)d).")
-        warnings.append(Sentence(told, delta=delta, holders=holders))
-    return warnings

@@ -1,0 +1,147 @@
+"""Consent records of a study as files, for auditors: which decisions were made, and what people were asked.
+
+No level, no pseudonym and no time of the day: one person's choice is looked up by data stewards alone, on record, and
+auditors see how many decided on which day. Nor the hashes of the
+chain of decisions, against which every level could be tried. In their place each row has the number that stands on its
+holder's receipt, a keyed hash of the row's hash, which covers all that was recorded and the row before. Rows of forms,
+policies and remarks tell nothing of holders and have their hashes.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+from django.utils.crypto import salted_hmac
+
+from common.row_hashes import hashed_columns
+from consent.models import (
+    ConsentEvent,
+    ConsentForm,
+    ConsentFormProposal,
+    EpsilonPolicy,
+    EpsilonPolicyApproval,
+    Remark,
+    Study,
+)
+from consent.receipts import receipt_number
+
+#: Columns of a decision, in order; docs/consent.md says what each holds.
+COLUMNS = (
+    "sequence",
+    "day",
+    "holder",
+    "kind",
+    "form_version",
+    "policy_version",
+    "channel",
+    "signed_on",
+    "evidence",
+    "number",
+)
+#: Chains that tell nothing of holders, by their names in the file.
+_PUBLIC_CHAINS = {
+    "forms": ConsentForm,
+    "form_proposals": ConsentFormProposal,
+    "policies": EpsilonPolicy,
+    "policy_approvals": EpsilonPolicyApproval,
+    "remarks": Remark,
+}
+
+
+def export_name(study: Study, kind: str) -> str:
+    """File name: study, date, ending."""
+    return f"{study.slug}-consents-{timezone.localdate():%Y-%m-%d}.{kind}"
+
+
+def holder_mark(holder_id: int, key: str | None = None) -> str:
+    """16 hexadecimal digits that stand for a holder in every export, and lead nowhere without the site's secret key."""
+    return salted_hmac("consent.exports", str(holder_id), secret=key, algorithm="sha256").hexdigest()[:16]
+
+
+def decisions(study: Study, key: str | None = None) -> Iterator[dict[str, Any]]:
+    """Rows of the chain of decisions, oldest first, with the columns ``COLUMNS``; by default under today's ``key``."""
+    versions = dict(ConsentForm.objects.filter(study=study).values_list("pk", "version"))
+    policies = dict(EpsilonPolicy.objects.filter(study=study).values_list("pk", "version"))
+    for event in ConsentEvent.chain(study.pk).iterator(chunk_size=2000):
+        yield {
+            "sequence": event.sequence,
+            "day": event.recorded_at.astimezone(UTC).date().isoformat(),
+            "holder": holder_mark(event.holder_id, key),
+            "kind": event.kind,
+            "form_version": versions.get(event.form_id),
+            "policy_version": policies.get(event.policy_id),
+            "channel": event.channel,
+            "signed_on": event.signed_on and event.signed_on.isoformat(),
+            "evidence": event.evidence,
+            "number": receipt_number(event.hash, key),
+        }
+
+
+def export_csv(study: Study) -> Iterator[str]:
+    """Decisions as a table, piece by piece."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, COLUMNS)
+    writer.writeheader()
+    for row in decisions(study):
+        writer.writerow(row)
+        yield buffer.getvalue()
+        buffer.seek(0)
+        buffer.truncate()
+    yield buffer.getvalue()
+
+
+def export_json(study: Study) -> Iterator[str]:
+    """Decisions, and the chains of what people were asked, as one JSON document, piece by piece."""
+    head = {"study": study.slug, "delta": study.delta, "exported_at": timezone.now().isoformat()}
+    yield json.dumps(head)[:-1]
+    chains = {name: _rows(model, study) for name, model in _PUBLIC_CHAINS.items()}
+    for name, rows in {**chains, "decisions": decisions(study)}.items():
+        yield f', "{name}": ['
+        for place, row in enumerate(rows):
+            yield (", " if place else "") + json.dumps(row, default=str, ensure_ascii=False)
+        yield "]"
+    yield "}\n"
+
+
+def _rows(model: Any, study: Study) -> Iterator[dict[str, Any]]:
+    """Rows of a chain with every column that their hash covers, and the hash."""
+    for row in model.chain(study.pk).iterator(chunk_size=1000):
+        yield {name: getattr(row, name) for name in (*hashed_columns(model), "hash")}
+
+
+def export_faults(study: Study, rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Differences between the decisions of an export and the records, in words; none where they agree.
+
+    Later decisions are no fault, nor is a file from under an earlier secret key that ``SECRET_KEY_FALLBACKS`` names.
+    ``rows`` as :func:`decisions` gives them, in JSON or as texts of CSV.
+    """
+    keys = (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
+    return min((list(_faults(study, rows, key)) for key in keys), key=len)
+
+
+def _faults(study: Study, rows: Sequence[dict[str, Any]], key: str) -> Iterator[str]:
+    recorded = decisions(study, key)
+    for given in rows:
+        row = next(recorded, None)
+        if row is None:
+            yield f"decision {given.get('sequence')}: the records end before it; decisions are missing there."
+            return
+        wrong = [name for name in COLUMNS if _text(given.get(name)) != _text(row[name])]
+        if wrong:
+            yield f"decision {row['sequence']}: {', '.join(wrong)} in the file is not what is on record."
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+#: Ending → media type, and what writes the file piece by piece.
+FORMATS: dict[str, tuple[str, Callable[[Study], Iterable[str]]]] = {
+    "csv": ("text/csv; charset=utf-8", export_csv),
+    "json": ("application/json", export_json),
+}

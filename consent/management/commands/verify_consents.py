@@ -1,0 +1,44 @@
+"""``manage.py verify_consents``: hold an exported file of consent records against what is on record."""
+
+import csv
+import json
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from consent.exports import export_faults
+from consent.models import ConsentEvent, Study
+
+
+class Command(BaseCommand):
+    help = (
+        "Compare the decisions in an exported file (CSV or JSON) with the records, and check the chain of the records. "
+        "Exit status 1 where something differs. Decisions that were made after the export are no difference."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("study", help="short name of the study")
+        parser.add_argument("file", type=Path, help="the exported file, ending in .csv or .json")
+
+    def handle(self, *args: Any, study: str, file: Path, **options: Any) -> None:
+        found = Study.objects.filter(slug=study).first()
+        if found is None:
+            raise CommandError(f"There is no study “{study}”. Check the spelling.")
+        rows = _rows(file)
+        faults = [*export_faults(found, rows), *ConsentEvent.chain_faults(found.pk)]
+        if faults:
+            raise CommandError("\n".join(faults))
+        self.stdout.write(f"{len(rows)} decisions in the file are as they are on record, and their chain is whole.")
+
+
+def _rows(file: Path) -> list[dict[str, Any]]:
+    """Decisions of an exported file. Raises CommandError."""
+    try:
+        if file.suffix == ".json":
+            return json.loads(file.read_text(encoding="utf-8"))["decisions"]
+        with file.open(encoding="utf-8", newline="") as table:
+            return list(csv.DictReader(table))
+    except (OSError, ValueError, KeyError) as error:
+        raise CommandError(f"{file} cannot be read as an export ({type(error).__name__}: {error}).") from error

@@ -1,0 +1,96 @@
+"""Questions with which a holder can check whether the information came across; nothing of them is recorded."""
+
+import hashlib
+from dataclasses import dataclass
+from itertools import combinations
+
+from django.utils.translation import gettext as _
+
+from consent.models import DataHolder
+
+_COUNT = 4
+#: Which questions show the right answer first: always two of the four, so that no position is the safe one.
+_RIGHT_FIRST = tuple(combinations(range(_COUNT), _COUNT // 2))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Answer to open, with the explanation behind it."""
+
+    text: str
+    explanation: str
+    right: bool
+
+
+@dataclass(frozen=True)
+class Question:
+    """Question with its two answers in the order in which they are shown."""
+
+    text: str
+    answers: tuple[Answer, Answer]
+
+
+def questions(holder: DataHolder, right_guesses: int) -> list[Question]:
+    """Questions for a holder, whose order of answers is the same each time and differs between people.
+
+    ``right_guesses``: the odds, in 100, of the level that the second question is about.
+    """
+    number = int.from_bytes(hashlib.sha256(holder.public_id.bytes).digest()[:8])
+    right_first = _RIGHT_FIRST[number % len(_RIGHT_FIRST)]
+    asked = []
+    for place, (text, wrong, right) in enumerate(_questions(holder, right_guesses)):
+        answers = (Answer(*wrong, right=False), Answer(*right, right=True))
+        asked.append(Question(text, answers[::-1] if place in right_first else answers))
+    return asked
+
+
+def _questions(holder: DataHolder, guesses: int) -> list[tuple[str, tuple[str, str], tuple[str, str]]]:
+    """(question, (wrong answer, explanation), (right answer, explanation)) of each question."""
+    study, odds = holder.study, {"right": guesses}
+    sees = _("Yes. It holds your records and prepares them for learning, so it sees them.")
+    if study.recipients:
+        sees += " " + _("Besides, these see them: %(recipients)s") % {"recipients": study.recipients}
+    return [
+        (
+            _("What does high protection mean?"),
+            (
+                _("The most is learned from my records."),
+                _("No, it is the other way round. With high protection the least can be found out about you."),
+            ),
+            (
+                _("The least can be found out about me."),
+                _("Yes. High protection is the strictest limit on what anyone can find out about you."),
+            ),
+        ),
+        (
+            _("“At most %(right)d times in 100”: what is that?") % odds,
+            (
+                _("With %(right)d people in 100, the records get out.") % odds,
+                _("No. It is not about who gets to see records. It is about guessing whether you took part at all."),
+            ),
+            (
+                _("How often a guess about whether I took part can be right."),
+                _("Yes. With a coin it would be 50 times. With all that is ever released, it is at most %(right)d.")
+                % odds,
+            ),
+        ),
+        (
+            _("Who sees my records?"),
+            (
+                _("The researchers who use what was learned."),
+                _("No. They see only results to which noise was added, and what was learned from those."),
+            ),
+            (study.controller, sees),
+        ),
+        (
+            _("What happens if I withdraw?"),
+            (
+                _("Everything that was ever learned from my records is undone."),
+                _("No. What was released before stays released. The limit that you chose still holds for it."),
+            ),
+            (
+                _("My records are used for nothing new."),
+                _("Yes, from that moment. What was released before stays released."),
+            ),
+        ),
+    ]

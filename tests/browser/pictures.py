@@ -1,0 +1,164 @@
+"""Pictures of the main paths for docs/screenshots, taken in a real browser: ``make pictures``.
+
+Not part of the suite. Each picture is quantised to few colours, so that it takes little space.
+"""
+
+import io
+from collections.abc import Callable
+
+import pytest
+from django.conf import settings
+from PIL import Image
+from playwright.sync_api import Locator
+
+from accounting.head_counts import head_counts_draw
+from common.noise import SimulationNoise
+from consent import services
+from consent.models import DataHolder, Role, Study
+from tests import factories
+from tests.browser.conftest import Site
+from tests.browser.test_text_size import enlarge
+from tests.training.asking import CLEAR_RUN, run_ask
+from tests.training.runs import run_start, study_with_table
+from training.models import Run
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+FOLDER = settings.BASE_DIR / "docs" / "screenshots"
+TALLEST = 2400
+TEXTS = {
+    "en": "# What we ask\nWe would like to learn from your records how to **read handwriting**.\n\n"
+    "Your records stay with us. Only what was learned, with random noise, is passed on.",
+    "de": "# Worum wir bitten\nWir möchten aus Ihren Daten lernen, wie man **Handschrift** liest.\n\n"
+    "Ihre Daten bleiben bei uns. Nur was gelernt wurde, mit zufälligem Rauschen, geht nach außen.",
+}
+MORE = {
+    "en": TEXTS["en"] + "\n\nNew: we also learn to read **numbers on letters**.",
+    "de": TEXTS["de"] + "\n\nNeu: Wir lernen auch, **Zahlen auf Briefen** zu lesen.",
+}
+#: Name of the size → device, and size of text in percent.
+SIZES = {"desktop": ("desktop", 100), "phone": ("phone", 100), "phone-150": ("phone", 150)}
+
+
+@pytest.fixture
+def study() -> Study:
+    """A study with people who take part, a run, and proposals that wait."""
+    study = study_with_table(
+        "digits",
+        title="Reading handwriting",
+        retention="Until the end of 2030; then they are deleted.",
+        data_categories="Scans of forms that you filled in since 2020.",
+    )
+    for name in ("carla", "conrad"):
+        services.membership_add(study=study, user=factories.user_create(name), role=Role.COMMITTEE, acting_user=None)
+    factories.form_publish(study, TEXTS)
+    holders = DataHolder.objects.filter(study=study).order_by("pk")
+    for place, holder in enumerate(holders):
+        level = ("HIGH", "AVERAGE", "LOW")[place % 3]
+        services.consent_give(holder=holder, level=level, form=study.consent_forms.first(), acting_user=None)
+    services.holder_link(holder=holders[0], user=factories.user_create("hanna"))
+    head_counts_draw(study=study, acting_user=factories.user_create("olga"), noise=SimulationNoise(1))
+    run_ask(run_start(study, title="Everybody was asked", purpose="To read handwriting.", share=0.3, **CLEAR_RUN))
+    services.epsilon_policy_propose(
+        study=study,
+        acting_user=factories.user_create("carla"),
+        high=0.5,
+        average=2,
+        low=4,
+        reason="More can be learned at low protection, and high protection becomes stronger.",
+    )
+    return study
+
+
+@pytest.fixture
+def shoot(visit: Callable[..., Site]) -> Callable[..., None]:
+    """``shoot(name, who, path, size, language, part=…, before=…)``: one picture."""
+    sites: dict[tuple[str, str], Site] = {}
+
+    def shoot(
+        name: str,
+        who: str,
+        path: str,
+        size: str = "desktop",
+        language: str = "en",
+        part: str = "body",
+        before: Callable[[Site], None] | None = None,
+    ) -> None:
+        device, percent = SIZES[size]
+        if (who, size) not in sites:
+            site = sites[who, size] = visit(device)
+            site.page.set_default_timeout(60_000)
+            site.sign_in(who)
+            enlarge(site, percent)
+        site = sites[who, size]
+        site.page.context.add_cookies([{"name": "django_language", "value": language, "url": site.address}])
+        site.open(path)
+        if before:
+            before(site)
+        site.page.wait_for_load_state("networkidle")
+        picture_save(name, site.page.locator(part).first)
+
+    return shoot
+
+
+def picture_save(name: str, part: Locator) -> None:
+    picture = Image.open(io.BytesIO(part.screenshot())).convert("RGB")
+    picture = picture.crop((0, 0, picture.width, min(picture.height, TALLEST)))
+    few = picture.quantize(48, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    if name.endswith(".webp"):
+        few.convert("RGB").save(FOLDER / name, lossless=True, quality=100, method=6)
+    else:
+        few.save(FOLDER / name, optimize=True)
+
+
+def answer(site: Site) -> None:
+    site.page.locator("[value=LOW]").check()
+    site.page.locator("main form .button-primary").click()
+    site.page.locator("dl.facts").wait_for()
+
+
+def draft(site: Site) -> None:
+    for code, text in MORE.items():
+        site.page.locator(f"textarea[name={code}]").fill(text)
+    site.page.locator("main form .button:not(.button-primary)").first.click()
+    site.page.locator("#preview").wait_for()
+
+
+def test_holders_and_committee_on_their_main_paths(shoot, study: Study) -> None:
+    for language in ("en", "de"):
+        for size in SIZES:
+            end = f"{size}-{language}.webp"
+            shoot(f"path-decide-{end}", "hanna", "/my/digits/", size, language, "section:has(> form)")
+            shoot(f"path-check-{end}", "hanna", "/my/digits/", size, language, "main", before=answer)
+            shoot(f"path-withdraw-{end}", "hanna", "/my/digits/withdraw/", size, language, "main")
+            shoot(f"path-policy-{end}", "conrad", "/studies/digits/policies/2/approve/", size, language, "main")
+    factories.form_propose(study, MORE)
+    for language in ("en", "de"):
+        for size in SIZES:
+            end = f"{size}-{language}.webp"
+            shoot(f"path-home-{end}", "conrad", "/", size, language)
+            shoot(f"path-proposal-{end}", "conrad", "/studies/digits/consent-form/proposals/1/", size, language, "main")
+    services.consent_form_approve(
+        proposal=study.consent_form_proposals.get(), acting_user=factories.user_create("conrad")
+    )
+    for language in ("en", "de"):
+        for size in SIZES:
+            shoot(f"path-again-{size}-{language}.webp", "hanna", "/my/digits/choice/", size, language, "main")
+
+
+def test_pages_of_the_documents(shoot, study: Study) -> None:
+    shoot("holder-study.png", "hanna", "/my/digits/")
+    shoot("holder-decision.png", "hanna", "/my/digits/", part="section:has(> form)")
+    shoot("holder-check.png", "hanna", "/my/digits/", before=answer)
+    shoot("holder-choice.png", "hanna", "/my/digits/choice/")
+    shoot("holder-receipt.png", "hanna", "/my/digits/receipts/1/")
+    shoot("holder-decision-phone-de.png", "hanna", "/my/digits/", "phone", "de", "section:has(> form)")
+    shoot("holder-choice-phone-de.png", "hanna", "/my/digits/choice/", "phone", "de")
+    shoot("holder-uses-phone-de.png", "hanna", "/my/digits/uses/", "phone", "de")
+    shoot("committee-policy-proposal.png", "carla", "/studies/digits/policies/new/")
+    shoot("committee-policy-approval.png", "conrad", "/studies/digits/policies/2/approve/")
+    shoot("committee-policy-approval-phone-de.png", "conrad", "/studies/digits/policies/2/approve/", "phone", "de")
+    shoot("committee-form-editor.png", "carla", "/studies/digits/consent-form/new/", before=draft)
+    shoot("committee-form-differences.png", "carla", "/studies/digits/consent-form/publish/")
+    shoot("steward-recruitment.png", "olga", "/studies/digits/recruitment/")
+    shoot("staff-run.png", "olga", f"/studies/digits/runs/{Run.objects.get().pk}/")
