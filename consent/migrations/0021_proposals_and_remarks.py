@@ -22,7 +22,7 @@ def chains_begin(apps, schema_editor):
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('consent', '0018_stewards'),
+        ('consent', '0020_links_and_accounts'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
