@@ -26,6 +26,7 @@ class Release(StudyChained):
         STEPS = "steps", _("gradient steps")
         HEAD_COUNTS = "head_counts", _("head counts")
         MODEL = "model", _("student model")
+        CHOICE = "choice", _("choice of the published student")
         DOWNLOAD = "download", _("download")
         GAP = "gap", _("gap after a restore")
 

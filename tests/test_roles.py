@@ -54,6 +54,7 @@ class Row:
 NOT_FOUND = dict.fromkeys(SIGNED_IN, 404)
 FORBIDDEN = dict.fromkeys(SIGNED_IN, 403)
 SLUG, RUN, DRAFT = ("slug",), ("slug", "run"), ("slug", "draft")
+VERSION = ("slug", "run", "version")
 
 TABLE: dict[str, Row] = {
     # The front door
@@ -154,7 +155,10 @@ TABLE: dict[str, Row] = {
     "staff:run_live": Row(RUNNERS, RUN),
     "staff:run_labels": Row(USERS, RUN),
     "staff:run_labels_file": Row(USERS, RUN),
-    "staff:run_model": Row(USERS, RUN),
+    "staff:run_students": Row(RUNNERS, RUN),
+    "staff:run_student_new": Row(USERS, RUN),
+    "staff:run_student_model": Row(USERS, VERSION),
+    "staff:run_student_publish": Row(OPERATORS, VERSION),
     "staff:run_approve": Row(OPERATORS, DRAFT),
     "staff:run_cancel": Row(OPERATORS, DRAFT),
     "staff:ledger": Row(STAFF, SLUG),
@@ -178,6 +182,8 @@ TABLE: dict[str, Row] = {
     "api:run": Row(RUNNERS, ("run",)),
     "api:run-labels": Row(USERS, ("run",)),
     "api:run-costs": Row(RUNNERS, ("run",)),
+    "api:run-students": Row(RUNNERS, ("run",)),
+    "api:run-student-publish": Row(OPERATORS, ("run", "version"), "post"),
     "api:models": Row(SIGNED_IN),
     "api:model": Row(USERS, ("run",), turned_away=NOT_FOUND),
     "api:model-file": Row(USERS, ("run",), turned_away=NOT_FOUND),
@@ -258,8 +264,14 @@ def test_the_table_tells_who_is_let_in(parts: dict[str, Any], person: str) -> No
 def test_a_run_is_found_in_its_own_study_alone(study: Study, parts: dict[str, Any]) -> None:
     other = factories.study_create("other")
     membership_add(study=other, user=factories.user_create("operator"), role=Role.OPERATOR, acting_user=None)
-    for name in ("run", "run_live", "run_labels", "run_labels_file", "run_model", "run_approve", "run_cancel"):
+    for name in ("run", "run_live", "run_labels", "run_labels_file", "run_approve", "run_cancel"):
         url = reverse(f"staff:{name}", args=["other", parts["draft"]])
+        assert client_of("operator").get(url).status_code == 404, name
+    for name in ("run_students", "run_student_new"):
+        url = reverse(f"staff:{name}", args=["other", parts["run"]])
+        assert client_of("operator").get(url).status_code == 404, name
+    for name in ("run_student_model", "run_student_publish"):
+        url = reverse(f"staff:{name}", args=["other", parts["run"], 1])
         assert client_of("operator").get(url).status_code == 404, name
 
 

@@ -1,8 +1,12 @@
-"""Accuracies as they are published: rounded, so that they say no more than they can."""
+"""Accuracies as they are published: rounded, so that they say no more than they can, with their intervals."""
+
+from math import sqrt
 
 #: Points that a share must rest on, and how many steps there are between 0 and 1; fewer points: `FEWEST_STEPS`.
 STEPS = ((2000, 1000), (400, 200))
 FEWEST_STEPS = 100
+
+_NORMAL_95 = 1.959964
 
 
 def published_accuracy(right: int, points: int) -> float | None:
@@ -18,7 +22,35 @@ def published_accuracy(right: int, points: int) -> float | None:
     Returns:
         The rounded share, between 0 and 1; None if there are no points.
     """
+    return published_mean(right, points)
+
+
+def published_mean(total: float, points: int) -> float | None:
+    """A sum over `points`, divided by their number, and rounded like an accuracy."""
     if points == 0:
         return None
     steps = next((steps for enough, steps in STEPS if points >= enough), FEWEST_STEPS)
-    return round(right * steps / points) / steps
+    return round(total * steps / points) / steps
+
+
+def accuracy_interval(share: float | None, points: int) -> tuple[float, float] | None:
+    """95 % confidence interval of a published share of right ones (Wilson 1927), to three digits.
+
+    It follows from the rounded share, so it says no more than that.
+
+    Args:
+        share: see `published_accuracy`.
+        points: how many points it rests on.
+
+    Returns:
+        Lower and upper end; None if there are no points.
+
+    >>> accuracy_interval(0.9, 100)
+    (0.826, 0.945)
+    """
+    if share is None or points == 0:
+        return None
+    shrunk = points / (points + _NORMAL_95**2)
+    middle = shrunk * share + (1 - shrunk) / 2
+    half = shrunk * _NORMAL_95 * sqrt(share * (1 - share) / points + (_NORMAL_95 / points) ** 2 / 4)
+    return round(max(0.0, middle - half), 3), round(min(1.0, middle + half), 3)

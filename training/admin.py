@@ -3,7 +3,7 @@
 from django.contrib import admin
 
 from common.admin import FilteredAsListed, ReadOnlyAdmin, SecretsAdmin
-from training.models import Batch, Dataset, Query, Round, Run, Shard, StudentModel, TeacherChunk
+from training.models import Batch, Dataset, Query, Round, Run, Shard, StudentModel, StudentTraining, TeacherChunk
 
 
 @admin.register(Dataset)
@@ -60,5 +60,13 @@ class QueryAdmin(ReadOnlyAdmin):
 
 @admin.register(StudentModel)
 class StudentModelAdmin(ReadOnlyAdmin):
-    list_display = ("run", "accuracy", "label_accuracy", "created_at")
+    list_display = ("run", "version", "learner", "accuracy", "label_accuracy", "created_at")
     list_select_related = ("run",)
+
+
+@admin.register(StudentTraining)
+class StudentTrainingAdmin(ReadOnlyAdmin):
+    list_display = ("run", "learner", "state", "claimed_by", "heartbeat")
+    list_filter = ("state",)
+    list_select_related = ("run",)
+    repairable = ("claimed_by",)

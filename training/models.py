@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from consent.models import Study
+from training.published import released_itself
 
 
 class Dataset(models.Model):
@@ -216,6 +217,18 @@ class Run(models.Model):
         default=dict, blank=True, help_text="Rehearsals: ε that each level spent, and what else is known of the vote."
     )
     message = models.TextField(blank=True, help_text="Why it failed or waits, and what to do.")
+    student = models.ForeignKey(
+        "StudentModel",
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        editable=False,
+        related_name="+",
+        help_text="The published version of its student.",
+    )
+    student_progress = models.FloatField(
+        null=True, blank=True, editable=False, help_text="How much of the training of a student under way is done."
+    )
     forgotten_at = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="When the teachers' predictions were deleted for good."
     )
@@ -406,25 +419,78 @@ class Query(models.Model):
 
 
 class StudentModel(models.Model):
-    """Published model, which has learned from releases alone, and its card."""
+    """A version of a run's student: a model that has learned from releases alone, and its card.
 
-    run = models.OneToOneField(Run, on_delete=models.PROTECT, related_name="student")
+    A run has as many as were trained, numbered from 1; ``Run.student`` is the published one.
+    """
+
+    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="students")
+    version = models.PositiveIntegerField(default=1)
     artifact = models.CharField(max_length=200, help_text="The model in the models storage.")
     learner = models.CharField(max_length=40, help_text="The learner that reads it.")
+    seed = models.PositiveBigIntegerField(
+        default=0, help_text="Public: the same releases and seed give the same model."
+    )
     digest = models.CharField(max_length=64, help_text="SHA-256 of the file.")
     accuracy = models.FloatField(null=True, blank=True)
     label_accuracy = models.FloatField(null=True, blank=True)
     card = models.JSONField()
+    seconds = models.FloatField(null=True, blank=True, help_text="How long it learned.")
+    score = models.FloatField(
+        null=True, blank=True, help_text="Agreement with a fifth of the releases, having learned from the others."
+    )
+    reference = models.JSONField(
+        null=True, blank=True, help_text="How the same student does on true labels of the public points."
+    )
+    asked_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
+    )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
         verbose_name = _("student model")
         ordering = ["-created_at"]
+        constraints = [models.UniqueConstraint(fields=["run", "version"], name="student_version_is_unique")]
 
     def __str__(self) -> str:
-        return f"student of {self.run}"
+        return f"student {self.version} of {self.run}"
 
     @property
     def is_released_itself(self) -> bool:
         """Whether it is what a run released step by step, and no student that learned from that."""
-        return self.learner != self.run.student_learner
+        return released_itself(self.learner)
+
+
+class StudentTraining(Part):
+    """Training of students of a finished run, in a task of its own: of another version, or to assess a version.
+
+    To assess a ``version``, the same student learns from four fifths of the releases, and from true public labels.
+    """
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="trainings")
+    version = models.OneToOneField(
+        StudentModel, on_delete=models.CASCADE, null=True, blank=True, related_name="assessment"
+    )
+    learner = models.CharField(max_length=40)
+    parameters = models.JSONField(default=dict, blank=True)
+    progress = models.FloatField(default=0.0, help_text="How much is done, 0 to 1.")
+    message = models.TextField(blank=True, help_text="Why nothing came of it, and what to do.")
+    asked_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
+    )
+    asked_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        verbose_name = _("training of a student")
+        verbose_name_plural = _("trainings of students")
+        ordering = ["run", "asked_at"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["run"],
+                condition=Q(version__isnull=True) & ~Q(state="done"),
+                name="one_version_of_a_student_is_trained_at_a_time",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.learner} for {self.run}"

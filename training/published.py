@@ -25,6 +25,15 @@ def network_learner(network: str) -> str:
     return f"{_NETWORK}{network}"
 
 
+def released_itself(learner: str) -> bool:
+    """Whether the learner reads what private steps led to, and no student.
+
+    >>> released_itself("linear"), released_itself("consistency")
+    (True, False)
+    """
+    return learner in LABELS
+
+
 def published_load(learner: str, data: bytes) -> Model:
     """The model that was published, from `Model.to_bytes`; reading it runs no code.
 
@@ -33,7 +42,7 @@ def published_load(learner: str, data: bytes) -> Model:
     """
     if learner == LINEAR:
         return LinearModel.from_bytes(data)
-    if learner in LABELS:
+    if released_itself(learner):
         from training.methods.sgd.networks import network_from_bytes  # PyTorch takes a second to import
 
         return network_from_bytes(learner.removeprefix(_NETWORK), data)
@@ -46,11 +55,11 @@ def published_format(learner: str) -> str:
     >>> published_format("linear"), published_format("random_forest")
     ('safetensors', 'skops')
     """
-    return "safetensors" if learner in LABELS else student_class(learner).model_format
+    return "safetensors" if released_itself(learner) else student_class(learner).model_format
 
 
 def published_label(learner: str) -> str:
     """The name of the learner on pages, English, marked for translation; its own where nobody knows it any more."""
-    if learner in LABELS:
+    if released_itself(learner):
         return LABELS[learner]
     return STUDENTS[learner].label if learner in STUDENTS else learner

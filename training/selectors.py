@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
-from django.db.models import Count, QuerySet, Sum
+from django.db.models import Count, Q, QuerySet, Sum
 from django.utils import timezone
 
 from accounting.models import Release
@@ -13,7 +13,7 @@ from consent.models import Study
 from consent.permissions import studies_with_permission
 from training.leases import unclaimed
 from training.methods.pate import LEFT_OUT
-from training.models import Run
+from training.models import Run, StudentModel, StudentTraining
 from training.services.methods import METHODS, method_of
 
 
@@ -27,7 +27,8 @@ class Progress:
     """Progress of a run, as it may leave staff: queries or steps so far and at most, labels, its method's stages.
 
     ``stages`` are pairs of a status and the share of it that is done, 0 to 1, in the order in which they follow.
-    ``left`` is how long the rest will take at the same pace, where everything that was planned is asked.
+    ``left`` is how long the rest will take at the same pace, where everything that was planned is asked. ``student`` is
+    how much of the training of a student under way is done, 0 to 1: of the run's own, or of one between two rounds.
     """
 
     stages: list[tuple[str, float]]
@@ -35,11 +36,13 @@ class Progress:
     size: int
     labels: int
     left: timedelta | None = None
+    student: float | None = None
 
 
 def run_progress(run: Run) -> Progress:
     method = method_of(run)
-    return Progress(method.stages(run), run.position, method.size(run), run.labels, _time_left(run))
+    student = run.student_progress if run.status in Run.ACTIVE else None
+    return Progress(method.stages(run), run.position, method.size(run), run.labels, _time_left(run), student)
 
 
 def _time_left(run: Run) -> timedelta | None:
@@ -81,6 +84,30 @@ def run_rounds(run: Run) -> list[RoundProgress]:
             )
         )
     return result
+
+
+@dataclass(frozen=True)
+class Versions:
+    """All versions of a run's student by number, and the ``training`` of another one: under way, or failed.
+
+    ``busy`` says whether a worker has still something to train, of a version or for its assessment.
+    """
+
+    all: list[StudentModel]
+    training: StudentTraining | None
+    busy: bool
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether another version is being trained."""
+        return self.training is not None and not self.training.message
+
+
+def run_versions(run: Run) -> Versions:
+    versions = run.students.select_related("asked_by", "assessment").order_by("version")
+    waiting = run.trainings.exclude(state=StudentTraining.State.DONE)
+    training = run.trainings.filter(Q(message__gt="") | ~Q(state=StudentTraining.State.DONE), version=None).last()
+    return Versions(list(versions), training, waiting.exists())
 
 
 def run_leads(run: Run) -> list[list[float]]:

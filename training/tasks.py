@@ -3,7 +3,7 @@
 from celery import shared_task
 from celery.signals import worker_ready
 
-from training.services import advance, sweep
+from training.services import advance, sweep, trainings
 
 
 @shared_task
@@ -19,6 +19,11 @@ def chunk_train(chunk_id: str, *_: object, **__: object) -> None:
 @shared_task
 def shard_ask(shard_id: str, *_: object, **__: object) -> None:
     advance.shard_ask(shard_id)
+
+
+@shared_task
+def student_learn(training_id: str, *_: object, **__: object) -> None:
+    trainings.student_learn(training_id)
 
 
 @shared_task

@@ -1,5 +1,6 @@
 """Does what was released agree with the release register, and every charge with what the plan says?"""
 
+import hashlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -7,8 +8,9 @@ from django.db.models import Count, QuerySet
 
 from accounting.models import Release
 from accounting.shares import ROUNDING, shares
+from common.artifacts import model_fetch
 from consent.models import Study
-from training.models import Batch, Query, Run, StudentModel
+from training.models import Batch, Query, Run
 from training.services.methods import method_of
 from training.services.spending import share_used
 
@@ -83,10 +85,26 @@ def _share_faults(run: Run) -> Iterator[str]:
 
 
 def _model_faults(run: Run) -> Iterator[str]:
-    released = list(Release.objects.filter(run=run.pk, kind=Release.Kind.MODEL).values_list("content", flat=True))
-    models = list(StudentModel.objects.filter(run=run).values_list("digest", flat=True))
-    if sorted(models) != sorted(content["digest"] for content in released):
-        yield f"run {run.pk}: its student model is not the one in the register."
+    """Is every version of the student in the register and as it was stored, and was the published one chosen last?"""
+    models = Release.objects.filter(run=run.pk, kind=Release.Kind.MODEL)
+    # the register did not number the first students of runs
+    released = {content.get("version", 1): content["digest"] for content in models.values_list("content", flat=True)}
+    versions = {version.version: version for version in run.students.all()}
+    if {number: version.digest for number, version in versions.items()} != released or len(models) != len(released):
+        yield f"run {run.pk}: its student models are not those in the register."
+    for number, version in sorted(versions.items()):
+        try:
+            digest = hashlib.sha256(model_fetch(version.artifact)).hexdigest()
+        except OSError:
+            yield f"run {run.pk}: the file of version {number} of its student is missing."
+            continue
+        if digest != version.digest:
+            yield f"run {run.pk}: the file of version {number} of its student is not the one that was recorded."
+    choices = Release.objects.filter(run=run.pk, kind=Release.Kind.CHOICE).order_by("sequence")
+    last = choices.values_list("content", flat=True).last()
+    chosen = last["version"] if last else min(versions, default=None)
+    if (run.student.version if run.student else None) != chosen:
+        yield f"run {run.pk}: the published version of its student is not the one that was chosen."
 
 
 def stray_faults(study: Study) -> Iterator[str]:

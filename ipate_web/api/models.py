@@ -4,7 +4,7 @@ import base64
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 from django.http import HttpResponse
 from django.utils.cache import get_conditional_response
 from django.utils.http import content_disposition_header, quote_etag
@@ -29,27 +29,37 @@ from training.services.students import student_predict
 MAX_ROWS = 1000
 
 
-def models_usable_by(user: Any) -> QuerySet[StudentModel]:
-    """The student models that ``user`` may use; those of rehearsals are marked."""
+def versions_usable_by(user: Any) -> QuerySet[StudentModel]:
+    """All versions of the student models that ``user`` may use; those of rehearsals are marked."""
     studies = studies_with_permission(user, "training.use_student")
     models = StudentModel.objects.filter(run__study__in=studies)
     return models.select_related("run__study", "run__public_dataset", "run__private_dataset")
 
 
-def usable_model(user: Any, pk: UUID) -> StudentModel:
-    """Model of the run ``pk``.
+class VersionSerializer(serializers.Serializer):
+    """Which version of a model; the published one if nothing is given."""
+
+    version = serializers.IntegerField(required=False, min_value=1, help_text="The published one if left out.")
+
+
+def usable_model(request: Request, pk: UUID) -> StudentModel:
+    """Model of the run ``pk``: the published version, or that in the query of the request.
 
     Raises:
-        NotFound: there is none, or ``user`` may not use it.
+        NotFound: there is none, or the user may not use it.
     """
-    model = models_usable_by(user).filter(run=pk).first()
+    chosen = VersionSerializer(data=request.query_params.dict())
+    chosen.is_valid(raise_exception=True)
+    version = chosen.validated_data.get("version")
+    which: dict[str, Any] = {"pk": F("run__student")} if version is None else {"version": version}
+    model = versions_usable_by(request.user).filter(run=pk, **which).first()
     if model is None:
         raise exceptions.NotFound("There is no such model, or none that you may use. GET /api/v1/models lists yours.")
     return model
 
 
 class ModelSerializer(serializers.ModelSerializer):
-    """A model has the id of the run that made it."""
+    """A model has the id of the run that made it; without a version it is the published one."""
 
     id = serializers.UUIDField(source="run_id")
     study = serializers.CharField(source="run.study.slug")
@@ -67,7 +77,7 @@ class ModelSerializer(serializers.ModelSerializer):
     class Meta:
         model = StudentModel
         fields = [
-            *("id", "study", "title", "learner", "labels", "rehearsal"),
+            *("id", "version", "study", "title", "learner", "labels", "rehearsal"),
             *("accuracy", "label_accuracy", "digest", "created_at"),
         ]
 
@@ -93,7 +103,7 @@ class ModelList(ApiView, generics.ListAPIView):
         chosen = ModelFilterSerializer(data=self.request.query_params.dict())
         chosen.is_valid(raise_exception=True)
         unused = ("card", "run__plan", "run__public_dataset__schema", "run__private_dataset__schema")
-        models = models_usable_by(self.request.user).defer(*unused)
+        models = versions_usable_by(self.request.user).filter(pk=F("run__student")).defer(*unused)
         study = chosen.validated_data.get("study")
         return models.filter(run__study__slug=study) if study else models
 
@@ -104,10 +114,15 @@ class ModelList(ApiView, generics.ListAPIView):
 
 
 class ModelDetail(ApiView):
-    @extend_schema(summary="A model's card", tags=["labels and models"], responses=ModelDetailSerializer)
+    @extend_schema(
+        summary="A model's card",
+        tags=["labels and models"],
+        parameters=[VersionSerializer],
+        responses=ModelDetailSerializer,
+    )
     def get(self, request: Request, pk: UUID) -> Response:
         """Purpose, what it learned from, how good it is, and the privacy that stands behind it."""
-        return Response(ModelDetailSerializer(usable_model(request.user, pk)).data)
+        return Response(ModelDetailSerializer(usable_model(request, pk)).data)
 
 
 class ModelBytes(BaseRenderer):
@@ -124,11 +139,12 @@ class ModelFile(ApiView):
     @extend_schema(
         summary="A model's file",
         tags=["labels and models"],
+        parameters=[VersionSerializer],
         responses={(200, ModelBytes.media_type): OpenApiTypes.BINARY, 304: OpenApiResponse(description="Unchanged.")},
     )
     def get(self, request: Request, pk: UUID) -> HttpResponse:
         """The model as skops (scikit-learn) or safetensors (networks). `Repr-Digest` holds its SHA-256 (RFC 9530)."""
-        model = usable_model(request.user, pk)
+        model = usable_model(request, pk)
         etag = quote_etag(model.digest)
         headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
         unchanged = get_conditional_response(request, etag=etag)
@@ -139,7 +155,7 @@ class ModelFile(ApiView):
         if request.method == "GET":  # HEAD takes nothing away
             download_record(run=model.run, what="model", digest=model.digest, acting_user=request_user(request))
         digest = base64.b64encode(bytes.fromhex(model.digest)).decode()
-        filename = f"{model.run.study.slug}-{model.run_id}.{published_format(model.learner)}"
+        filename = f"{model.run.study.slug}-{model.run_id}-v{model.version}.{published_format(model.learner)}"
         headers["Repr-Digest"] = f"sha-256=:{digest}:"
         headers["Content-Disposition"] = content_disposition_header(True, filename) or ""
         return HttpResponse(model_fetch(model.artifact), content_type=ModelBytes.media_type, headers=headers)
@@ -169,6 +185,7 @@ class ModelPredict(ApiView):
     @extend_schema(
         summary="Ask for predictions",
         tags=["labels and models"],
+        parameters=[VersionSerializer],
         request=PredictionRequestSerializer,
         responses=PredictionsSerializer,
         examples=[
@@ -191,7 +208,7 @@ class ModelPredict(ApiView):
     )
     def post(self, request: Request, pk: UUID) -> Response:
         """Predictions for up to 1,000 rows. They cost nobody any privacy: the model knows released labels alone."""
-        model = usable_model(request.user, pk)
+        model = usable_model(request, pk)
         question = PredictionRequestSerializer(data=request.data)
         question.is_valid(raise_exception=True)
         predictions = student_predict(model, question.validated_data["rows"])

@@ -142,6 +142,9 @@ class ProgressSerializer(serializers.Serializer):
     queries = serializers.IntegerField(help_text="Public points put to the vote, or gradient steps taken, so far.")
     points = serializers.IntegerField(help_text="How many public points there are, or gradient steps were planned.")
     labels = serializers.IntegerField(help_text="Queries answered so far.")
+    student = serializers.FloatField(
+        allow_null=True, help_text="How much of the training of a student under way is done, 0 to 1; null if none is."
+    )
 
 
 class PromiseSerializer(serializers.Serializer):
@@ -200,9 +203,10 @@ def run_document(run: Run, user: Any) -> dict[str, Any]:
         "queries": progress.position,
         "points": progress.size,
         "labels": progress.labels,
+        "student": progress.student,
     }
     run.promises = run_promises(run)  # type: ignore[attr-defined]
-    run.model = run.pk if hasattr(run, "student") else None  # type: ignore[attr-defined]
+    run.model = run.pk if run.student_id else None  # type: ignore[attr-defined]
     if not user.has_perm("consent.view_dashboard", run.study):
         run.message = None  # type: ignore[assignment]  # it is written for those who can do something about it
     return RunDetailSerializer(run).data
@@ -451,6 +455,12 @@ class PlanSerializer(serializers.Serializer):
     rounds = PlannedRoundSerializer(many=True, required=False)
     representation = serializers.CharField(required=False, help_text="The space in which votes or steps work.")
     forecast = ForecastSerializer(required=False)
+    student = serializers.FloatField(
+        required=False,
+        allow_null=True,
+        help_text="Votes about images: the share of the public points that a student is expected to be taught right, "
+        "from all counts of the first round together.",
+    )
     expectation = ExpectationSerializer(required=False, allow_null=True)
 
 

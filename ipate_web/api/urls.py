@@ -3,7 +3,7 @@
 from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from ipate_web.api import base, models, parts, runs, studies
+from ipate_web.api import base, models, parts, runs, students, studies
 from ipate_web.tokens import views as tokens
 
 version_1 = [
@@ -21,6 +21,12 @@ version_1 = [
     path("runs/<uuid:pk>/cancel", runs.RunCancel.as_view(), name="run-cancel"),
     path("runs/<uuid:pk>/labels", runs.RunLabels.as_view(), name="run-labels"),
     path("runs/<uuid:pk>/costs", runs.RunCosts.as_view(), name="run-costs"),
+    path("runs/<uuid:pk>/students", students.RunStudents.as_view(), name="run-students"),
+    path(
+        "runs/<uuid:pk>/students/<int:version>/publish",
+        students.RunStudentPublish.as_view(),
+        name="run-student-publish",
+    ),
     path("models", models.ModelList.as_view(), name="models"),
     path("models/<uuid:pk>", models.ModelDetail.as_view(), name="model"),
     path("models/<uuid:pk>/file", models.ModelFile.as_view(), name="model-file"),

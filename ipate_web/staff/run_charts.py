@@ -42,7 +42,7 @@ def lead_chart(leads: list[list[float]]) -> Chart | None:
 
 
 def class_chart(student: StudentModel) -> Chart | None:
-    """Recall and precision of the student by class."""
+    """Recall and precision of the student by class, and the recall of the same student on true labels, once known."""
     evaluation = student.card.get("evaluation")
     if not evaluation:
         return None
@@ -51,4 +51,8 @@ def class_chart(student: StudentModel) -> Chart | None:
         Series(name, [row[key] for row in classes])
         for key, name in (("recall", _("recall")), ("precision", _("precision")))
     ]
+    if student.reference:
+        series.append(
+            Series(_("recall, learned from true labels"), [row["recall"] for row in student.reference["classes"]])
+        )
     return Chart([row["class"] for row in classes], series, kind="bar", scale="category", y_max=1)

@@ -15,6 +15,7 @@ from ipate_web.staff.views import (
     proposals,
     recruitment,
     runs,
+    students,
     studies,
 )
 
@@ -63,7 +64,16 @@ urlpatterns = [
     path("<slug:slug>/runs/<uuid:pk>/live/", runs.run_live, name="run_live"),
     path("<slug:slug>/runs/<uuid:pk>/labels/", runs.run_labels, name="run_labels"),
     path("<slug:slug>/runs/<uuid:pk>/labels.csv", runs.run_labels_file, name="run_labels_file"),
-    path("<slug:slug>/runs/<uuid:pk>/model/", runs.run_model, name="run_model"),
+    path("<slug:slug>/runs/<uuid:pk>/students/", students.run_students, name="run_students"),
+    path("<slug:slug>/runs/<uuid:pk>/students/new/", students.run_student_new, name="run_student_new"),
+    path(
+        "<slug:slug>/runs/<uuid:pk>/students/<int:version>/model/", students.run_student_model, name="run_student_model"
+    ),
+    path(
+        "<slug:slug>/runs/<uuid:pk>/students/<int:version>/publish/",
+        students.run_student_publish,
+        name="run_student_publish",
+    ),
     path("<slug:slug>/runs/<uuid:pk>/approve/", proposals.run_approve, name="run_approve"),
     path("<slug:slug>/runs/<uuid:pk>/cancel/", proposals.run_cancel, name="run_cancel"),
     path("<slug:slug>/ledger/", ledger.ledger, name="ledger"),

@@ -323,7 +323,7 @@ FORGERIES: list[tuple[Callable[[Study], object], str]] = [
     (lambda study: plan_update(lambda plan: plan["budgets"][0].update(label=1.0)), "was not charged what"),
     (lambda study: Batch.objects.filter(index=1).delete(), "is in the register, but not there"),
     (lambda study: Batch.objects.filter(index=1).update(start=5), "does not follow the batch before it"),
-    (lambda study: StudentModel.objects.update(digest="0" * 64), "its student model is not the one in the register"),
+    (lambda study: StudentModel.objects.update(digest="0" * 64), "its student models are not those in the register"),
     (lambda study: rows_of(Release).filter(run__isnull=False).update(run=UNKNOWN), f"run {UNKNOWN}: has 3 entries"),
     (lambda study: rows_of(Release).filter(kind="labels").update(run=None), "no entry that paid for it"),
     (lambda study: rows_of(ShareRecord).filter(purpose="run")._raw_delete("default"), "no share was granted"),

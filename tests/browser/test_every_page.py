@@ -29,6 +29,7 @@ from tests.browser.conftest import SIZES, Site
 from tests.training.asking import CLEAR_RUN, STEPS_RUN, batch_ask, run_ask
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
 from training.models import Run
+from training.services.trainings import student_ask, student_learn
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -36,6 +37,9 @@ DESKTOP, PHONE = ({"width": width, "height": height} for width, height in (SIZES
 
 #: Half of every cap pays for all of its points.
 RUN = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 20.0}}
+
+#: Of another version of a student.
+BOOSTED = {"student_learner": "boosting", "student_parameters": {"iterations": 2, "leaf": 1}}
 
 #: A chart is drawn anew a moment after the screen has changed.
 WAIT_UNTIL_IT_FITS = """() => new Promise((done) => {
@@ -67,13 +71,14 @@ NO_PAGES = {
     "staff:consent_form_preview": "a part of consent_form_new",
     "staff:policy_odds": "a part of policy_new",
     "staff:run_live": "a part of run",
+    "staff:run_students": "a part of run",
     "consent:receipt_pdf": "a download",
     "consent:receipt_json": "a download",
     "consent:export": "a download",
     "staff:consents_export": "a download",
     "staff:ledger_export": "a download",
     "staff:run_labels_file": "a download",
-    "staff:run_model": "a download",
+    "staff:run_student_model": "a download",
     "mfa_download_recovery_codes": "a download",
     "mfa_login_webauthn": "a button",
     "openid_connect_callback": "leads on",
@@ -164,7 +169,10 @@ def study() -> Study:
     services.membership_add(study=study, user=dan, role=Role.RESEARCHER, acting_user=None)
     holders = DataHolder.objects.filter(study=study).order_by("pk")
     services.holder_link(holder=holders[0], user=factories.user_create("hanna"))
-    run_finish(run_start(study, title="First vote", share=0.5, **RUN))
+    voted = run_finish(run_start(study, title="First vote", share=0.5, **RUN))
+    for each in (voted.trainings.get(), student_ask(run=voted, acting_user=olga, **BOOSTED)):
+        student_learn(each.pk)
+    student_ask(run=voted, acting_user=olga, **BOOSTED)  # being trained
     run_ask(run_start(study, title="All were asked", share=0.1, **CLEAR_RUN))
     run_ask(run_start(study, title="Steps were taken", share=0.1, **STEPS_RUN))
     batch_ask(run_start(study, title="All are asked", share=0.1, **CLEAR_RUN))
@@ -306,7 +314,7 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, settings, langua
         "ledger", "ledger_check", "head_counts",
     ):  # fmt: skip
         tour.open(f"staff:{name}", "digits")
-    for name, argument in (
+    for name, *arguments in (
         ("member_remove", Membership.objects.filter(study=study, role=Role.RESEARCHER).get().pk),
         ("invitation_revoke", invitation.invitation.pk),
         ("consent_form", 1),
@@ -315,6 +323,8 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, settings, langua
         ("run", finished),
         ("run", draft),
         ("run", waiting),
+        ("run_student_new", finished),
+        ("run_student_publish", finished, 2),
         ("run_labels", finished),
         ("run_approve", draft),
         ("run_cancel", waiting),
@@ -329,7 +339,7 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, settings, langua
         ("run_approve", to_learn),
         ("ledger_report", learned),
     ):
-        tour.open(f"staff:{name}", "digits", argument)
+        tour.open(f"staff:{name}", "digits", *arguments)
     for name in ("study", "recruitment", "runs", "datasets", "policies", "consent_forms", "ledger", "head_counts"):
         tour.open(f"staff:{name}", "empty")  # nothing there yet
     for name in ("study", "runs", "run_new", "datasets"):

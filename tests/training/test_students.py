@@ -111,7 +111,12 @@ def test_the_card_names_the_largest_promise_that_was_in_force() -> None:
 def test_a_model_is_entered_into_the_register() -> None:
     run = finished(study_with_table())
     release = Release.objects.get(run=run.pk, kind=Release.Kind.MODEL)
-    assert release.content == {"digest": run.student.digest, "learner": "nearest_neighbour", "labels": run.labels}
+    assert release.content == {
+        "digest": run.student.digest,
+        "learner": "nearest_neighbour",
+        "labels": run.labels,
+        "version": 1,
+    }
     assert (release.charge, release.charges) == (0.0, ""), "it follows from labels that were charged"
 
 
@@ -119,7 +124,7 @@ def test_without_any_label_the_run_fails_and_says_what_to_do() -> None:
     run = run_finish(run_start(study_with_table(), **TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 0.05}}))
     assert run.status == Run.Status.FAILED
     assert "larger σ makes labels cheaper" in run.message
-    assert not hasattr(run, "student")
+    assert run.student is None
 
 
 @pytest.mark.parametrize("learner", ["random_forest", "logistic_regression", "nearest_neighbour"])

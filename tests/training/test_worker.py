@@ -1,5 +1,6 @@
 """A real Celery worker process: killed without warning, and with people withdrawing, while it trains and votes."""
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -14,21 +15,27 @@ from django.conf import settings
 
 from accounting.book import balances
 from accounting.verification import study_faults
-from common.artifacts import arrays_load
+from common.artifacts import arrays_list, arrays_load
 from consent.models import DataHolder, Study
 from consent.services import consent_withdraw
 from ipate_web.processes import running, worker_command
 from tests.databases import database_url
-from tests.training.asking import ASKING_RUN, STEPS_RUN
+from tests.training.asking import ASKING_RUN, EVERYBODY, STEPS_RUN
 from tests.training.runs import (
     assert_labels_and_register_agree,
+    run_finish,
     run_start,
     study_with_data,
     study_with_table,
 )
 from training.formats import catalogue_load
+from training.learners.base import silent
 from training.models import Run, TeacherChunk
+from training.selectors import run_versions
 from training.services.datasets import dataset_import
+from training.services.lessons import Recipe, checkpoints_folder, student_fit
+from training.services.methods import method_of
+from training.services.trainings import student_ask
 from training.verification import batches_kept, release_faults, replay_faults
 
 pytestmark = [pytest.mark.worker, pytest.mark.django_db(transaction=True)]
@@ -177,3 +184,22 @@ def assert_whole(study: Study, run: Run) -> None:
     assert [*study_faults(study), *release_faults(run)] == []
     for batch in batches_kept(study):
         assert list(replay_faults(batch)) == []
+
+
+def test_a_worker_killed_while_a_student_learns_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    log = tmp_path / "worker.log"
+    run = run_finish(run_start(study_with_data(levels="LLLL"), **EVERYBODY, asking={"rounds": 1}, batch_size=300))
+    network = {"steps": 400, "batch": 16}
+    student_ask(run=run, student_learner="consistency", student_parameters=network, acting_user=None)
+    with worker(log) as process:
+        wait_until(lambda: bool(arrays_list(checkpoints_folder(run))), log)
+        kill(process)
+    assert run.students.count() == 1, "the kill came too late, or left half a model"
+    with worker(log):
+        wait_until(lambda: run.students.count() == 2, log)
+        wait_until(lambda: not run_versions(run).busy, log)
+    expected = student_fit(run, method_of(run).lesson(run), Recipe("consistency", network, 0), progress=silent)
+    second = run.students.get(version=2)
+    assert second.digest == hashlib.sha256(expected.to_bytes()).hexdigest(), "as if nobody had died"
+    assert second.score is not None and second.reference is not None
+    assert [*study_faults(run.study), *release_faults(run)] == []

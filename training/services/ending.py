@@ -14,6 +14,7 @@ from training.models import Run
 from training.selectors import run_is_claimed
 from training.services.ballot import run_folder
 from training.services.holders.rounds import released_tidy
+from training.services.lessons import checkpoints_folder
 from training.services.spending import runs_send_on, share_used
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ def run_forget(run: Run) -> None:
     While a worker still holds something of the run it may write once more: then the sweep deletes again.
     """
     released_tidy(run)
+    arrays_delete_folder(checkpoints_folder(run))
     if run.study.retain_votes and run.status == Run.Status.FINISHED:
         kept = {run.assignment, *run.chunks.values_list("artifact", flat=True)}
         kept |= set(run.batches.values_list("asked", flat=True))

@@ -1,13 +1,19 @@
 """Lessons: what the student of a run learns from, all of it released."""
 
+import hashlib
+import json
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from common import __version__
 from training.learners import Model
+from training.learners.base import Progress
 from training.models import Run
 from training.published import LINEAR
 from training.services.holders.space import points_of
+from training.services.progress import checkpoint_at, checkpoint_drop, progress_told
 from training.students import Releases, labelled, refined, student_create, student_learn
 
 
@@ -30,6 +36,24 @@ class Lesson:
     learner: str = LINEAR
     publish: str = "student"
 
+    def told(self, releases: Releases, seed: int) -> Releases:
+        """All or some of the releases, as students are told of them."""
+        return releases if self.coordinates is None else refined(self.coordinates, releases, seed=seed)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a student learns. Its seed is public: the same releases give the same student."""
+
+    learner: str
+    parameters: dict[str, Any]
+    seed: int
+
+
+def run_recipe(run: Run) -> Recipe:
+    """How the run's own student learns."""
+    return Recipe(run.student_learner, run.student_parameters, run.seed or 0)
+
 
 def queries_lesson(run: Run) -> Lesson:
     """The labels of the answered queries of a run."""
@@ -38,10 +62,40 @@ def queries_lesson(run: Run) -> Lesson:
     return Lesson(labelled(rows, labels, classes=len(run.classes)))
 
 
-def student_fit(run: Run, lesson: Lesson) -> Model:
-    """The student that the run asked for, after the lesson. Its seed is public."""
-    seed, told = run.seed or 0, lesson.releases
-    if lesson.coordinates is not None:
-        told = refined(lesson.coordinates, told, seed=seed)
-    student = student_create(run.student_learner, run.student_parameters)
-    return student_learn(student, points_of(run.public_points), told, seed=seed)
+def student_fit(run: Run, lesson: Lesson, recipe: Recipe | None = None, *, progress: Progress | None = None) -> Model:
+    """A student after the lesson: the one that the run asked for, or by another recipe.
+
+    How far it is stands in the row of the run, unless somebody else wants to hear of its progress.
+    """
+    recipe = recipe or run_recipe(run)
+    told = lesson.told(lesson.releases, recipe.seed)
+    if progress is not None:
+        return student_from(run, recipe, told, progress)
+    with progress_told(Run.objects.filter(pk=run.pk), "student_progress", end=None) as noted:
+        return student_from(run, recipe, told, noted)
+
+
+def student_from(run: Run, recipe: Recipe, told: Releases, progress: Progress) -> Model:
+    """A student by this recipe that has learned from releases about the run's public points.
+
+    If a worker dies over it, it goes on from its checkpoint.
+    """
+    place = f"{checkpoints_folder(run)}/{_key(recipe, told)}.npz"
+    student = student_create(recipe.learner, recipe.parameters)
+    points = points_of(run.public_points)
+    model = student_learn(student, points, told, seed=recipe.seed, progress=progress, checkpoint=checkpoint_at(place))
+    checkpoint_drop(place)
+    return model
+
+
+def checkpoints_folder(run: Run) -> str:
+    """Where students of a run that are learning keep how far they are."""
+    return f"checkpoints/{run.pk}"
+
+
+def _key(recipe: Recipe, told: Releases) -> str:
+    """Of a training: the same for what leads to the same student."""
+    digest = hashlib.sha256(json.dumps([__version__, recipe.learner, recipe.parameters, recipe.seed]).encode())
+    for array in (told.rows, told.counts, told.sigma):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:32]

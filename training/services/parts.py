@@ -20,7 +20,7 @@ def part_do(part: Any, *, status: str, work: Callable[[Any], str], died: str) ->
     Args:
         part: The row, a :class:`training.models.Part` with its ``run``.
         status: In which its run has to be.
-        work: Computes what comes of the part and returns the name of the file.
+        work: Computes what comes of the part and returns the name of the file; empty where it leaves none.
         died: What is said where workers died over it again and again.
 
     Raises:
@@ -48,6 +48,7 @@ def part_do(part: Any, *, status: str, work: Callable[[Any], str], died: str) ->
             mine.update(state=Part.State.PENDING)
             raise
         if not mine.update(state=Part.State.DONE, artifact=artifact):
-            arrays_delete(artifact)  # it was done anew by somebody else, or nobody waits for it any more
+            if artifact:
+                arrays_delete(artifact)  # it was done anew by somebody else, or nobody waits for it any more
             return
         Run.objects.filter(pk=found.run_id).update(heartbeat=timezone.now())

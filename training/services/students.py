@@ -1,218 +1,181 @@
-"""The student learns from releases alone; it, or what was released itself, is published with its card."""
+"""The student learns from releases alone; it, or what was released itself, is stored with its card as a version.
+
+A run's student can be trained anew, see :mod:`training.services.trainings`: every version is kept and in the register.
+"""
 
 import logging
+import time
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-import numpy as np
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import Max
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from accounting.models import Release
 from accounting.services import release_record
-from common import __version__
-from common.artifacts import arrays_load, model_fetch, model_store
-from consent.selectors import promises_earlier
+from common.artifacts import model_fetch, model_store
+from common.logging import logging_run
 from consent.services import study_lock
 from training.accuracy import published_accuracy
+from training.dispatch import send
 from training.errors import RunError
 from training.formats import DataError, Schema, schema_from_json
-from training.learners import Model
+from training.learners.base import Progress
 from training.mail_kinds import run_ended_mail
-from training.models import Dataset, Run, StudentModel
+from training.models import Run, StudentModel, StudentTraining
 from training.published import published_load
-from training.selectors import run_promises
-from training.services.lessons import student_fit
+from training.services.cards import Candidate, card
+from training.services.evaluation import evaluation, truth_of
+from training.services.lessons import Lesson, Recipe, run_recipe, student_fit
 from training.services.methods import method_of
-from training.services.spending import share_used
-from training.students import Releases
 
 logger = logging.getLogger(__name__)
 
-ROUNDING = gettext_noop(
-    "Accuracies are rounded: to 0.1 % if they rest on 2,000 points or more, to 0.5 % from 400 points, else to 1 %."
-)
-
-CHOICE = gettext_noop("Which of these is published was settled before the run, not by how often they are right.")
-
-EXCEPTION = gettext_noop(
-    "Whoever was promised a larger ε before, at another level or under an earlier policy, keeps to that one, and is "
-    "charged nothing more until they are within the smaller one."
-)
-
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
-    """A model that may be published: its learner and parameters, and how it does on the test data, rounded."""
+class Taught:
+    """A student that has learned: what is stored of it once its version has a number."""
 
-    learner: str
-    parameters: dict[str, Any]
-    model: Model
-    evaluation: dict | None
-
-    @property
-    def accuracy(self) -> float | None:
-        return self.evaluation["accuracy"] if self.evaluation else None
-
-    def to_json(self) -> dict[str, Any]:
-        """Part of the card on each, so that whoever uses the chosen one knows of the others."""
-        return {"learner": self.learner, "accuracy": self.accuracy}
+    recipe: Recipe
+    chosen: Candidate
+    seconds: float
+    artifact: str
+    digest: str
+    label_accuracy: float | None
+    card: dict[str, Any]
 
 
 def student_train(run: Run) -> bool:
     """Train and evaluate the student, store what is published with its card, and finish the run."""
+    taught = student_teach(run, run_recipe(run), may_release=True)
+    with transaction.atomic():
+        study_lock(run.study_id)
+        run = Run.objects.select_for_update(of=("self",)).select_related("study", "public_dataset").get(pk=run.pk)
+        if run.status != Run.Status.STUDENT:
+            return False
+        run.student = version_add(run, taught, acting_user_id=run.approved_by_id)
+        run.status = Run.Status.FINISHED
+        run.ended_at = timezone.now()
+        run.message = ""
+        run.save(update_fields=["student", "status", "ended_at", "message"])
+        run_ended_mail(run)
+    logger.info("The student has learned from %d releases.", taught.card["learned_from"]["labels"])
+    return True
+
+
+def student_teach(run: Run, recipe: Recipe, *, may_release: bool = False, progress: Progress | None = None) -> Taught:
+    """Let a student learn what the run released, and store the file.
+
+    ``may_release``: whether what the run released itself is published in its place, where the run says so.
+    """
     lesson = method_of(run).lesson(run)
-    releases = lesson.releases
-    if lesson.model is None and not len(releases):
+    if lesson.model is None and not len(lesson.releases):
         raise RunError(
             gettext_noop(
                 "No label was released, so there is nothing for a student to learn from. Propose a run with more noise "
                 "(a larger σ makes labels cheaper) or a lower threshold, or approve one with a larger share."
             )
         )
-    label_accuracy, candidates = None, []
+    begun, candidates = time.monotonic(), []
     if run.public_dataset is not None:
-        student = student_fit(run, lesson)
-        truth = _truth(run.public_dataset)
-        right = None if truth is None else int((truth[releases.rows] == releases.labels).sum())
-        label_accuracy = None if right is None else published_accuracy(right, len(releases))
-        candidates.append(Candidate(run.student_learner, run.student_parameters, student, _evaluation(run, student)))
-    if lesson.model is not None:
-        candidates.append(Candidate(lesson.learner, {}, lesson.model, _evaluation(run, lesson.model)))
+        student = student_fit(run, lesson, recipe, progress=progress)
+        candidates.append(Candidate(recipe.learner, recipe.parameters, student, evaluation(student, run.test_dataset)))
+    seconds = time.monotonic() - begun
+    if may_release and lesson.model is not None:
+        candidates.append(Candidate(lesson.learner, {}, lesson.model, evaluation(lesson.model, run.test_dataset)))
     chosen = candidates[-1 if lesson.publish == "model" else 0]
+    right = _labels_right(run, lesson)
     # A name of its own, so that a second worker cannot touch the file that the row leads to.
     artifact = f"students/{run.pk}-{uuid4().hex[:12]}.model"
     digest = model_store(artifact, chosen.model.to_bytes())
-    with transaction.atomic():
-        study_lock(run.study_id)
-        run = Run.objects.select_for_update(of=("self",)).select_related("study", "public_dataset").get(pk=run.pk)
-        if run.status != Run.Status.STUDENT:
-            return False
-        StudentModel.objects.update_or_create(
-            run=run,
-            defaults={
-                "artifact": artifact,
-                "learner": chosen.learner,
-                "digest": digest,
-                "accuracy": chosen.accuracy,
-                "label_accuracy": label_accuracy,
-                "card": _card(run, releases, label_accuracy, chosen) | _choice(candidates),
+    told = card(run, lesson.releases, right, chosen, candidates)
+    return Taught(recipe, chosen, round(seconds, 1), artifact, digest, right, told)
+
+
+def _labels_right(run: Run, lesson: Lesson) -> float | None:
+    """The published share of released labels that are right; None where nobody knows."""
+    releases = lesson.releases
+    truth = truth_of(run.public_dataset) if run.public_dataset is not None else None
+    if truth is None:
+        return None
+    return published_accuracy(int((truth[releases.rows] == releases.labels).sum()), len(releases))
+
+
+def version_add(
+    run: Run, taught: Taught, *, acting_user_id: int | None, asked_by_id: int | None = None
+) -> StudentModel:
+    """Add the next version with its release, and have it assessed; the caller's transaction, under the study's lock."""
+    last = run.students.aggregate(last=Max("version"))["last"] or 0
+    version = StudentModel.objects.create(
+        run=run,
+        version=last + 1,
+        artifact=taught.artifact,
+        learner=taught.chosen.learner,
+        seed=taught.recipe.seed,
+        digest=taught.digest,
+        accuracy=taught.chosen.accuracy,
+        label_accuracy=taught.label_accuracy,
+        card=taught.card,
+        seconds=taught.seconds,
+        asked_by_id=asked_by_id,
+    )
+    if not run.rehearsal:
+        release_record(
+            study=run.study,
+            kind=Release.Kind.MODEL,
+            run=run.pk,
+            content={
+                "digest": version.digest,
+                "learner": version.learner,
+                "labels": run.labels,
+                "version": version.version,
             },
+            acting_user_id=acting_user_id,
         )
-        if not run.rehearsal:
-            release_record(
-                study=run.study,
-                kind=Release.Kind.MODEL,
-                run=run.pk,
-                content={"digest": digest, "learner": chosen.learner, "labels": run.labels},
-                acting_user_id=run.approved_by_id,
-            )
-        run.status = Run.Status.FINISHED
-        run.ended_at = timezone.now()
-        run.message = ""
-        run.save(update_fields=["status", "ended_at", "message"])
-        run_ended_mail(run)
-    logger.info("The student has learned from %d releases.", len(releases))
-    return True
-
-
-def _truth(public: Dataset) -> np.ndarray | None:
-    """(n,) the classes of the public points, where they are known."""
-    try:
-        return arrays_load(public.artifact, "y")["y"]
-    except KeyError:
-        return None
-
-
-def _evaluation(run: Run, model: Model) -> dict | None:
-    """Accuracy and, for each class, precision and recall on the test dataset, rounded."""
-    if run.test_dataset is None:
-        return None
-    test = arrays_load(run.test_dataset.artifact)
-    predicted, truth = model.predict(test["x"]), test["y"]
-    per_class = []
-    for number, name in enumerate(run.test_dataset.classes):
-        hits = int(((predicted == number) & (truth == number)).sum())
-        called, are = int((predicted == number).sum()), int((truth == number).sum())
-        per_class.append(
-            {
-                "class": name,
-                "points": are,
-                "precision": published_accuracy(hits, called),
-                "recall": published_accuracy(hits, are),
-            }
+    if not version.is_released_itself:
+        assessment = StudentTraining.objects.create(
+            run=run,
+            version=version,
+            learner=taught.recipe.learner,
+            parameters=taught.recipe.parameters,
+            heartbeat=timezone.now(),
         )
-    return {
-        "dataset": run.test_dataset.name,
-        "points": len(truth),
-        "accuracy": published_accuracy(int((predicted == truth).sum()), len(truth)),
-        "classes": per_class,
-    }
+        send("student_learn", assessment.pk)
+    return version
 
 
-def _card(run: Run, releases: Releases, label_accuracy: float | None, chosen: Candidate) -> dict:
-    """Model card. Nothing in it depends on the private data beyond what was released."""
-    return {
-        "study": run.study.title,
-        "purpose": run.study.purpose,
-        "controller": run.study.controller,
-        "contact": run.study.contact,
-        "run": str(run.pk),
-        "rehearsal": run.rehearsal,
-        "learner": {"name": chosen.learner, "parameters": chosen.parameters, "chosen": chosen.model.chosen},
-        "classes": run.classes,
-        "learned_from": {
-            "dataset": run.public_dataset.name if run.public_dataset else None,
-            "provenance": run.public_dataset.provenance if run.public_dataset else "",
-            "labels": len(releases),
-            "above_noise": int((releases.weights > 0).sum()),
-            "queries": run.position,
-            "label_accuracy": label_accuracy,
-        },
-        "evaluation": chosen.evaluation,
-        "rounding": ROUNDING,
-        "privacy": _rehearsal_privacy(run) if run.rehearsal else _privacy(run),
-        "software": f"iPATE {__version__}",
-    }
+@transaction.atomic
+def student_publish(*, run: Run, version: int, acting_user: AbstractBaseUser) -> Run:
+    """Publish another version of a run's student, on record; publishing the published one changes nothing.
 
-
-def _choice(candidates: list[Candidate]) -> dict[str, Any]:
-    """Part of the card on the models that might have been published; nothing where there is one alone."""
-    if len(candidates) == 1:
-        return {"candidates": [], "choice": ""}
-    return {"candidates": [each.to_json() for each in candidates], "choice": CHOICE}
-
-
-def _privacy(run: Run) -> dict:
-    """The promise that the model keeps, and what keeps it."""
-    return {
-        "unit": gettext_noop("data holder"),
-        "neighbours": "one holder's records and participation, added or removed",
-        "accounting": gettext_noop("one account per holder, Gaussian differential privacy"),
-        "mechanism": method_of(run).mechanism(run),
-        "method": run.method,
-        "variant": run.variant,
-        "delta": run.study.delta,
-        "share": share_used(run),
-        "groups": run_promises(run),
-        "earlier": [{"level": each.level, "epsilon": each.epsilon} for each in promises_earlier(run.study)],
-        "exception": EXCEPTION,
-    }
-
-
-def _rehearsal_privacy(run: Run) -> dict:
-    """Costs of a rehearsal by the papers' accounting; it promises nothing to anybody."""
-    return {
-        "note": gettext_noop("A rehearsal on data that are nobody's secret: nothing is promised."),
-        "mechanism": method_of(run).mechanism(run),
-        "method": run.method,
-        "variant": run.variant,
-        "delta": run.study.delta,
-        "accounting": run.outcome["method"],
-        "groups": run.outcome["epsilons"],
-    }
+    Raises ValidationError where there is no such version.
+    """
+    study = study_lock(run.study_id)
+    run = Run.objects.select_for_update(of=("self",)).get(pk=run.pk)
+    chosen = run.students.filter(version=version).first()
+    if chosen is None:
+        raise ValidationError(_("The run has no such version of its student."))
+    if run.student_id == chosen.pk:
+        return run
+    run.student = chosen
+    run.save(update_fields=["student"])
+    if not run.rehearsal:
+        release_record(
+            study=study,
+            kind=Release.Kind.CHOICE,
+            run=run.pk,
+            content={"version": chosen.version, "digest": chosen.digest},
+            acting_user_id=acting_user.pk,
+        )
+    with logging_run(run.pk):
+        logger.info("Version %d of the student was published by user %s.", chosen.version, acting_user.pk)
+    return run
 
 
 def student_predict(student: StudentModel, rows: list) -> dict:

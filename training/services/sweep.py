@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from training.dispatch import send
 from training.leases import stale_before
-from training.models import Run
+from training.models import Run, StudentTraining
 from training.services.ending import run_forget
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,16 @@ def runs_sweep() -> list[str]:
             ids.append(pk)
     if ids:
         logger.info("Sent on %d runs that nobody was working on (timeout %gs).", len(ids), settings.HEARTBEAT_TIMEOUT)
+    _trainings_send(silent)
     kept = Q(status=Run.Status.FINISHED, study__retain_votes=True)
     for run in Run.objects.filter(~kept, status__in=Run.ENDED, forgotten_at=None).select_related("study"):
         run_forget(run)
     return [str(pk) for pk in ids]
+
+
+def _trainings_send(silent: Q) -> None:
+    """Send on the trainings of students that nobody alive is at."""
+    waiting = StudentTraining.objects.filter(silent).exclude(state=StudentTraining.State.DONE)
+    for pk in waiting.values_list("pk", flat=True):
+        if waiting.filter(pk=pk).update(heartbeat=timezone.now(), claimed_by=""):
+            send("student_learn", pk)

@@ -4,6 +4,7 @@ Knows what releases are, and nothing of accounts or of private records. Imports 
 """
 
 from training.students.base import Student
+from training.students.checkpoints import UNKEPT, Checkpoint
 from training.students.choice import choose
 from training.students.neighbourhoods import neighbourhoods
 from training.students.refining import refined
@@ -12,6 +13,8 @@ from training.students.releases import Releases, counted, joined, labelled, pred
 
 __all__ = [
     "STUDENTS",
+    "UNKEPT",
+    "Checkpoint",
     "Releases",
     "Student",
     "choose",

@@ -20,6 +20,7 @@ from training.learners.base import (
     seed_check,
     silent,
 )
+from training.students.checkpoints import UNKEPT, Checkpoint
 from training.students.releases import Releases
 
 
@@ -28,12 +29,19 @@ class Student(Parametrised):
     """A way to learn from releases. Subclasses are frozen dataclasses whose fields are made by ``parameter``."""
 
     def learn(
-        self, points: npt.NDArray[np.floating], releases: Releases, *, seed: int, progress: Progress | None = None
+        self,
+        points: npt.NDArray[np.floating],
+        releases: Releases,
+        *,
+        seed: int,
+        progress: Progress | None = None,
+        checkpoint: Checkpoint = UNKEPT,
     ) -> Model:
         """Learn from all public points ``(P, …)`` and what was released about some of them.
 
-        The same arguments give the same model on the same machine. Nothing private is looked at, so learning again
-        costs nothing. Raises ValueError where nothing was released or the arrays do not fit together.
+        The same arguments give the same model on the same machine, also where it goes on from a checkpoint. Nothing
+        private is looked at, so learning again costs nothing. Raises ValueError where nothing was released or the
+        arrays do not fit together.
         """
         seed_check(seed)
         x = records_checked(points)
@@ -43,10 +51,12 @@ class Student(Parametrised):
         if releases.rows.min() < 0 or releases.rows.max() >= len(x):
             raise ValueError(f"Releases are about points 0 to {releases.rows.max()}, and there are {len(x)} points.")
         with threadpool_limits(THREADS):
-            return self._learn(x, releases, seed=seed, progress=progress or silent)
+            return self._learn(x, releases, seed=seed, progress=progress or silent, checkpoint=checkpoint)
 
     @abstractmethod
-    def _learn(self, x: Records, releases: Releases, *, seed: int, progress: Progress) -> Model: ...
+    def _learn(
+        self, x: Records, releases: Releases, *, seed: int, progress: Progress, checkpoint: Checkpoint
+    ) -> Model: ...
 
 
 def learn_labels(

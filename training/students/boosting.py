@@ -13,6 +13,7 @@ from common.sentences import gettext_noop
 from training.learners.base import Model, Progress, Records, parameter
 from training.learners.scikit import ScikitModel, scikit_model
 from training.students.base import Student
+from training.students.checkpoints import Checkpoint
 from training.students.releases import Releases
 from training.students.shares import Shares
 
@@ -42,7 +43,9 @@ class Boosting(Student):
             _check_trees(model.estimator, int(np.prod(model.shape)))
         return model
 
-    def _learn(self, x: Records, releases: Releases, *, seed: int, progress: Progress) -> ScikitModel:
+    def _learn(
+        self, x: Records, releases: Releases, *, seed: int, progress: Progress, checkpoint: Checkpoint
+    ) -> ScikitModel:
         points, chosen = x.reshape(len(x), -1), {}
         if releases.reach is None:
             believed = releases.among(releases.weights > 0) if (releases.weights > 0).any() else releases

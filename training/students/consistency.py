@@ -11,13 +11,11 @@ from common.sentences import gettext_noop
 from training.learners.base import Progress, Records, parameter
 from training.learners.cnn import convolved_check
 from training.students.base import Student
+from training.students.checkpoints import Checkpoint
 from training.students.releases import Releases
-from training.students.temperature import fitted_temperature
 
 if TYPE_CHECKING:
     from training.students.network import ConsistencyModel
-
-_HELD_OUT = 0.1
 
 
 @dataclass(frozen=True)
@@ -68,15 +66,12 @@ class Consistency(Student):
     def shape_check(self, shape: tuple[int, ...]) -> None:
         convolved_check(shape)
 
-    def _learn(self, x: Records, releases: Releases, *, seed: int, progress: Progress) -> ConsistencyModel:
+    def _learn(
+        self, x: Records, releases: Releases, *, seed: int, progress: Progress, checkpoint: Checkpoint
+    ) -> ConsistencyModel:
         from training.students.consistency_training import train_consistently
 
-        learned, held_out = releases.split(_HELD_OUT, seed)
-        model = train_consistently(x, learned, self, seed=seed, progress=progress)
-        if len(held_out):
-            model.chosen = {"temperature": fitted_temperature(model.predict_proba(x), held_out)}
-            model.temper(model.chosen["temperature"])
-        return model
+        return train_consistently(x, releases, self, seed=seed, progress=progress, checkpoint=checkpoint)
 
     def likelihood(self, points: int, releases: Releases) -> tuple[np.ndarray, np.ndarray]:
         """Of each class `(points, C)`, given the counts, and whether a point's counts tell anything `(points,)`."""

@@ -10,6 +10,8 @@ from torch.nn import functional
 
 from training.learners.base import Progress, Records
 from training.learners.network import as_images
+from training.students.checkpoints import UNKEPT, Checkpoint
+from training.students.descent_states import captured, restored
 from training.students.moves import Moves
 from training.students.network import ConsistencyModel, initialise, network, normalise
 from training.students.releases import Releases
@@ -20,10 +22,18 @@ if TYPE_CHECKING:
 _WEAK = 0.5
 _WARM_UP = 0.25
 _WEIGHT_DECAY = 0.01
+_NOTED = 100
+"""Steps after which it is said, and kept, how far the training is."""
 
 
 def train_consistently(
-    x: Records, releases: Releases, recipe: Consistency, *, seed: int, progress: Progress
+    x: Records,
+    releases: Releases,
+    recipe: Consistency,
+    *,
+    seed: int,
+    progress: Progress,
+    checkpoint: Checkpoint = UNKEPT,
 ) -> ConsistencyModel:
     """Minimise the cross entropy of predictions on strongly moved images against posteriors on weakly moved ones.
 
@@ -43,7 +53,7 @@ def train_consistently(
     strong = Moves(recipe.rotation, recipe.shift, recipe.stretch, recipe.mirror, recipe.erase)
     weak = strong.weaker(_WEAK)
     optimiser = torch.optim.AdamW(layers.parameters(), lr=recipe.learning_rate, weight_decay=_WEIGHT_DECAY, fused=True)
-    for step in range(recipe.steps):
+    for step in range(restored(checkpoint.load(), layers, optimiser, generator), recipe.steps):
         for group in optimiser.param_groups:
             group["lr"] = recipe.learning_rate * _rate(step / recipe.steps)
         chosen = _drawn(labelled, len(x), recipe.batch, generator).to(device)
@@ -58,7 +68,8 @@ def train_consistently(
         optimiser.zero_grad()
         (losses * (certain | told[chosen])).mean().backward()
         optimiser.step()
-        if (step + 1) % 100 == 0 or step + 1 == recipe.steps:
+        if (step + 1) % _NOTED == 0 or step + 1 == recipe.steps:
+            checkpoint.save(captured(step + 1, layers, optimiser, generator))
             progress(step + 1, recipe.steps)
     normalise(layers, pixels)
     return ConsistencyModel(layers, classes, x.shape[1:])

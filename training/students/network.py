@@ -69,12 +69,6 @@ class ConsistencyModel(Model):
     def inner_modules(self) -> tuple[nn.Module, ...]:
         return tuple(self.layers)[:-1]
 
-    @torch.no_grad()
-    def temper(self, temperature: float) -> None:
-        """Divide the logits by a temperature, in the last layer."""
-        for numbers in self.layers[-1].parameters():
-            numbers.div_(temperature)
-
     @torch.inference_mode()
     def _probabilities(self, x: Records) -> npt.NDArray[np.float64]:
         device = next(self.layers.parameters()).device

@@ -13,6 +13,7 @@ from training.learners.base import Learner, Model, Parametrised, Progress
 from training.learners.registry import created, registered_class
 from training.students.base import Student, learn_labels
 from training.students.boosting import Boosting
+from training.students.checkpoints import UNKEPT, Checkpoint
 from training.students.consistency import Consistency
 from training.students.releases import Releases
 from training.students.shares import Shares
@@ -44,10 +45,11 @@ def student_learn(
     *,
     seed: int,
     progress: Progress | None = None,
+    checkpoint: Checkpoint = UNKEPT,
 ) -> Model:
-    """Let a student learn; see `Student.learn`; a learner of labels learns from the largest counts."""
+    """Let a student learn; see `Student.learn`; a learner of labels learns from the largest counts, and at once."""
     if isinstance(student, Student):
-        return student.learn(points, releases, seed=seed, progress=progress)
+        return student.learn(points, releases, seed=seed, progress=progress, checkpoint=checkpoint)
     assert isinstance(student, Learner)
     return learn_labels(student, points, releases, seed=seed, progress=progress)
 

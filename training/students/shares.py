@@ -14,6 +14,7 @@ from common.sentences import gettext_noop
 from training.learners.base import Model, Progress, Records, parameter
 from training.learners.scikit import ScikitModel, scikit_model
 from training.students.base import Student
+from training.students.checkpoints import Checkpoint
 from training.students.releases import Releases
 
 _PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4)
@@ -49,7 +50,9 @@ class Shares(Student):
     def model_from_bytes(cls, data: bytes) -> Model:
         return scikit_model(data, LogisticRegression, cls.name)
 
-    def _learn(self, x: Records, releases: Releases, *, seed: int, progress: Progress) -> ScikitModel:
+    def _learn(
+        self, x: Records, releases: Releases, *, seed: int, progress: Progress, checkpoint: Checkpoint
+    ) -> ScikitModel:
         columns = x.reshape(len(x), -1).astype(np.float64)
         mean, spread = columns.mean(axis=0), np.maximum(columns.std(axis=0), _LEAST_SPREAD)
         design = np.column_stack([(columns - mean) / spread, np.ones(len(x))])

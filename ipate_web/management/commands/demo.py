@@ -111,7 +111,7 @@ def _gain(accuracy: float | None, baseline: float | None) -> str:
 
 def _report(run: Run) -> dict[str, Any]:
     """Outcome of a run; ``share`` is the part of every holder's cap that it used, None in a rehearsal."""
-    student = getattr(run, "student", None)
+    student = run.student
     return {
         "method": run.method,
         "variant": run.variant,

@@ -1,7 +1,7 @@
 """Template filters: names of shares, methods, learners, aggregators and their parameters."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -35,6 +35,15 @@ def percent(share: float | None) -> str:
     if share is None:
         return "–"
     return _("%(number)s %%") % {"number": number_format(round(100 * share, 1), decimal_pos=1)}
+
+
+@register.filter
+def interval(ends: Sequence[float] | None) -> str:
+    """The ends of a confidence interval: "90.1 to 95.2 %"; nothing where there is none."""
+    if not ends:
+        return ""
+    low, high = (number_format(round(100 * end, 1), decimal_pos=1) for end in ends)
+    return _("%(low)s to %(high)s %%") % {"low": low, "high": high}
 
 
 @register.filter
@@ -178,8 +187,8 @@ def in_words(parameters: Mapping[str, Any], learner: str) -> str:
 
 @register.filter
 def chosen_words(chosen: Mapping[str, float]) -> str:
-    """Choice of a student by held-out releases: "temperature of the probabilities: 1.2"."""
-    names = {"temperature": _("temperature of the probabilities"), "penalty": _("ridge penalty")}
+    """Choice of a student by held-out releases: "ridge penalty: 0.001"."""
+    names = {"penalty": _("ridge penalty")}
     return ", ".join(f"{names.get(name, name)}: {localised(f'{value:.2g}')}" for name, value in chosen.items())
 
 

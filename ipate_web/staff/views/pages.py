@@ -13,12 +13,14 @@ from django.http import Http404, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils.functional import Promise
+from django.utils.text import slugify
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 
 from common.requests import SignedInRequest
 from consent.models import Membership, Study
 from consent.permissions import study_permissions
+from training.models import Run
 
 PAGE_SIZE = 50
 
@@ -88,3 +90,15 @@ def render_page(
 def paginate(request: SignedInRequest, rows: QuerySet, size: int = PAGE_SIZE) -> Page:
     """Requested page of ``rows``, or the nearest existing one."""
     return Paginator(rows, size).get_page(request.GET.get("page"))
+
+
+def file_name(run: Run) -> str:
+    """The beginning of the names of files that are taken away from a run."""
+    return f"{run.study.slug}-{slugify(run.title) or run.pk}"
+
+
+def attachment(content: bytes | str, name: str, content_type: str) -> HttpResponse:
+    """A file to be saved under a name."""
+    return HttpResponse(
+        content, content_type=content_type, headers={"Content-Disposition": f'attachment; filename="{name}"'}
+    )

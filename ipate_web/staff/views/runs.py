@@ -5,22 +5,19 @@ import io
 from datetime import datetime
 from typing import Any
 
-from django.http import Http404, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, render
-from django.utils.text import slugify
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_safe
 
-from common.artifacts import model_fetch
 from common.requests import SignedInRequest
 from consent.models import Study
 from consent.permissions import study_permissions
 from ipate_web.staff.run_charts import class_chart, cost_chart, curve_chart, lead_chart
-from ipate_web.staff.views.pages import paginate, render_page, study_page
+from ipate_web.staff.views.pages import attachment, file_name, paginate, render_page, study_page
 from ipate_web.staff.views.proposals import second_person
 from training.models import Run
-from training.published import published_format
 from training.selectors import (
     run_cost_history,
     run_curves,
@@ -29,6 +26,7 @@ from training.selectors import (
     run_leads,
     run_progress,
     run_rounds,
+    run_versions,
     runs_visible_to,
 )
 from training.services.downloads import download_record, labels_table
@@ -92,9 +90,8 @@ def _live_context(run: Run, can: frozenset[str]) -> dict[str, Any]:
         "history": history,
         "curves": curve_chart(run_curves(run)),
     }
-    student = getattr(run, "student", None)
-    if student is not None:
-        context |= {"student": student, "classes": class_chart(student)}
+    if run.student is not None:
+        context |= {"student": run.student, "classes": class_chart(run.student), "versions": run_versions(run)}
     return context
 
 
@@ -150,28 +147,4 @@ def run_labels_file(request: SignedInRequest, study: Study, pk: str) -> HttpResp
         download_record(run=found, what="labels", acting_user=request.user)
     text = io.StringIO()
     csv.writer(text).writerows(labels_table(found))
-    return _attachment(text.getvalue(), f"{_file_name(found)}-labels.csv", "text/csv; charset=utf-8")
-
-
-@require_safe
-@study_page("training.use_student")
-def run_model(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Download the student model."""
-    found = _run_or_404(request, study, pk)
-    student = getattr(found, "student", None)
-    if student is None:
-        raise Http404
-    if request.method != "HEAD":
-        download_record(run=found, what=gettext_noop("model"), digest=student.digest, acting_user=request.user)
-    name = f"{_file_name(found)}.{published_format(student.learner)}"
-    return _attachment(model_fetch(student.artifact), name, "application/octet-stream")
-
-
-def _file_name(run: Run) -> str:
-    return f"{run.study.slug}-{slugify(run.title) or run.pk}"
-
-
-def _attachment(content: bytes | str, name: str, content_type: str) -> HttpResponse:
-    return HttpResponse(
-        content, content_type=content_type, headers={"Content-Disposition": f'attachment; filename="{name}"'}
-    )
+    return attachment(text.getvalue(), f"{file_name(found)}-labels.csv", "text/csv; charset=utf-8")

@@ -99,6 +99,7 @@ def test_a_run_says_how_far_its_stages_are(asked: Run, client: Client) -> None:
     assert document["progress"] == {
         "stages": [{"stage": "asking", "share": 1.0}],
         **{"queries": POINTS, "points": POINTS, "labels": POINTS},
+        "student": None,
     }
     assert [promise["level"] for promise in document["promises"]] == ["HIGH", "AVERAGE", "LOW"]
 

@@ -72,7 +72,7 @@ def test_a_run_says_how_many_steps_it_has_taken(learned: Run, client: Client) ->
     document = client("researcher").get(f"{RUNS}/{learned.pk}").json()
     assert (document["status"], document["stop_reason"], document["labels"]) == ("finished", "steps", 0)
     stages = [{"stage": "learning", "share": 1.0}]
-    assert document["progress"] == {"stages": stages, "queries": 6, "points": 6, "labels": 0}
+    assert document["progress"] == {"stages": stages, "queries": 6, "points": 6, "labels": 0, "student": None}
     assert client("researcher").get(f"{RUNS}/{learned.pk}/labels").json()["results"] == []
 
 

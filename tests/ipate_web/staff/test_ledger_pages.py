@@ -152,7 +152,7 @@ def test_who_looked_at_labels_or_took_the_model_stands_in_the_register(run: Run)
     researcher.get(url("run_labels", run.study, run.pk))
     operator.get(url("run_labels", run.study, run.pk, show="answered"))
     for _ in range(2):
-        researcher.get(url("run_model", run.study, run.pk))
+        researcher.get(url("run_student_model", run.study, run.pk, 1))
     assert downloads(run.study) == [
         ("researcher", "labels"),
         ("olga", "labels"),
@@ -183,16 +183,16 @@ def test_the_table_of_labels_and_their_page_are_one_look(run: Run) -> None:
 
 
 def test_asking_for_the_head_of_a_page_takes_nothing(run: Run) -> None:
-    for page in ("run_labels", "run_labels_file", "run_model"):
-        answer = as_("researcher").head(url(page, run.study, run.pk))
+    for page, *version in (("run_labels",), ("run_labels_file",), ("run_student_model", 1)):
+        answer = as_("researcher").head(url(page, run.study, run.pk, *version))
         assert (answer.status_code, answer.content) == (200, b"")
     assert downloads(run.study) == []
 
 
 def test_whoever_is_turned_away_takes_nothing(run: Run) -> None:
-    for page in ("run_labels", "run_labels_file", "run_model"):
-        assert as_("auditor").get(url(page, run.study, run.pk)).status_code == 403
-        assert as_("researcher").post(url(page, run.study, run.pk)).status_code == 405
+    for page, *version in (("run_labels",), ("run_labels_file",), ("run_student_model", 1)):
+        assert as_("auditor").get(url(page, run.study, run.pk, *version)).status_code == 403
+        assert as_("researcher").post(url(page, run.study, run.pk, *version)).status_code == 405
     assert downloads(run.study) == []
 
 

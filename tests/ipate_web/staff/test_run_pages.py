@@ -544,11 +544,11 @@ def test_labels_can_be_taken_away_as_a_table(study: Study) -> None:
 
 def test_the_model_is_handed_out_as_it_was_stored(study: Study) -> None:
     run = run_finish(run_start(study, **TABLE_RUN))
-    answer = as_("researcher").get(url("run_model", study, run.pk))
+    answer = as_("researcher").get(url("run_student_model", study, run.pk, 1))
     assert hashlib.sha256(answer.content).hexdigest() == run.student.digest
-    assert answer.headers["Content-Disposition"] == 'attachment; filename="table-a-small-run.skops"'
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="table-a-small-run-v1.skops"'
     draft = run_draft(study, **TABLE_RUN)
-    assert as_("researcher").get(url("run_model", study, draft.pk)).status_code == 404
+    assert as_("researcher").get(url("run_student_model", study, draft.pk, 1)).status_code == 404
 
 
 def test_the_file_of_a_model_is_named_by_the_format_of_its_learner(
@@ -567,7 +567,7 @@ def test_the_file_of_a_model_is_named_by_the_format_of_its_learner(
     named = {}
     for learner in formats:
         StudentModel.objects.filter(run=run).update(learner=learner)
-        pages = url("run_model", study, run.pk), reverse("api:model-file", args=[run.pk])
+        pages = url("run_student_model", study, run.pk, 1), reverse("api:model-file", args=[run.pk])
         answers = [as_("researcher").get(page) for page in pages]
         named[learner] = {answer.headers["Content-Disposition"].rpartition(".")[2].strip('"') for answer in answers}
     assert named == {learner: {suffix} for learner, suffix in formats.items()}
@@ -669,4 +669,4 @@ def test_a_rehearsal_is_marked_on_every_page(rehearsal: Study, study: Study) -> 
     assert MARK not in as_("operator").get(url("study", study)).text
     assert ">rehearsal</span>" in as_("operator").get(reverse("home")).text
     assert run.title in as_("operator").get(url("runs", rehearsal)).text
-    assert as_("operator").get(url("run_model", rehearsal, run.pk)).status_code == 200
+    assert as_("operator").get(url("run_student_model", rehearsal, run.pk, 1)).status_code == 200

@@ -72,8 +72,6 @@ def test_what_has_no_german_is_marked_as_english() -> None:
 
 
 def test_what_a_student_chose_is_told_in_words() -> None:
-    assert chosen_words({"temperature": 1.2345, "penalty": 1e-4}) == (
-        "temperature of the probabilities: 1.2, ridge penalty: 0.0001"
-    )
+    assert chosen_words({"penalty": 1e-4, "depth": 3.0}) == "ridge penalty: 0.0001, depth: 3"
     with translation.override("de"):
-        assert chosen_words({"temperature": 0.5}) == "Temperatur der Wahrscheinlichkeiten: 0,5"
+        assert chosen_words({"penalty": 0.5}) == "Ridge-Strafterm: 0,5"

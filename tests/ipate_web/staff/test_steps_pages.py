@@ -127,7 +127,7 @@ def test_a_finished_run_shows_public_charges_and_the_card(study: Study) -> None:
         assert words in page.text, words
     for group in page.context["groups"]:
         assert 0 < group.spent_share <= group.allowed_share
-    assert as_("researcher").get(url("run_model", study, run.pk)).status_code == 200
+    assert as_("researcher").get(url("run_student_model", study, run.pk, 1)).status_code == 200
 
 
 def test_the_register_and_the_report_know_released_steps(study: Study) -> None:

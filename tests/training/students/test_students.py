@@ -17,7 +17,6 @@ from training.students import (
     student_create,
     student_learn,
 )
-from training.students.temperature import fitted_temperature, tempered
 
 FAST = {"consistency": {"steps": 60}, "boosting": {"iterations": 5, "leaf": 5}, "random_forest": {"trees": 5}}
 OWN = ("consistency", "shares", "boosting")
@@ -201,15 +200,6 @@ def test_the_student_with_the_best_score_is_chosen(digits):
     }
     chosen, scores = choose(candidates, points, releases, seed=1)
     assert chosen == "forest" and scores["forest"] > scores["stump"] + 0.2
-
-
-def test_temperature_restores_probabilities():
-    rng = np.random.default_rng(1)
-    truth = rng.dirichlet([1, 1, 1], 4000)
-    drawn = (truth.cumsum(axis=1) > rng.random((4000, 1))).argmax(axis=1)
-    held_out = labelled(np.arange(4000), drawn, classes=3)
-    for temperature in (0.5, 1.0, 2.0):
-        assert fitted_temperature(tempered(truth, 1 / temperature), held_out) == pytest.approx(temperature, rel=0.12)
 
 
 def test_probabilities_of_a_model_teach(digits):

@@ -234,6 +234,7 @@ def expected_voters(
     sigma: float,
     share: float,
     agreement: float | None = None,
+    most: int | None = None,
 ) -> NDArray[np.float64]:
     """`(Q,)`: how many voters the forecast expects at each query, refused ones left out.
 
@@ -241,8 +242,9 @@ def expected_voters(
 
     Args:
         queries, public, levels, radius_share, sigma, share, agreement: See `forecast`.
+        most: How many queries are looked at, see `stand_ins.evenly`; None for all.
     """
-    return _turnout(StandIns(queries, public, [radius_share], None), levels, radius_share, sigma, share, agreement)[0]
+    return _turnout(StandIns(queries, public, [radius_share], most), levels, radius_share, sigma, share, agreement)[0]
 
 
 def released_accuracy(counts: ArrayLike, sigma: float) -> tuple[float, float]:

@@ -40,10 +40,10 @@ class StandIns:
 
         asked, everyone = np.asarray(queries), np.asarray(public)
         self.queries = len(asked)
-        asked = _evenly(asked, len(asked) if most is None else most)
+        asked = evenly(asked, len(asked) if most is None else most)
         self.looked_at = len(asked)
         self.each = self.queries / max(len(asked), 1)
-        self.points = _evenly(everyone, _STAND_INS)
+        self.points = evenly(everyone, _STAND_INS)
         self._distances = squared_distances(asked, self.points)
         self._reach = dict(zip(radius_shares, radii(asked, everyone, radius_shares).T, strict=True))
         self._itself = np.flatnonzero((self._distances == 0).any(axis=1)), self._distances.argmin(axis=1)
@@ -110,5 +110,10 @@ class LabelledStandIns(StandIns):
         return (float(votes.sum()) - right) / max(right, 1e-9)
 
 
-def _evenly(points: NDArray[np.signedinteger], most: int) -> NDArray[np.signedinteger]:
+def evenly(points: NDArray[np.signedinteger], most: int) -> NDArray[np.signedinteger]:
+    """All of the rows, or as many as wanted, evenly taken.
+
+    >>> evenly(np.arange(9), 3).tolist()
+    [0, 4, 8]
+    """
     return points[np.linspace(0, len(points) - 1, min(len(points), most)).astype(np.int64)]

@@ -63,7 +63,9 @@ def affordable(
     )
     if not levels:
         raise PlanError(gettext_noop("By these numbers nobody takes part, so that there is nobody to ask."))
-    rounds, notes = rounds_planned(public, _test(public), Asking(rounds=1), levels, share=share, wanted=wanted)
+    rounds, notes, _student = rounds_planned(
+        public, _test(public), Asking(rounds=1), levels, share=share, wanted=wanted
+    )
     told = rounds[0].forecast
     return Affordable(told, notes, {level.name: share - level.spent for level in told.levels})
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from common.sentences import Sentence, gettext_noop
 from training.methods.levels import Level
-from training.methods.neighbours.forecast import Forecast
+from training.methods.neighbours.forecast import Forecast, expected_voters
 from training.methods.neighbours.parameters import LARGEST_SIGMA, Asking, asking_from_json
+from training.methods.neighbours.planner import PlannedRound as ProposedRound
 from training.methods.neighbours.planner import plan_rounds
 from training.methods.neighbours.stand_ins import Sample
 from training.methods.pate import PlanError
@@ -16,9 +17,16 @@ from training.models import Dataset, Run
 from training.services.holders.planning import budgets_of, levels_of, share_warning
 from training.services.holders.space import Space, labelled_points, space_first
 from training.services.planning import GroupBudget, PlannedPromise, promises_counted
+from training.students.forecast import LOOKED_AT, refined_right
 
 #: As many labelled public points as a forecast looks at.
 _SAMPLE = 1000
+#: The share of points taught right below which a warning is due; docs/students.md has what students made of how many.
+_WRONG = 0.8
+_FEW = gettext_noop(
+    "Too few people for these promises: of 100 public points about %(right)d are expected to be told right, from all "
+    "noisy counts together. Invite more people, wait for more of them, or give the run a larger share."
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,11 @@ class PlannedRound:
 
 @dataclass(frozen=True)
 class AskingPlan:
-    """A plan with what it rests on; ``budgets`` stand beside ``promises``."""
+    """A plan with what it rests on; ``budgets`` stand beside ``promises``.
+
+    ``student``: of images, the share of the public points that a student of the first round is expected to be taught
+    right, see `refined_right`; None of tables.
+    """
 
     promises: list[PlannedPromise]
     budgets: list[GroupBudget]
@@ -46,6 +58,7 @@ class AskingPlan:
     representation: Sentence
     forecast: Forecast
     notes: tuple[Sentence, ...]
+    student: float | None
 
     def to_json(self) -> dict[str, Any]:
         """JSON that a run keeps of its plan."""
@@ -55,6 +68,7 @@ class AskingPlan:
             "rounds": [asdict(each) for each in self.rounds],
             "representation": self.representation.to_json(),
             "forecast": asdict(self.forecast),
+            "student": self.student,
             "notes": [note.to_json() for note in self.notes],
         }
 
@@ -68,12 +82,12 @@ def asking_plan(run: Run, share: float = 1.0) -> AskingPlan:
     asking, promises = asking_from_json(run.asking), promises_counted(run)
     budgets = budgets_of(run, promises, share)
     levels = levels_of(promises, budgets, asking.records)
-    rounds, notes = rounds_planned(
+    rounds, notes, student = rounds_planned(
         run.public_points, run.test_dataset, asking, levels, share=share, wanted=run.wanted_labels
     )
     representation = space_first(run.public_points, asking).fitted.representation.sentence()
     notes = (*notes, *share_warning(run, share))
-    return AskingPlan(promises, budgets, rounds, representation, rounds[0].forecast, notes)
+    return AskingPlan(promises, budgets, rounds, representation, rounds[0].forecast, notes, student)
 
 
 def rounds_planned(
@@ -84,14 +98,16 @@ def rounds_planned(
     *,
     share: float,
     wanted: int | None = None,
-) -> tuple[list[PlannedRound], tuple[Sentence, ...]]:
-    """The rounds with their forecasts, and notes, for a ``share`` of every cap and all or some ``wanted`` labels.
+) -> tuple[list[PlannedRound], tuple[Sentence, ...], float | None]:
+    """The rounds with their forecasts, notes, and the student's forecast (see `AskingPlan`).
+
+    For a ``share`` of every cap, and all or some ``wanted`` labels.
 
     Takes seconds the first time. Raises PlanError, which says what to do.
     """
     test_key = (test.pk, test.digest) if test is not None else None
     try:
-        planned, notes = _planned(
+        planned, notes, student = _planned(
             public.pk, public.digest, test_key, json.dumps(asking.to_json()), levels, share, wanted
         )
     except ValueError as error:
@@ -103,7 +119,7 @@ def rounds_planned(
                 "Want fewer labels, or give the run a larger share."
             )
         )
-    return list(planned), notes
+    return list(planned), notes, student
 
 
 @lru_cache(maxsize=32)
@@ -115,8 +131,8 @@ def _planned(
     levels: tuple[Level, ...],
     share: float,
     wanted: int | None,
-) -> tuple[tuple[PlannedRound, ...], tuple[Sentence, ...]]:
-    """The rounds, and warnings and choices."""
+) -> tuple[tuple[PlannedRound, ...], tuple[Sentence, ...], float | None]:
+    """The rounds, warnings and choices, and the student's forecast."""
     dataset, asking = Dataset.objects.get(pk=public_id), asking_from_json(json.loads(document))
     space, classes = space_first(dataset, asking), len(dataset.classes)
     sample = labelled_sample(Dataset.objects.get(pk=test_key[0]), space) if test_key is not None else None
@@ -136,7 +152,21 @@ def _planned(
         PlannedRound(len(each.queries), each.sigma, each.radius_share, each.share / share, each.forecast)
         for each in proposal.rounds
     )
-    return planned, proposal.warnings if proposal.chosen is None else (proposal.chosen, *proposal.warnings)
+    warnings, student = proposal.warnings, None
+    if dataset.schema["kind"] == "image":
+        student = _student_right(proposal.rounds[0], space, levels, classes, sample)
+        warnings = (Sentence(_FEW, right=round(100 * student)),) if student < _WRONG else ()
+    return planned, warnings if proposal.chosen is None else (proposal.chosen, *warnings), student
+
+
+def _student_right(
+    first: ProposedRound, space: Space, levels: tuple[Level, ...], classes: int, sample: Sample | None
+) -> float:
+    """The share of the public points that a student of the first round is expected to be taught right."""
+    told = {"radius_share": first.radius_share, "sigma": first.sigma}
+    queries = space.public[first.queries]
+    voters = expected_voters(queries, space.public, levels, share=first.share, most=LOOKED_AT, **told)
+    return refined_right(first.queries, space.public, voters, n_classes=classes, sample=sample, **told)
 
 
 def labelled_sample(test: Dataset, space: Space) -> Sample:

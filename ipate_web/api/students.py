@@ -1,0 +1,131 @@
+"""Endpoints of the versions of a run's student: compare, train another, publish another."""
+
+from typing import Any
+from uuid import UUID
+
+from drf_spectacular.utils import OpenApiExample, extend_schema
+from rest_framework import exceptions, serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, permission_check, request_user
+from ipate_web.api.runs import visible_run
+from training.models import Run, StudentModel, StudentTraining
+from training.selectors import run_versions
+from training.services.students import student_publish
+from training.services.trainings import student_ask
+
+
+class EvaluationSerializer(serializers.Serializer):
+    """How a model does on the test dataset; all rounded."""
+
+    accuracy = serializers.FloatField()
+    interval = serializers.ListField(child=serializers.FloatField(), help_text="95 % confidence interval.")
+    log_loss = serializers.FloatField(help_text="Natural logarithm; probabilities below 0.001 count as that.")
+    confidence = serializers.FloatField(help_text="Mean probability of the likeliest class.")
+
+
+class StudentVersionSerializer(serializers.ModelSerializer):
+    """One version of a run's student; GET /api/v1/models/{run}?version=… has its card."""
+
+    published = serializers.BooleanField(help_text="Whether it is the one that the run's model is.")
+    parameters = serializers.DictField(source="card.learner.parameters")
+    score = serializers.FloatField(
+        allow_null=True,
+        help_text="What to choose by, larger is better: agreement with a fifth of the releases, having learned from "
+        "the others. Null until it is computed.",
+    )
+    evaluation = EvaluationSerializer(source="card.evaluation", allow_null=True, help_text="Not to choose by.")
+    reference = EvaluationSerializer(
+        allow_null=True, help_text="The same student, having learned from true labels of the public points."
+    )
+    asked_by: serializers.SlugRelatedField = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    created_at = MinuteField(help_text="To the minute.")
+
+    class Meta:
+        model = StudentModel
+        fields = [
+            *("version", "published", "learner", "parameters", "seed", "score", "evaluation", "reference"),
+            *("seconds", "digest", "asked_by", "created_at"),
+        ]
+
+
+class StudentTrainingSerializer(serializers.ModelSerializer):
+    """Another version that is being trained, or that could not be."""
+
+    message = serializers.CharField(help_text="Why nothing came of it; empty while it is under way.")
+    asked_by: serializers.SlugRelatedField = serializers.SlugRelatedField(slug_field="username", read_only=True)
+
+    class Meta:
+        model = StudentTraining
+        fields = ["learner", "parameters", "progress", "message", "asked_by", "asked_at"]
+
+
+class StudentsSerializer(serializers.Serializer):
+    versions = StudentVersionSerializer(many=True)
+    training = StudentTrainingSerializer(allow_null=True)
+
+
+class StudentRequestSerializer(StrictSerializer):
+    student_learner = serializers.CharField(help_text="One that GET /api/v1/students lists.")
+    student_parameters = serializers.DictField(required=False, help_text="What is missing has its default.")
+
+
+def students_document(run: Run) -> dict[str, Any]:
+    """The versions of a run's student, and the training of another, as the API tells them."""
+    found = run_versions(run)
+    for version in found.all:
+        version.published = version.pk == run.student_id  # type: ignore[attr-defined]
+    return StudentsSerializer({"versions": found.all, "training": found.training}).data
+
+
+class RunStudents(ApiView):
+    """The versions of a run's student."""
+
+    @extend_schema(summary="Versions of a run's student", tags=["labels and models"], responses=StudentsSerializer)
+    def get(self, request: Request, pk: UUID) -> Response:
+        """All versions by number, what they learned with, and how they compare; and the training under way, if any."""
+        return Response(students_document(visible_run(request.user, pk)))
+
+    @extend_schema(
+        summary="Train another version",
+        tags=["labels and models"],
+        request=StudentRequestSerializer,
+        responses={202: StudentsSerializer},
+        examples=[
+            OpenApiExample(
+                "Another learner",
+                request_only=True,
+                value={"student_learner": "boosting", "student_parameters": {"iterations": 200}},
+            )
+        ],
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        """Train the student of a finished run anew, from what was released. It costs nobody anything."""
+        run = visible_run(request.user, pk)
+        permission_check(request.user, "training.propose_run", run.study)
+        asked = StudentRequestSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        student_ask(
+            run=run,
+            student_learner=asked.validated_data["student_learner"],
+            student_parameters=asked.validated_data.get("student_parameters", {}),
+            acting_user=request_user(request),
+        )
+        return Response(students_document(run), status=status.HTTP_202_ACCEPTED)
+
+
+class RunStudentPublish(ApiView):
+    @extend_schema(
+        summary="Publish a version (operators)",
+        tags=["labels and models"],
+        request=None,
+        responses=StudentsSerializer,
+    )
+    def post(self, request: Request, pk: UUID, version: int) -> Response:
+        """Make a version the run's model, on record. The others stay, and can be had by their number."""
+        run = visible_run(request.user, pk)
+        permission_check(request.user, "training.approve_run", run.study)
+        if not run.students.filter(version=version).exists():
+            raise exceptions.NotFound("The run has no such version. GET /api/v1/runs/{id}/students lists them.")
+        return Response(students_document(student_publish(run=run, version=version, acting_user=request_user(request))))

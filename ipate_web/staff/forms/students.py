@@ -1,0 +1,56 @@
+"""The form in which another version of a run's student is asked for."""
+
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext_lazy as _
+
+from ipate_web.staff.forms.methods.base import (
+    ParameterGroup,
+    choice_add,
+    parameter,
+    parameter_groups,
+    parameters_chosen,
+    parameters_not_chosen,
+)
+from training.models import Run
+from training.services.trainings import recipe_check
+
+
+class StudentForm(forms.Form):
+    """A student with its parameters, which can learn from the public points of ``run``."""
+
+    def __init__(self, *args: Any, run: Run, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.run = run
+        choice_add(self, "student_learner", _("Student"))
+
+    @property
+    def student_groups(self) -> list[ParameterGroup]:
+        return parameter_groups(self, "student_learner")
+
+    def clean(self) -> dict[str, Any]:
+        for name in parameters_not_chosen(self, "student_learner"):
+            self.errors.pop(name, None)
+        if not self.errors:
+            try:
+                recipe_check(self.run, **self.recipe())
+            except ValidationError as error:
+                self.add_error("student_learner", [text for texts in error.message_dict.values() for text in texts])
+        return self.cleaned_data
+
+    def recipe(self) -> dict[str, Any]:
+        """What was chosen, as ``student_ask`` takes it."""
+        return {
+            "student_learner": self.cleaned_data["student_learner"],
+            "student_parameters": parameters_chosen(self, "student_learner"),
+        }
+
+
+def initial_student(run: Run) -> dict[str, Any]:
+    """The student that the run asked for."""
+    values = {"student_learner": run.student_learner}
+    for name, value in run.student_parameters.items():
+        values[parameter("student_learner", run.student_learner, name)] = value
+    return values

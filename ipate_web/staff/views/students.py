@@ -1,0 +1,93 @@
+"""Pages of the versions of a run's student: compare, train another, publish another, take one away."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+from django.views.decorators.http import require_http_methods, require_safe
+
+from common.artifacts import model_fetch
+from common.requests import SignedInRequest
+from consent.models import Study
+from consent.permissions import study_permissions
+from ipate_web.staff.forms.students import StudentForm, initial_student
+from ipate_web.staff.views.pages import attachment, file_name, render_page, study_page
+from training.models import Run, StudentModel
+from training.published import published_format
+from training.selectors import run_versions, runs_visible_to
+from training.services.downloads import download_record
+from training.services.students import student_publish
+from training.services.trainings import student_ask
+
+
+def _run_or_404(request: SignedInRequest, study: Study, pk: str) -> Run:
+    runs = runs_visible_to(request.user).select_related("public_dataset", "test_dataset", "student")
+    return get_object_or_404(runs, study=study, pk=pk)
+
+
+def _version_or_404(run: Run, version: int) -> StudentModel:
+    return get_object_or_404(run.students.all(), version=version)
+
+
+@require_safe
+@study_page("training.view_run")
+def run_students(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+    """The versions of a run's student, as the run's page asks for them while one is trained; then it is loaded anew."""
+    found = _run_or_404(request, study, pk)
+    can = study_permissions(request.user, study)
+    context: dict[str, Any] = {"study": study, "can": can, "run": found, "versions": run_versions(found)}
+    response = render(request, "staff/runs/versions.html", context)
+    if not context["versions"].busy:
+        response["HX-Refresh"] = "true"  # what the page says above them has changed, too
+    return response
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("training.propose_run")
+def run_student_new(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+    """Choose a student and its parameters; a worker trains it from what the run has released."""
+    found = _run_or_404(request, study, pk)
+    if found.student is None:
+        messages.info(request, _("Only the student of a finished run can be trained anew."))
+        return redirect("staff:run", study.slug, found.pk)
+    is_sent = request.method == "POST"
+    form = StudentForm(request.POST if is_sent else None, initial=initial_student(found), run=found)
+    if form.is_valid():
+        try:
+            student_ask(run=found, acting_user=request.user, **form.recipe())
+        except ValidationError as error:
+            messages.error(request, " ".join(error.messages))
+        else:
+            messages.success(request, _("Another version is trained as soon as a worker is free."))
+        return redirect("staff:run", study.slug, found.pk)
+    context: dict[str, Any] = {"run": found, "form": form}
+    return render_page(request, study, "staff/runs/student_new.html", context, status=422 if form.errors else 200)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("training.approve_run")
+def run_student_publish(request: SignedInRequest, study: Study, pk: str, version: int) -> HttpResponse:
+    """Explain what it means that another version is published, and publish it."""
+    found = _run_or_404(request, study, pk)
+    chosen = _version_or_404(found, version)
+    if request.method == "POST":
+        student_publish(run=found, version=chosen.version, acting_user=request.user)
+        messages.success(request, _("Version %(number)d is published.") % {"number": chosen.version})
+        return redirect("staff:run", study.slug, found.pk)
+    return render_page(request, study, "staff/runs/student_publish.html", {"run": found, "chosen": chosen})
+
+
+@require_safe
+@study_page("training.use_student")
+def run_student_model(request: SignedInRequest, study: Study, pk: str, version: int) -> HttpResponse:
+    """Download one version of the student."""
+    found = _run_or_404(request, study, pk)
+    chosen = _version_or_404(found, version)
+    if request.method != "HEAD":
+        download_record(run=found, what=gettext_noop("model"), digest=chosen.digest, acting_user=request.user)
+    name = f"{file_name(found)}-v{chosen.version}.{published_format(chosen.learner)}"
+    return attachment(model_fetch(chosen.artifact), name, "application/octet-stream")

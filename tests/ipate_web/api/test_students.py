@@ -1,0 +1,86 @@
+"""Versions of a run's student over the API."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rest_framework.test import APIClient
+
+from consent.models import Role
+from consent.services import membership_add
+from tests import factories
+from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
+from training.models import Run
+from training.services.trainings import student_learn
+
+pytestmark = pytest.mark.django_db
+
+BOOSTED = {"student_learner": "boosting", "student_parameters": {"iterations": 2, "leaf": 1}}
+
+
+@pytest.fixture
+def run() -> Run:
+    study = study_with_table()
+    for role in (Role.OPERATOR, Role.RESEARCHER):
+        membership_add(study=study, user=factories.user_create(role), role=role, acting_user=None)
+    return run_finish(run_start(study, **TABLE_RUN))
+
+
+@pytest.fixture
+def ask(run: Run) -> Callable[..., Any]:
+    def send(person: str, path: str = "", data: Any = None, method: str = "post") -> Any:
+        client = APIClient()
+        client.force_authenticate(factories.user_create(person))
+        return getattr(client, method)(f"/api/v1/runs/{run.pk}/students{path}", data, format="json")
+
+    return send
+
+
+def test_a_researcher_trains_another_version_and_an_operator_publishes_it(run: Run, ask: Callable[..., Any]) -> None:
+    answer = ask("researcher", data=BOOSTED)
+    assert answer.status_code == 202
+    assert answer.json()["training"]["learner"] == "boosting"
+    assert ask("researcher", data=BOOSTED).status_code == 400, "one at a time"
+    for training in run.trainings.all():
+        student_learn(training.pk)
+    document = ask("researcher", method="get").json()
+    assert document["training"] is None
+    first, second = document["versions"]
+    assert (first["published"], second["published"]) == (True, False)
+    assert (second["parameters"], second["asked_by"]) == (BOOSTED["student_parameters"], "researcher")
+    assert first["score"] is not None and first["reference"]["accuracy"] <= 1
+    low, high = second["evaluation"]["interval"]
+    assert low <= second["evaluation"]["accuracy"] <= high
+    assert ask("researcher", "/2/publish").status_code == 403
+    assert ask("operator", "/3/publish").status_code == 404
+    assert [each["published"] for each in ask("operator", "/2/publish").json()["versions"]] == [False, True]
+
+
+def test_each_version_can_be_had_by_its_number(run: Run, ask: Callable[..., Any]) -> None:
+    ask("researcher", data=BOOSTED)
+    student_learn(run.trainings.get(version=None).pk)
+    client = APIClient()
+    client.force_authenticate(factories.user_create("researcher"))
+    address = f"/api/v1/models/{run.pk}"
+    assert [client.get(address, asked).json()["version"] for asked in ({}, {"version": 2})] == [1, 2]
+    names = [client.get(f"{address}/file", {"version": number}).headers["Content-Disposition"] for number in (1, 2)]
+    assert [name.rpartition("-")[2] for name in names] == ['v1.skops"', 'v2.skops"']
+    rows = {"rows": [{"length": 0.1, "width": 0.5}]}
+    assert client.post(f"{address}/predict?version=2", rows, format="json").status_code == 200
+    assert client.get(address, {"version": 3}).status_code == 404
+    assert client.get(address, {"version": "second"}).status_code == 400
+    assert len(client.get("/api/v1/models").json()["results"]) == 1, "a run has one model, the published one"
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ({}, "student_learner"),
+        ({"student_learner": "oracle"}, "student_learner"),
+        ({"student_learner": "boosting", "student_parameters": {"leaf": 0}}, "student_parameters"),
+        ({**BOOSTED, "seed": 3}, "seed"),
+    ],
+)
+def test_what_is_wrong_with_a_request_is_said_by_field(ask: Callable[..., Any], asked: Any, field: str) -> None:
+    answer = ask("researcher", data=asked)
+    assert answer.status_code == 400 and field in answer.text

@@ -1,0 +1,72 @@
+"""``manage.py student_train``: train the student of a finished run anew, here and now."""
+
+import json
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError
+from tqdm import tqdm
+
+from training.models import Run
+from training.services.trainings import student_ask, student_learn
+from training.students import STUDENTS
+
+
+class Command(BaseCommand):
+    help = (
+        "Train another version of the student of a finished run, from what the run has released: nobody is asked "
+        "again, and nobody is charged. The version is kept beside the others, and is not published by this."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("run", help="id of the run, as its page's address has it")
+        parser.add_argument("--student", choices=sorted(STUDENTS), help="default: the one that the run asked for")
+        parser.add_argument(
+            "--set",
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help="a parameter of the student, such as steps=300; those that are missing have their defaults",
+        )
+
+    def handle(self, *args: Any, run: str, student: str | None, set: list[str], **options: Any) -> None:
+        found = _run(run)
+        learner = student or found.student_learner
+        parameters = dict(map(_parameter, set))
+        if student is None:
+            parameters = {**found.student_parameters, **parameters}
+        try:
+            training = student_ask(
+                run=found, student_learner=learner, student_parameters=parameters, acting_user=None, by_worker=False
+            )
+        except ValidationError as error:
+            raise CommandError(" ".join(error.messages)) from error
+        with tqdm(desc=learner, leave=False, disable=None) as bar:
+
+            def progress(done: int, total: int) -> None:
+                bar.total = total
+                bar.update(done - bar.n)
+
+            student_learn(training.pk, progress)
+        training.refresh_from_db()
+        if training.message or training.state != training.State.DONE:
+            raise CommandError(training.message or "The student could not be trained; see the log above.")
+        version = found.students.latest("version")
+        told = "" if version.accuracy is None else f", {100 * version.accuracy:.1f} % right on the test data"
+        self.stdout.write(f"Version {version.version} of the student: {version.learner}, {version.seconds:g} s{told}.")
+
+
+def _run(text: str) -> Run:
+    try:
+        return Run.objects.get(pk=text)
+    except (Run.DoesNotExist, ValidationError):
+        raise CommandError(f"There is no run {text}. The address of a run's page holds its id.") from None
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    name, _equals, value = text.partition("=")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        raise CommandError(f"--set {text}: give NAME=VALUE, where the value is a number, true or false.") from None

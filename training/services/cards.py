@@ -1,0 +1,113 @@
+"""Model cards: what a user of a student should know."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.translation import gettext_noop
+
+from common import __version__
+from consent.selectors import promises_earlier
+from training.learners import Model
+from training.models import Run
+from training.selectors import run_promises
+from training.services.methods import method_of
+from training.services.spending import share_used
+from training.students import Releases
+
+ROUNDING = gettext_noop(
+    "Accuracies are rounded: to 0.1 % if they rest on 2,000 points or more, to 0.5 % from 400 points, else to 1 %."
+)
+
+CHOICE = gettext_noop("Which of these is published was settled before the run, not by how often they are right.")
+
+EXCEPTION = gettext_noop(
+    "Whoever was promised a larger ε before, at another level or under an earlier policy, keeps to that one, and is "
+    "charged nothing more until they are within the smaller one."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A model that may be published: its learner and parameters, and how it does on the test data, rounded."""
+
+    learner: str
+    parameters: dict[str, Any]
+    model: Model
+    evaluation: dict | None
+
+    @property
+    def accuracy(self) -> float | None:
+        return self.evaluation["accuracy"] if self.evaluation else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Part of the card on each, so that whoever uses the chosen one knows of the others."""
+        return {"learner": self.learner, "accuracy": self.accuracy}
+
+
+def card(
+    run: Run, releases: Releases, label_accuracy: float | None, chosen: Candidate, candidates: list[Candidate]
+) -> dict[str, Any]:
+    """Model card. Nothing in it depends on the private data beyond what was released.
+
+    ``candidates``: all models that might have been published, the chosen one among them.
+    """
+    return {
+        "study": run.study.title,
+        "purpose": run.study.purpose,
+        "controller": run.study.controller,
+        "contact": run.study.contact,
+        "run": str(run.pk),
+        "rehearsal": run.rehearsal,
+        "learner": {"name": chosen.learner, "parameters": chosen.parameters, "chosen": chosen.model.chosen},
+        "classes": run.classes,
+        "learned_from": {
+            "dataset": run.public_dataset.name if run.public_dataset else None,
+            "provenance": run.public_dataset.provenance if run.public_dataset else "",
+            "labels": len(releases),
+            "above_noise": int((releases.weights > 0).sum()),
+            "queries": run.position,
+            "label_accuracy": label_accuracy,
+        },
+        "evaluation": chosen.evaluation,
+        "rounding": ROUNDING,
+        "privacy": _rehearsal_privacy(run) if run.rehearsal else _privacy(run),
+        "software": f"iPATE {__version__}",
+        **_choice(candidates),
+    }
+
+
+def _choice(candidates: list[Candidate]) -> dict[str, Any]:
+    """Part of the card on the models that might have been published; nothing where there is one alone."""
+    if len(candidates) == 1:
+        return {"candidates": [], "choice": ""}
+    return {"candidates": [each.to_json() for each in candidates], "choice": CHOICE}
+
+
+def _privacy(run: Run) -> dict:
+    """The promise that the model keeps, and what keeps it."""
+    return {
+        "unit": gettext_noop("data holder"),
+        "neighbours": "one holder's records and participation, added or removed",
+        "accounting": gettext_noop("one account per holder, Gaussian differential privacy"),
+        "mechanism": method_of(run).mechanism(run),
+        "method": run.method,
+        "variant": run.variant,
+        "delta": run.study.delta,
+        "share": share_used(run),
+        "groups": run_promises(run),
+        "earlier": [{"level": each.level, "epsilon": each.epsilon} for each in promises_earlier(run.study)],
+        "exception": EXCEPTION,
+    }
+
+
+def _rehearsal_privacy(run: Run) -> dict:
+    """Costs of a rehearsal by the papers' accounting; it promises nothing to anybody."""
+    return {
+        "note": gettext_noop("A rehearsal on data that are nobody's secret: nothing is promised."),
+        "mechanism": method_of(run).mechanism(run),
+        "method": run.method,
+        "variant": run.variant,
+        "delta": run.study.delta,
+        "accounting": run.outcome["method"],
+        "groups": run.outcome["epsilons"],
+    }

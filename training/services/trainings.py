@@ -1,0 +1,189 @@
+"""Trainings of students of finished runs: another version, or the assessment of one. They cost nobody anything.
+
+Each is a row and a task. It can be repeated after a crash and goes on from its checkpoint; its version and the note
+that it is done are written together.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
+from django.db import DatabaseError, transaction
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
+from common.logging import logging_run
+from consent.services import study_lock
+from training.dispatch import send
+from training.errors import RunError
+from training.learners import Model
+from training.learners.base import Progress
+from training.models import Run, StudentTraining
+from training.services.evaluation import evaluation, truth_of
+from training.services.holders.space import points_of
+from training.services.learners import learner_check
+from training.services.lessons import Recipe, student_from
+from training.services.methods import method_of
+from training.services.parts import part_do
+from training.services.progress import progress_told
+from training.services.students import student_teach, version_add
+from training.students import STUDENTS, Releases, labelled
+
+logger = logging.getLogger(__name__)
+
+HELD_OUT = 0.2
+"""Share of the releases by which versions are compared; each learns from the others."""
+
+
+@transaction.atomic
+def student_ask(
+    *,
+    run: Run,
+    student_learner: str,
+    student_parameters: Mapping[str, Any],
+    acting_user: AbstractBaseUser | None,
+    by_worker: bool = True,
+) -> StudentTraining:
+    """Ask for another version of a finished run's student, from the same releases; a worker trains it.
+
+    Args:
+        run: Finished, and no other version of its student is being trained.
+        student_learner: One of `STUDENTS`.
+        student_parameters: Of it; what is missing has its default.
+        acting_user: Who asks; None for whoever administers the installation at the command line.
+        by_worker: Whether a worker is sent for; otherwise the caller does it, see `student_learn`.
+
+    Raises:
+        ValidationError: By field, where it cannot be trained.
+    """
+    study_lock(run.study_id)
+    run = Run.objects.select_for_update(of=("self",)).select_related("study", "public_dataset").get(pk=run.pk)
+    if run.public_dataset is None:
+        raise ValidationError(
+            _("The run has no public points that a student could learn of. What it released is its model.")
+        )
+    recipe_check(run, student_learner, student_parameters)
+    if run.status != Run.Status.FINISHED:
+        raise ValidationError(_("Only the student of a finished run can be trained anew."))
+    if versions_under_way(run).exists():
+        raise ValidationError(_("Another version of this student is being trained. Wait until it is done."))
+    run.trainings.filter(version=None).exclude(message="").delete()
+    training = StudentTraining.objects.create(
+        run=run,
+        learner=student_learner,
+        parameters=dict(student_parameters),
+        asked_by_id=acting_user.pk if acting_user is not None else None,
+        heartbeat=timezone.now(),
+    )
+    if by_worker:
+        send("student_learn", training.pk)
+    return training
+
+
+def recipe_check(run: Run, student_learner: str, student_parameters: Mapping[str, Any]) -> None:
+    """Check that a student with these parameters can learn from a run's public points; ValidationError, by field."""
+    errors: dict[str, list[str]] = {}
+    proposal = Run(
+        public_dataset=run.public_dataset, student_learner=student_learner, student_parameters=student_parameters
+    )
+    learner_check(
+        proposal,
+        "student_learner",
+        "student_parameters",
+        STUDENTS,
+        lambda field, message: errors.setdefault(field, []).append(str(message)),
+    )
+    if errors:
+        raise ValidationError(errors)
+
+
+def versions_under_way(run: Run) -> Any:
+    """The training of another version that is not done: one at most."""
+    return run.trainings.filter(version=None).exclude(state=StudentTraining.State.DONE)
+
+
+def student_learn(training_id: int | str, progress: Progress | None = None) -> None:
+    """Do a training, unless it is done or a living worker is at it; `progress` hears of it, too."""
+    training = StudentTraining.objects.select_related("run").filter(pk=training_id).first()
+    if training is None:
+        return
+    with logging_run(training.run_id):
+        try:
+            part_do(
+                training,
+                status=Run.Status.FINISHED,
+                work=lambda found: _worked(found, progress),
+                died=gettext_noop("Too many workers died over it; the logs of the workers tell why."),
+            )
+        except (DatabaseError, OSError):
+            logger.exception("The student could not be trained; it is tried again.")
+        except (RunError, ValueError) as error:
+            _fail(training, str(error))
+        except Exception:
+            logger.exception("The training of the student failed unexpectedly.")
+            _fail(training, gettext_noop("An unexpected error; the logs of the worker tell it under this run's id."))
+
+
+def _fail(training: StudentTraining, message: str) -> None:
+    logger.warning("No student came of the training: %s", message)
+    StudentTraining.objects.filter(pk=training.pk).update(message=message, state=StudentTraining.State.DONE)
+
+
+def _worked(training: StudentTraining, also: Progress | None) -> str:
+    """Do it and write what came of it; it leaves no file in private storage."""
+    with progress_told(StudentTraining.objects.filter(pk=training.pk), "progress", end=1.0) as noted:
+
+        def progress(done: int, total: int) -> None:
+            noted(done, total)
+            if also is not None:
+                also(done, total)
+
+        (_version_train if training.version_id is None else _version_assess)(training, progress)
+    return ""
+
+
+def _version_train(training: StudentTraining, progress: Progress) -> None:
+    recipe = Recipe(training.learner, training.parameters, training.run.seed or 0)
+    taught = student_teach(training.run, recipe, progress=progress)
+    with transaction.atomic():
+        study_lock(training.run.study_id)
+        if _is_done(training):
+            return
+        version_add(training.run, taught, acting_user_id=training.asked_by_id, asked_by_id=training.asked_by_id)
+    logger.info("Another version of the student has learned.")
+
+
+def _is_done(training: StudentTraining) -> bool:
+    """Note that a training is done, in the transaction that writes what came of it; whether it was done before."""
+    rows = StudentTraining.objects.filter(pk=training.pk).exclude(state=StudentTraining.State.DONE)
+    return not rows.update(state=StudentTraining.State.DONE)
+
+
+def _version_assess(training: StudentTraining, progress: Progress) -> None:
+    """How a version compares: its agreement with held-out releases, and the same student on true public labels."""
+    run, version = training.run, training.version
+    assert version is not None
+    recipe = Recipe(training.learner, training.parameters, version.seed)
+    lesson = method_of(run).lesson(run)
+    learned, held_out = lesson.releases.split(HELD_OUT, recipe.seed)
+    truth = truth_of(run.public_points)
+    trainings = 1 if truth is None else 2
+
+    def learn(told: Releases, number: int) -> Model:
+        return student_from(run, recipe, told, lambda done, total: progress(number * total + done, trainings * total))
+
+    score, reference = None, None
+    if len(learned) and len(held_out):
+        model = learn(lesson.told(learned, recipe.seed), 0)
+        score = held_out.score(model.predict_proba(points_of(run.public_points)))
+    if truth is not None:
+        true = labelled(np.arange(len(truth)), truth, classes=len(run.classes))
+        reference = evaluation(learn(true, 1), run.test_dataset)
+    with transaction.atomic():
+        version.score, version.reference = score, reference
+        version.save(update_fields=["score", "reference"])
+        _is_done(training)
