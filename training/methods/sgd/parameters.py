@@ -8,7 +8,7 @@ from typing import Any
 
 from common.sentences import gettext_noop
 from training.methods.fields import AskingField, Choices, choice, fields_of
-from training.representations import Representation, Standardised, Wavelets
+from training.representations import Representation, Thresholds, Wavelets
 
 MOST_ROUNDS = 2
 MOST_STEPS = 10_000
@@ -64,8 +64,8 @@ class Steps(Choices):
     )
 
     def usual_space(self, shape: tuple[int, ...]) -> Representation:
-        """More components than votes need; directions of small spread, where noise outweighs them, stay small."""
-        return Wavelets(components=200, floor=0.01) if len(shape) > 1 else Standardised()
+        """More coordinates than votes need; directions of small spread, where noise outweighs them, stay small."""
+        return Wavelets(components=200, floor=0.01) if len(shape) > 1 else Thresholds()
 
 
 def steps_fields() -> tuple[AskingField, ...]:
