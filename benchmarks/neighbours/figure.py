@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
@@ -27,11 +27,29 @@ class Line:
     """A line of the chart.  values: shares by their place on the horizontal axis."""
 
     name: str
-    values: dict[int, float]
+    values: dict[float, float]
 
 
-def figure(lines: Sequence[Line], *, target: float, title: str, across: str, up: str, target_label: str) -> str:
-    """The chart with a dashed line at `target`; at most five lines."""
+def per_cent(share: float) -> str:
+    """A share in whole per cent."""
+    return f"{100 * share:.0f} %"
+
+
+def figure(
+    lines: Sequence[Line],
+    *,
+    target: float,
+    title: str,
+    across: str,
+    up: str,
+    target_label: str,
+    span: tuple[float, float] = (0.0, 1.0),
+    shown: Callable[[float], str] = per_cent,
+) -> str:
+    """The chart with a dashed line at `target`; at most five lines.
+
+    span: the least and the greatest value of the vertical axis.  shown: how its values are written.
+    """
     places = sorted({place for line in lines for place in line.values})
     first, last = math.log(places[0]), math.log(places[-1])
 
@@ -39,22 +57,22 @@ def figure(lines: Sequence[Line], *, target: float, title: str, across: str, up:
         return LEFT + (RIGHT - LEFT - 20) * (math.log(place) - first) / max(last - first, 1e-9)
 
     def y(share: float) -> float:
-        return BOTTOM - (BOTTOM - TOP) * share
+        return BOTTOM - (BOTTOM - TOP) * (share - span[0]) / (span[1] - span[0])
 
     parts = [f'<text x="{LEFT}" y="26" font-size="15" font-weight="bold">{escape(title)}</text>']
-    for tenth in range(0, 11, 2):
-        height = y(tenth / 10)
-        parts.append(f'<path d="M{LEFT} {height:.1f}H{RIGHT}" stroke="#d9dde1"/>')
-        parts.append(f'<text x="{LEFT - 8}" y="{height + 4:.1f}" text-anchor="end">{10 * tenth} %</text>')
+    for fifth in range(6):
+        value = span[0] + (span[1] - span[0]) * fifth / 5
+        parts.append(f'<path d="M{LEFT} {y(value):.1f}H{RIGHT}" stroke="#d9dde1"/>')
+        parts.append(f'<text x="{LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{shown(value)}</text>')
     for place in places:
-        parts.append(f'<text x="{x(place):.1f}" y="{BOTTOM + 20}" text-anchor="middle">{place:,}</text>')
+        parts.append(f'<text x="{x(place):.1f}" y="{BOTTOM + 20}" text-anchor="middle">{place:,g}</text>')
     middle = (LEFT + RIGHT) / 2
     parts.append(f'<text x="{middle}" y="{BOTTOM + 44}" text-anchor="middle">{escape(across)}</text>')
     parts.append(f'<text transform="translate(18 {(TOP + BOTTOM) / 2}) rotate(-90)" text-anchor="middle">{up}</text>')
     parts.append(
         f'<path d="M{LEFT} {y(target):.1f}H{RIGHT}" stroke="#1b1f23" stroke-width="1.5" stroke-dasharray="6 4"/>'
     )
-    parts.append(f'<text x="{LEFT + 4}" y="{y(target) - 6:.1f}">{escape(target_label)}: {100 * target:.1f} %</text>')
+    parts.append(f'<text x="{LEFT + 4}" y="{y(target) - 6:.1f}">{escape(target_label)}</text>')
     names = _names_apart([y(line.values[max(line.values)]) for line in lines])
     for line, name, colour, mark in zip(lines, names, COLOURS, _MARKS, strict=False):
         points = [(x(place), y(share)) for place, share in sorted(line.values.items())]

@@ -54,6 +54,12 @@ class Case:
     points: Points
     test_points: Points
 
+    def first(self, holders: int) -> Case:
+        """The same with these holders alone."""
+        kept, records = self.records.holder < holders, self.records
+        few = HolderRecords(records.coordinates[kept], records.label[kept], records.holder[kept], holders)
+        return replace(self, records=few, people=holders)
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -87,6 +93,12 @@ def case_load(name: str, split: int, steps: Steps) -> Case:
         rest, classes = np.concatenate([public, test]), np.concatenate([splits.public.y, truth])
         order = np.random.default_rng(100 + split).permutation(len(rest))
         test, truth, public = rest[order[:TEST]], classes[order[:TEST]], rest[order[TEST:]]
+    return case_of(name, public, test, truth, steps)
+
+
+def case_of(name: str, public: Points, test: Points, truth: Labels, steps: Steps) -> Case:
+    """The private records as holders, with these public and test points."""
+    splits = splits_load(name)
     fitted = steps.space(public.shape[1:]).fit(public)
     holder = np.unique(np.array(splits.private.holders), return_inverse=True)[1]
     everyone = np.arange(int(holder.max()) + 1)

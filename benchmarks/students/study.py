@@ -30,6 +30,12 @@ TUNED_SHARE = 2 / 9
 """Of the public points, when constants are chosen: these judge, the others are asked."""
 
 
+def split_order(name: str, points: int, seed: int) -> NDArray[np.int64]:
+    """In which order the points that are not private become public and test points."""
+    # Diabetes is split by patient already, and patients have several records
+    return np.arange(points) if name == "diabetes" else np.random.default_rng(seed).permutation(points)
+
+
 @cache
 def data_split(name: str, seed: int = 0, public: int | None = None, tuning: bool = False) -> Data:
     """A dataset whose public and test points are drawn anew from all that are not private.
@@ -39,10 +45,8 @@ def data_split(name: str, seed: int = 0, public: int | None = None, tuning: bool
     """
     beside = Path(__file__).resolve().parents[2] / ".." / "shared" / "data"
     splits = catalogue_load(name, Path(os.environ.get("IPATE_DATA_DIR") or beside))
-    rng = np.random.default_rng(seed)
     x, y = (np.concatenate([getattr(splits.public, part), getattr(splits.test, part)]) for part in ("x", "y"))
-    # Diabetes is split by patient already, and patients have several records
-    order = np.arange(len(x)) if name == "diabetes" else rng.permutation(len(x))
+    order = split_order(name, len(x), seed)
     asked, test = order[: len(splits.public)], order[len(splits.public) :]
     if tuning:
         cut = round(len(asked) * (1 - TUNED_SHARE))

@@ -12,7 +12,7 @@ from common.sentences import Sentence, gettext_noop
 from training.learners.base import parameter
 from training.representations.base import Representation
 from training.representations.coordinates import MOST_COMPONENTS, Coordinates, standardising_matrix, whitening_matrix
-from training.representations.encoders import ColumnEncoder, Encoder, JoinedEncoder
+from training.representations.encoders import ColumnEncoder, Encoder, JoinedEncoder, ThresholdEncoder
 from training.representations.network import Layer, NetworkEncoder
 from training.representations.wavelets import WaveletEncoder
 
@@ -65,6 +65,38 @@ class Standardised(Representation):
                 "columns."
             )
         return _fitted(encoder, features, matrix, self.cosine)
+
+
+@dataclass(frozen=True)
+class Thresholds(Standardised):
+    """Standardised columns, and for those of more than two values which of some public thresholds they exceed.
+
+    A linear model of them can follow curves: it is the sum of a step function for each column.
+
+    >>> points = np.random.default_rng(0).random((50, 3))
+    >>> Thresholds(thresholds=4).fit(points).transform(points).shape
+    (50, 15)
+    """
+
+    name: ClassVar[str] = "thresholds"
+    label: ClassVar[str] = gettext_noop("Standardised columns with thresholds")
+    thresholds: int = parameter(
+        16, gettext_noop("greatest number of thresholds of a column"), minimum=1, maximum=MOST_COMPONENTS
+    )
+
+    def sentence(self) -> Sentence:
+        return Sentence(
+            gettext_noop(
+                "The columns, standardised by the public points, and for each number which of at most %(thresholds)d "
+                "public thresholds it exceeds."
+            ),
+            thresholds=self.thresholds,
+        )
+
+    def _encoder(self, public: NDArray[np.floating]) -> Encoder:
+        columns = ColumnEncoder.fit(public)
+        room = max(0, MOST_COMPONENTS - len(columns.units))
+        return JoinedEncoder(columns, ThresholdEncoder.fit(public, self.thresholds, room))
 
 
 @dataclass(frozen=True)
@@ -224,7 +256,7 @@ def _fitted(encoder: Encoder, features: NDArray[np.float64], matrix: NDArray[np.
 
 REPRESENTATIONS: dict[str, type[Representation]] = {
     representation.name: representation
-    for representation in (Standardised, Whitened, Wavelets, Embedding, Learned, Student)
+    for representation in (Standardised, Thresholds, Whitened, Wavelets, Embedding, Learned, Student)
 }
 
 

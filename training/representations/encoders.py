@@ -71,6 +71,50 @@ class ColumnEncoder:
         return {"shape": np.array(self.shape), "units": self.units}
 
 
+class ThresholdEncoder:
+    """For each threshold of a column 1 above it and 0 up to it, so that a weighted sum can follow any curve.
+
+    Thresholds are evenly spread over a column's distinct public values, so that a few large values among many zeros
+    have their own. A column of two values has none: it says all by itself.
+
+    columns, thresholds: `(width,)`, which column each feature looks at, and from where on it is 1.
+
+    >>> encoder = ThresholdEncoder.fit(np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 0.0], [3.0, 0.0]]), 1)
+    >>> encoder.encode(np.array([[1.0, 1.0], [1.5, 1.0]])).tolist()
+    [[0.0], [1.0]]
+    """
+
+    kind: ClassVar[str] = "thresholds"
+    bound: float = 1.0
+
+    def __init__(self, shape: tuple[int, ...], columns: NDArray[np.int64], thresholds: Floats) -> None:
+        self.shape, self.columns, self.thresholds = shape, columns, thresholds
+        self.units = np.ones(len(columns))
+
+    @classmethod
+    def fit(cls, public: NDArray[np.floating], most: int, most_in_all: int = 2**31) -> ThresholdEncoder:
+        """At most `most` thresholds for each column, fewer where they would be more than `most_in_all` together."""
+        flat = finite(public).reshape(len(public), -1)
+        values = {column: np.unique(flat[:, column]) for column in range(flat.shape[1])}
+        several = {column: distinct for column, distinct in values.items() if len(distinct) > 2}
+        each = min(most, most_in_all // max(len(several), 1))
+        places = np.arange(1, each + 1) / (each + 1)
+        cuts = {column: np.unique(np.quantile(d[:-1], places, method="lower")) for column, d in several.items()}
+        columns = np.repeat(list(cuts), [len(cut) for cut in cuts.values()]).astype(np.int64)
+        return cls(public.shape[1:], columns, np.concatenate([np.zeros(0), *cuts.values()]))
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, NDArray[Any]]) -> ThresholdEncoder:
+        return cls(tuple(state["shape"].tolist()), state["columns"], state["thresholds"])
+
+    def encode(self, points: NDArray[np.floating]) -> Floats:
+        flat = finite(points).reshape(len(points), math.prod(self.shape))
+        return (flat[:, self.columns] > self.thresholds).astype(np.float64)
+
+    def state(self) -> Arrays:
+        return {"shape": np.array(self.shape), "columns": self.columns, "thresholds": self.thresholds}
+
+
 class JoinedEncoder:
     """The features of several encoders, side by side."""
 

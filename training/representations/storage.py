@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from training.representations.base import FittedRepresentation, within
 from training.representations.catalogue import representation_create
 from training.representations.coordinates import Coordinates
-from training.representations.encoders import ColumnEncoder, Encoder, JoinedEncoder
+from training.representations.encoders import ColumnEncoder, Encoder, JoinedEncoder, ThresholdEncoder
 from training.representations.network import NetworkEncoder
 from training.representations.wavelets import WaveletEncoder
 
@@ -57,5 +57,5 @@ def _encoder(kind: str, state: Mapping[str, NDArray[Any]]) -> Encoder:
     if kind == JoinedEncoder.kind:
         parts = enumerate(state["parts"].tolist())
         return JoinedEncoder(*(_encoder(part, within(state, str(place))) for place, part in parts))
-    known = {encoder.kind: encoder for encoder in (ColumnEncoder, WaveletEncoder, NetworkEncoder)}
+    known = {encoder.kind: encoder for encoder in (ColumnEncoder, ThresholdEncoder, WaveletEncoder, NetworkEncoder)}
     return known[kind].from_state(state)

@@ -163,7 +163,8 @@ def test_what_asking_may_hold_is_listed_with_values_that_are_taken(study: Study,
 
 def test_representations_are_listed_with_parameters_that_are_taken(study: Study, client: Client) -> None:
     listed = {each["name"]: each for each in client("researcher").get("/api/v1/representations").json()}
-    assert listed.keys() == {"standardised", "whitened", "wavelets", "embedding", "learned"}, "of a first round"
+    of_a_first_round = {"standardised", "thresholds", "whitened", "wavelets", "embedding", "learned"}
+    assert listed.keys() == of_a_first_round
     for name, each in listed.items():
         defaults = {parameter["name"]: parameter["default"] for parameter in each["parameters"]}
         assert representation_create(name, defaults).parameters() == defaults

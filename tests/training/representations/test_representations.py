@@ -14,6 +14,7 @@ from training.representations import (
     Representation,
     Standardised,
     Student,
+    Thresholds,
     Wavelets,
     Whitened,
     default_representation,
@@ -57,6 +58,7 @@ def network(shape: tuple[int, ...]) -> nn.Sequential:
 CASES: list[tuple[Representation, object]] = [
     (Standardised(), table),
     (Standardised(exponent=0.5, cosine=True), table),
+    (Thresholds(), table),
     (Whitened(), table),
     (Whitened(components=5, exponent=0.5, cosine=True), images),
     (Wavelets(), images),
@@ -188,6 +190,26 @@ def test_standardising_is_by_public_points_and_leaves_out_what_never_varies() ->
     scale = fitted.transform(points) / expected
     inside = (np.abs(fitted.transform(points)) < 127) & (np.abs(expected) > 1)
     np.testing.assert_allclose(scale[inside], np.median(scale[inside]), rtol=0.04)
+
+
+def test_thresholds_are_public_values_that_records_exceed_or_not() -> None:
+    """A curve that no weighted sum of the column follows is one of its thresholds, whatever is common in the column."""
+    rng = np.random.default_rng(0)
+    amount = np.where(rng.random(20_000) < 0.9, 0.0, rng.integers(1, 100, 20_000))
+    public = np.column_stack([amount, rng.integers(0, 2, 20_000), np.ones(20_000)]).astype(np.float32)
+    fitted = Thresholds(thresholds=9).fit(public)
+    assert fitted.dimensions == 2 + 9, "two values need no threshold, and what never varies is left out"
+    records = np.array([[value, 0, 1] for value in range(100)], np.float32)
+    exceeded = fitted.encoder.encode(records)[:, 3:]
+    assert (np.diff(exceeded, axis=0) >= 0).all() and not exceeded[0].any() and exceeded[-1].all()
+    steps = np.flatnonzero(np.diff(exceeded.sum(axis=1))) + 1
+    np.testing.assert_allclose(steps, np.arange(10, 100, 10), atol=1.0)
+
+
+def test_thresholds_of_many_columns_are_fewer_and_then_none() -> None:
+    rng = np.random.default_rng(0)
+    for columns, thresholds in ((40, 16), (100, 9), (1000, 0)):
+        assert Thresholds().fit(rng.random((60, columns))).dimensions == columns * (1 + thresholds)
 
 
 def test_on_the_sphere_points_have_length_127_and_the_middle_stays() -> None:

@@ -93,7 +93,7 @@ def asking_from_json(document: Mapping[str, Any]) -> Asking:
 
 
 REPRESENTATION_CHOICES = {
-    "": gettext_noop("The usual one: wavelets for images, standardised columns for tables"),
+    "": gettext_noop("The usual one of the method for images or tables"),
     **{name: kind.label for name, kind in REPRESENTATIONS.items() if name != "student"},
 }
 """What can be chosen for the first round, by name."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from common.sentences import gettext_noop
 from training.methods.fields import AskingField, Choices, choice, fields_of
-from training.representations import Representation, Standardised, Wavelets
+from training.representations import Representation, Thresholds, Wavelets
 
 VARIANTS = ("sample", "scale")
 """Variants over samples, which a run of any study may use."""
@@ -94,7 +94,7 @@ class Steps(Choices):
     publish: str = _publish()
 
     def usual_space(self, shape: tuple[int, ...]) -> Representation:
-        """More components than votes need; directions of small spread, where noise outweighs them, stay small."""
+        """As of all private gradient steps."""
         return steps_space(shape)
 
 
@@ -136,13 +136,16 @@ class Samples(Choices):
             raise ValueError("The convolutional network takes images as they are: leave the representation out.")
 
     def usual_space(self, shape: tuple[int, ...]) -> Representation:
-        """As where everyone is charged for their own gradients."""
+        """As of all private gradient steps."""
         return steps_space(shape)
 
 
 def steps_space(shape: tuple[int, ...]) -> Representation:
-    """The representation in which gradient steps are usually taken, of records of this shape."""
-    return Wavelets(components=200, floor=0.01) if len(shape) > 1 else Standardised()
+    """The representation in which gradient steps are usually taken, of records of this shape.
+
+    More coordinates than votes need; directions of small spread, where noise outweighs them, stay small.
+    """
+    return Wavelets(components=200, floor=0.01) if len(shape) > 1 else Thresholds()
 
 
 def steps_fields() -> tuple[AskingField, ...]:

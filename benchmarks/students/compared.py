@@ -1,0 +1,228 @@
+"""The methods side by side: the same people, promises, public and test points, and what students make of each.
+
+Every row of these parts is kept as soon as it is measured, so that a run that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import roc_auc_score
+
+from benchmarks.neighbours.study import Data, data_load
+from benchmarks.sgd.study import Case, case_of, splits_load
+from benchmarks.sgd.study import hold as hold_steps
+from benchmarks.students import teachers
+from benchmarks.students.parts import LEVELS, judged, teacher, true_labels
+from benchmarks.students.study import data_split, hold, split_order
+from training.learners import Model, learner_create
+from training.methods.sgd.parameters import Steps
+from training.methods.sgd.planner import STEPS
+from training.students import Releases, labelled, predicted
+
+Row = dict[str, Any]
+Measure = Callable[[], Row]
+Cell = tuple[Row, Measure]
+Promise = float | Sequence[float]
+IMAGES: tuple[Promise, ...] = (LEVELS, 1.0, 0.25, 0.1)
+TABLES: tuple[Promise, ...] = (1.0, 0.25, LEVELS)
+STUDENTS = {"mnist": ("consistency",), "adult": ("boosting", "shares"), "diabetes": ("boosting", "shares")}
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is measured on: of MNIST a split of the official test images, of tables the split of the catalogue.
+
+    split: its seed, which is also that of the noise.  public: how many public points there are, None for all.
+    holders: how many of them take part, None for all.
+    """
+
+    name: str
+    split: int = 0
+    public: int | None = None
+    holders: int | None = None
+
+    @property
+    def about(self) -> Row:
+        """What tells the study from others in a row."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+    @property
+    def data(self) -> Data:
+        return _data(self)
+
+
+def splits(quick: bool) -> Iterator[Cell]:
+    """MNIST, random splits of the official test images into 9,000 public and 1,000 test points: every method."""
+    for split in range(1 if quick else 5):
+        study = Study("mnist", split)
+        for method in (neighbours, sgd, pate):
+            yield from _cells(study, IMAGES, method)
+        yield study.about | {"method": "truth"}, lambda study=study: _learned(study, true_labels(study.data))
+    for split in range(2):
+        yield from _cells(Study("mnist", split), (0.25, 0.1), two_rounds)
+
+
+def compared(quick: bool) -> Iterator[Cell]:
+    """Adult and Diabetes by patient: every method at every promise, and what is had without any."""
+    for draw in range(1 if quick else 3):
+        yield from _cells(Study("adult", draw), TABLES, sgd)
+        yield from _cells(Study("diabetes", draw), () if quick else TABLES, linear)
+    for name in ("adult",) if quick else ("adult", "diabetes"):
+        yield from _cells(Study(name), TABLES, neighbours)
+        yield from _cells(Study(name), TABLES, pate)
+        yield Study(name).about | {"method": "no promise"}, lambda name=name: _no_promise(Study(name))
+
+
+def few(quick: bool) -> Iterator[Cell]:
+    """Everyone at ε = 1 with few public points, or few holders."""
+    for name in ("adult",) if quick else ("adult", "mnist"):
+        for public in (1_000, 300):
+            for method in (neighbours, sgd):
+                yield from _cells(Study(name, public=public), (1.0,), method)
+        for holders in (10_000, 3_000, 1_000, 300):
+            for method in (sgd,) if name == "mnist" else (neighbours, sgd):
+                yield from _cells(Study(name, holders=holders), (1.0,), method)
+
+
+def noise(quick: bool) -> Iterator[Cell]:
+    """Diabetes: the linear model of private steps over ε; draws docs/choosing-diabetes.svg."""
+    for draw in range(1 if quick else 2):
+        yield from _cells(Study("diabetes", draw), (0.1, 0.5, 2.0, 8.0), linear)
+
+
+def _cells(study: Study, promises: Sequence[Promise], method: Callable[[Study, Promise], Row]) -> Iterator[Cell]:
+    for promise in promises:
+        epsilon = promise if isinstance(promise, float) else list(promise)
+        about = study.about | {"method": method.__name__, "epsilon": epsilon}
+        yield about, lambda promise=promise: method(study, promise)
+
+
+def neighbours(study: Study, epsilon: Promise) -> Row:
+    """Method neighbours, one round by the planner."""
+    held = hold(study.data, epsilon, seed=1 + study.split)
+    row = {"asked": held.rounds, "release_seconds": held.rounds[-1]["seconds"]}
+    return row | _learned(study, held.releases, refine=study.name == "mnist")
+
+
+def two_rounds(study: Study, epsilon: Promise) -> Row:
+    """Method neighbours, two rounds, with the student that is published between them."""
+    teach = teacher(STUDENTS[study.name][0], study.data if study.name == "mnist" else None)
+    held = hold(study.data, epsilon, teach, seed=1 + study.split)
+    row = {"asked": held.rounds, "release_seconds": sum(one["seconds"] for one in held.rounds)}
+    return row | _learned(study, held.releases, refine=study.name == "mnist")
+
+
+def sgd(study: Study, epsilon: Promise) -> Row:
+    """Method sgd, individual, one round by the rules: the linear model, and students of what it says."""
+    row, model = _steps(study, epsilon)
+    return row | _learned(study, predicted(np.arange(len(study.data.x)), model.predict_proba(study.data.x)))
+
+
+def linear(study: Study, epsilon: Promise) -> Row:
+    """The linear model of method sgd alone."""
+    return _steps(study, epsilon)[0]
+
+
+def _steps(study: Study, epsilon: Promise) -> tuple[Row, Model]:
+    taken = hold_steps(_case(study), epsilon, steps=Steps(), seed=1 + study.split)
+    scores = _judged(study.data, taken.model)
+    return {
+        "linear": scores,
+        "students": {},
+        "spent": taken.spent,
+        "release_seconds": STEPS * taken.seconds,
+    }, taken.model
+
+
+def pate(study: Study, epsilon: Promise) -> Row:
+    """Method pate, weighting, 250 teachers: students of the labels that the accounts afford, if as many as classes."""
+    data, private = study.data, splits_load(study.name).private
+    # levels are drawn whatever the records are: teachers of three levels are as good where all have the same
+    partition, places = teachers.weighted_plan(study.name, LEVELS, data.holders)
+    plan, _ = teachers.weighted_plan(study.name, epsilon, data.holders)
+    points, order = _points_not_private(study)
+    told = teachers.teach(study.name, partition, places, private.x, private.y, data.holder, points)
+    said = told.predictions[:, order[: len(data.x)]]
+    answers = teachers.vote(study.name, plan, said, data.classes, seed=1 + study.split)
+    row = {
+        "asked": answers.asked,
+        "labels": len(answers.releases),
+        "teachers_right": float((said == data.truth).mean()),
+        "release_seconds": told.seconds,
+    }
+    if len(answers.releases) < data.classes:
+        return row | {"students": {}}
+    return row | _learned(study, answers.releases)
+
+
+def _no_promise(study: Study) -> Row:
+    """Boosted trees and a linear model that learned from the private records themselves."""
+    data, case, private = study.data, _case(study), splits_load(study.name).private
+    everyone = labelled(np.arange(len(private.x)), private.y, classes=data.classes)
+    boosted = teacher("boosting")(private.x, everyone)
+    columns = [case.fitted.transform(part) / 127 for part in (private.x, data.x, data.test_x)]
+    fitted = learner_create("logistic_regression", {"iterations": 200}).fit(
+        columns[0], private.y, classes=data.classes, seed=1
+    )
+    scores = _scores(data, *(fitted.predict_proba(part) for part in columns[1:]))
+    return {"students": {"boosting": _judged(data, boosted)}, "linear": scores}
+
+
+def _learned(study: Study, releases: Releases, *, refine: bool = False) -> Row:
+    """What students make of the releases."""
+    data, rows = study.data, {}
+    for student in STUDENTS[study.name]:
+        clock = time.process_time()
+        model: Model = teacher(student, data if refine else None)(data.x, releases)
+        seconds = time.process_time() - clock
+        rows[student] = _judged(data, model) | {"seconds": seconds}
+    labels = float((releases.labels == data.truth[releases.rows]).mean())
+    return {"labels_right": labels, "students": rows}
+
+
+def _judged(data: Data, model: Model) -> Row:
+    """As `judged`; of tables also on public and test points together."""
+    if data.name == "mnist":
+        return judged(data, model)
+    return judged(data, model) | _scores(data, model.predict_proba(data.x), model.predict_proba(data.test_x))
+
+
+def _scores(data: Data, public: np.ndarray, test: np.ndarray) -> Row:
+    """Accuracy and area under the curve on the test points, and on all that are not private."""
+    row = {}
+    both = np.concatenate([test, public]), np.concatenate([data.test_truth, data.truth])
+    for where, (probabilities, truth) in {"": (test, data.test_truth), "_all": both}.items():
+        row[f"test{where}"] = float((probabilities.argmax(axis=1) == truth).mean())
+        row[f"auc{where}"] = float(roc_auc_score(truth, probabilities[:, 1]))
+    return row
+
+
+@cache
+def _data(study: Study) -> Data:
+    if study.name == "mnist":
+        data = data_split("mnist", study.split, study.public)
+    else:
+        data = data_load(study.name)
+        data = Data(**(vars(data) | {name: getattr(data, name)[: study.public] for name in ("x", "truth", "public")}))
+    return data.first(study.holders) if study.holders else data
+
+
+@cache
+def _case(study: Study) -> Case:
+    data = study.data
+    case = case_of(study.name, data.x, data.test_x, data.test_truth, Steps())
+    return case.first(study.holders) if study.holders else case
+
+
+def _points_not_private(study: Study) -> tuple[np.ndarray, np.ndarray]:
+    """Public and test points as the catalogue has them, and in which order they are those of the study."""
+    splits = splits_load(study.name)
+    points = np.concatenate([splits.public.x, splits.test.x])
+    in_order = study.name != "mnist"
+    return points, np.arange(len(points)) if in_order else split_order("mnist", len(points), study.split)

@@ -1,0 +1,70 @@
+"""Rows of several splits or draws as one: mean, lowest and highest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from benchmarks.neighbours.figure import Line, figure
+
+Row = dict[str, Any]
+_SAME = ("name", "public", "holders", "method", "epsilon")
+
+
+def summary(rows: Iterable[Row]) -> Iterator[Row]:
+    """A row for each model of each method and promise, over the splits or draws that were measured.
+
+    test: accuracy on the test points.  seconds: of the processor, for the releases and for the student.
+    """
+
+    def same(row: Row) -> list[str]:
+        return [str(row.get(name, "")) for name in _SAME]
+
+    for _, group in groupby(sorted(rows, key=same), key=same):
+        several = list(group)
+        about = {name: several[0].get(name, "") for name in _SAME}
+        models = {name for row in several for name in (*row["students"], *(["linear"] if "linear" in row else []))}
+        for model in sorted(models):
+            scores = [row["students"].get(model) or row.get(model) for row in several]
+            scores = [score for score in scores if score]
+            tests = [score["test"] for score in scores]
+            yield about | {
+                "labels": _mean(row.get("labels") for row in several),
+                "labels_right": _mean(row.get("labels_right") for row in several),
+                "model": model,
+                "splits": len(scores),
+                "test": float(np.mean(tests)),
+                "lowest": min(tests),
+                "highest": max(tests),
+                **{name: _mean(score.get(name) for score in scores) for name in ("test_all", "auc", "auc_all")},
+                "release_seconds": _mean(row.get("release_seconds") for row in several),
+                "seconds": _mean(score.get("seconds") for score in scores),
+            }
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def drawn(rows: Iterable[Row]) -> str:
+    """The area under the curve of Diabetes over ε as a chart, beside the same model without a promise."""
+    areas = {
+        (row["method"], str(row["epsilon"])): (row["epsilon"], row["auc_all"])
+        for row in summary(row for row in rows if row["name"] == "diabetes")
+        if row["model"] == "linear" and not isinstance(row["epsilon"], list)
+    }
+    _, without = areas.pop(("no promise", ""))
+    return figure(
+        [Line("private steps", dict(areas.values()))],
+        target=without,
+        title="Linear model of private gradient steps: readmission in Diabetes, by patient",
+        across="ε of everyone",
+        up="area under the curve, public and test points",
+        target_label=f"the same model without a promise: {without:.3f}",
+        span=(0.6, 0.7),
+        shown="{:.2f}".format,
+    )

@@ -1,0 +1,132 @@
+"""Method pate without a database: teachers of one group each, their predictions in a file, labels by the accounts."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from accounting.caps import caps_of
+from benchmarks.neighbours.study import DELTAS, SHARES
+from common.noise import SimulationNoise
+from training.learners import learner_create, learner_parameters
+from training.learners.base import Learner
+from training.methods.pate import AGGREGATORS, NO_VOTE, Group, Plan, assign_keyed, make_plan, teacher_seed
+from training.methods.pate.votes import count_votes
+from training.students import Releases, labelled
+
+TEACHERS = 250
+AGGREGATOR = next(iter(AGGREGATORS))
+"""What a proposal begins with, with the noise and the threshold that it suggests."""
+LEARNERS = {
+    "mnist": learner_create("cnn"),
+    "adult": learner_create("random_forest"),
+    "diabetes": learner_create("random_forest", {"balanced": True, "leaf": 5}),
+}
+_KEY = b"benchmark"
+
+
+@dataclass(frozen=True, eq=False)
+class Taught:
+    """What `(teachers, points)` say of all points that are not private, and the processor seconds that it took."""
+
+    predictions: NDArray[np.integer]
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """Labels released until the first account's end; asked: points put to the vote, with and without an answer."""
+
+    releases: Releases
+    asked: int
+
+
+def levels_draw(epsilon: float | Sequence[float], holders: int) -> tuple[list[Group], NDArray[np.int64]]:
+    """Groups with their sizes, and the group of each holder, drawn as `caps_draw` draws caps."""
+    epsilons = np.atleast_1d(np.asarray(epsilon, np.float64))
+    places = np.zeros(holders, np.int64)
+    if len(epsilons) > 1:
+        places = np.random.default_rng(0).choice(len(epsilons), holders, p=SHARES)
+    counts = np.bincount(places, minlength=len(epsilons))
+    return [Group(f"{one:g}", float(one), int(n)) for one, n in zip(epsilons, counts, strict=True)], places
+
+
+def weighted_plan(name: str, epsilon: float | Sequence[float], holders: int) -> tuple[Plan, NDArray[np.int64]]:
+    """The plan by weights in proportion to μ, and the group of each holder."""
+    groups, places = levels_draw(epsilon, holders)
+    kind = AGGREGATORS[AGGREGATOR]
+    aggregator = kind(**{spec.name: spec.suggested(TEACHERS) for spec in kind.fields()})
+    plan = make_plan(
+        groups,
+        variant="weighting",
+        teachers=TEACHERS,
+        aggregator=aggregator,
+        delta=DELTAS[name],
+        weight_scheme="gdp",
+    )
+    return plan, places
+
+
+def teach(
+    name: str,
+    plan: Plan,
+    places: NDArray[np.int64],
+    x: NDArray[np.floating],
+    y: NDArray[np.integer],
+    holder: NDArray[np.integer],
+    points: NDArray[np.floating],
+    learner: Learner | None = None,
+) -> Taught:
+    """Train the teachers, each on the records of its holders, and let them label all `points`.
+
+    Who learns where depends on the groups and not on the public split, so that predictions are kept in a file, under
+    $IPATE_TEACHERS_DIR or the system's folder for temporary files.
+    """
+    learner = learner or LEARNERS[name]
+    sizes = [group.teachers for group in plan.groups]
+    told = repr((name, learner.name, sorted(learner_parameters(learner).items()), sizes, len(points)))
+    folder = Path(os.environ.get("IPATE_TEACHERS_DIR") or tempfile.gettempdir())
+    kept = folder / f"teachers-{name}-{hashlib.sha256(told.encode()).hexdigest()[:12]}.npz"
+    if kept.exists():
+        with np.load(kept, allow_pickle=False) as arrays:
+            return Taught(arrays["predictions"], float(arrays["seconds"]))
+    clock = time.process_time()
+    positions, teachers = assign_keyed(plan, np.arange(len(places)), places, _KEY)
+    teacher_of = np.empty(len(places), np.int64)
+    teacher_of[positions] = teachers
+    said = np.full((plan.teachers, len(points)), NO_VOTE, np.int16)
+    for teacher in tqdm(range(plan.teachers), desc=f"teachers of {name}"):
+        mine = np.flatnonzero(teacher_of[holder] == teacher)
+        if len(mine):
+            model = learner.fit(x[mine], y[mine], classes=int(y.max()) + 1, seed=teacher_seed(_KEY, teacher))
+            said[teacher] = model.predict(points)
+    seconds = time.process_time() - clock
+    np.savez_compressed(kept, predictions=said, seconds=seconds)
+    return Taught(said, seconds)
+
+
+def vote(name: str, plan: Plan, predictions: NDArray[np.integer], classes: int, *, seed: int) -> Answers:
+    """Put points to the vote in their order until the next answer might cost a group more than its cap.
+
+    An account pays for a check of every point and for every answer; neither depends on the votes.
+    """
+    votes = count_votes(predictions, classes, plan.teacher_weights())
+    release = plan.aggregator.release(votes, SimulationNoise(seed))
+    fits = np.ones(len(votes), bool)
+    for group in plan.groups:
+        charge = plan.aggregator.charge(group.sensitivity)
+        paid = np.cumsum(charge.check + charge.label * release.answered)
+        at_most = paid + charge.label * ~release.answered
+        fits &= at_most <= float(caps_of(group.epsilon, DELTAS[name]))
+    asked = len(fits) if fits.all() else int(np.argmin(fits))
+    rows = np.flatnonzero(release.answered[:asked])
+    return Answers(labelled(rows, release.labels[rows], classes=classes), asked)
