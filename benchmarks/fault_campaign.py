@@ -3,8 +3,9 @@
     python -m benchmarks.fault_campaign --kills 200 --minutes 10 --seed 1
 
 On SQLite and PostgreSQL (IPATE_TEST_POSTGRES_URL), over the file system and Redis (IPATE_TEST_REDIS_URL, an empty
-database): two workers of two processes each work on four runs at once, one by each method in each of two studies.
-SIGKILL hits the process that trains, votes, asks holders or teaches a student, or its whole worker; connections to
+database): two workers of two processes each work on four runs at once; of each of two studies one by teachers, and one
+in which holders are asked, by votes, by full gradient steps or by steps over samples in turn. SIGKILL hits the process
+that trains, votes, asks holders, takes steps or teaches a student, or its whole worker; connections to
 PostgreSQL and Redis are cut, as a restart of theirs would, and tasks are delivered again on top. Then the workers may
 finish, and every chain, label, account and share is verified, every charge computed anew. Exit status 1 where something
 is wrong.
@@ -33,7 +34,7 @@ from ipate_web.processes import running, unwind_on_signals, worker_command
 POSTGRES = os.environ.get("IPATE_TEST_POSTGRES_URL", "postgres://root@127.0.0.1:5432/postgres")
 REDIS = os.environ.get("IPATE_TEST_REDIS_URL", "redis://127.0.0.1:6379/11")
 WORKERS, STUDIES, RUNS_OF_A_STUDY = 2, 2, 2
-PHASES = ("training", "voting", "asking", "student")
+PHASES = ("training", "voting", "asking", "learning", "student")
 #: How often a phase may be hit more than the one that was hit least: runs have to get to where they can be hit.
 LEAD = 4
 #: Longest pause between two blows, in seconds.
@@ -51,13 +52,16 @@ ASKING: dict[str, Any] = {
     "asking": {"rounds": 2, "sigma": 200.0, "radius_share": 0.3, "kernel": "epanechnikov"},
     "batch_size": 20,
 }
+STEPS: dict[str, Any] = {"asking": {"steps": 300, "sigma": 300.0}, "batch_size": 5}
+#: Everybody is drawn in every step: what that costs is known without a search.
+SAMPLES: dict[str, Any] = {"asking": {"steps": 300, "expected": 1e6, "network": "mlp"}, "batch_size": 5}
 STUDENT: dict[str, Any] = {"student_learner": "random_forest", "student_parameters": {"trees": 100}}
 #: Entered as the number of holders at each level: a batch is asked in several shards.
 HEAD_COUNT = 8_000
 #: How many points are put to the vote: as many batches as it takes until killing can hit them.
 POINTS = 240
 #: Which share of every cap a run may use, by method: what it does not need is free for the next one.
-SHARES = {"pate": 0.05, "neighbours": 0.01}
+SHARES = {"pate": 0.05, "neighbours": 0.01, "sgd": 0.01, "sgd, samples": 0.01}
 #: Database and broker, by the name on the command line.
 COMBINATIONS = {
     f"{database.lower()}-{broker.lower()}": (database, broker)
@@ -101,16 +105,26 @@ class Campaign:
 
     def runs_top_up(self) -> None:
         """As many runs as are worked on at once; those of one study wait for each other's vote."""
-        from tests.training.asking import ASKING_RUN
+        from accounting.caps import SLACKS
+        from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN
         from tests.training.runs import TABLE_RUN, run_start
         from training.models import Run
 
-        fields = {"pate": TABLE_RUN | TEACHERS | STUDENT, "neighbours": ASKING_RUN | ASKING | STUDENT}
+        fields = {
+            "pate": TABLE_RUN | TEACHERS | STUDENT,
+            "neighbours": ASKING_RUN | ASKING | STUDENT,
+            "sgd": STEPS_RUN | STEPS | STUDENT,
+            "sgd, samples": SAMPLED_RUN | SAMPLES | STUDENT,
+        }
         for study in self.studies:
             active = Run.objects.filter(study=study, status__in=Run.ACTIVE)
             for _ in range(active.count(), RUNS_OF_A_STUDY):
-                method = "neighbours" if active.filter(method="pate").exists() else "pate"
-                run_start(study, share=SHARES[method], **fields[method])
+                in_turn = [name for name in fields if name != "pate"]
+                if study.runs.filter(variant="scale").count() >= SLACKS:
+                    in_turn.remove("sgd, samples")
+                asked = study.runs.exclude(method="pate").count()
+                name = in_turn[asked % len(in_turn)] if active.filter(method="pate").exists() else "pate"
+                run_start(study, share=SHARES[name], **fields[name])
 
     def strike(self) -> None:
         """Kill who works on the phase that was hit least so far, or cut connections, and deliver tasks again."""
@@ -152,9 +166,11 @@ class Campaign:
         """(phase, process that works on it) of all that is claimed now."""
         from training.models import Run, Shard, TeacherChunk
 
-        shards = Shard.objects.filter(run__status="asking").values_list("run__status", "claimed_by")
+        shards = Shard.objects.filter(run__status__in=("asking", "learning")).values_list("run__status", "claimed_by")
         chunks = TeacherChunk.objects.filter(run__status="training").values_list("run__status", "claimed_by")
-        runs = Run.objects.filter(status__in=("voting", "asking", "student")).values_list("status", "claimed_by")
+        runs = Run.objects.filter(status__in=("voting", "asking", "learning", "student")).values_list(
+            "status", "claimed_by"
+        )
         return [(phase, int(token.split(":")[1])) for phase, token in (*chunks, *shards, *runs) if token]
 
     def _deliver_again(self) -> None:
@@ -221,7 +237,7 @@ class Campaign:
             yield from study_faults(study)
             yield from stray_faults(study)
             for run in Run.objects.filter(study=study).select_related("study"):
-                self.counts[f"runs finished, {run.method}"] += run.status == Run.Status.FINISHED
+                self.counts[f"runs finished, {run.method}, {run.variant}"] += run.status == Run.Status.FINISHED
                 yield from release_faults(run)
             used = sum(share.used or 0.0 for share in shares(study).values())
             if abs(used + share_free(study) - 1) > 1e-9:

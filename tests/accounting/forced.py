@@ -366,7 +366,7 @@ class World:
             self.vote()
             self._look()
             run.refresh_from_db()
-        if run and run.status == "student" and run.labels:
+        if run and run.status == "student" and (run.labels or not method_of(run).releases_labels):
             students.student_train(run)
 
     def cancel(self) -> None:

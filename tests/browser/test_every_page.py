@@ -26,7 +26,7 @@ from consent.models import DataHolder, Mail, Membership, Role, Study
 from ipate_web.tokens.models import ApiToken
 from tests import factories
 from tests.browser.conftest import SIZES, Site
-from tests.training.asking import CLEAR_RUN, STEPS_RUN, batch_ask, run_ask
+from tests.training.asking import CLEAR_RUN, SAMPLED_RUN, STEPS_RUN, batch_ask, run_ask
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
 from training.models import Run
 from training.services.trainings import student_ask, student_learn
@@ -175,14 +175,17 @@ def study() -> Study:
     student_ask(run=voted, acting_user=olga, **BOOSTED)  # being trained
     run_ask(run_start(study, title="All were asked", share=0.1, **CLEAR_RUN))
     run_ask(run_start(study, title="Steps were taken", share=0.1, **STEPS_RUN))
+    run_ask(run_start(study, title="Samples were drawn", share=0.05, **SAMPLED_RUN | {"public_dataset": None}))
     batch_ask(run_start(study, title="All are asked", share=0.1, **CLEAR_RUN))
     run_draft(study, title="All to be asked", **CLEAR_RUN)
     run_draft(study, title="Steps to be taken", **STEPS_RUN)
+    run_draft(study, title="Samples to be drawn", **SAMPLED_RUN)
     run_draft(study, title="Next vote", **RUN)
     run_start(study, title="Waiting", share=0.1, **RUN)
     rehearsal = rehearsal_with_table("rehearsal")
     run_finish(run_start(rehearsal, title="Rehearsed", seed=1, **TABLE_RUN))
     run_draft(rehearsal, title="To be rehearsed", **TABLE_RUN)
+    run_ask(run_start(rehearsal, title="Baseline", seed=1, **SAMPLED_RUN | {"variant": "group_after_group"}))
     head_counts_draw(study=study, acting_user=olga, noise=SimulationNoise(1))
     services.epsilon_policy_propose(
         study=study, acting_user=factories.user_create("conrad"), high=0.5, average=2, low=4, reason="More of it."

@@ -20,7 +20,7 @@ from consent.models import DataHolder, Study
 from consent.services import consent_withdraw
 from ipate_web.processes import running, worker_command
 from tests.databases import database_url
-from tests.training.asking import ASKING_RUN, EVERYBODY, STEPS_RUN
+from tests.training.asking import ASKING_RUN, EVERYBODY, SAMPLED_RUN, STEPS_RUN
 from tests.training.runs import (
     assert_labels_and_register_agree,
     run_finish,
@@ -176,6 +176,31 @@ def test_a_worker_killed_while_it_learns_leaves_a_correct_ledger(tmp_path: Path)
     run.refresh_from_db()
     assert (run.status, run.position) == (Run.Status.FINISHED, 24), run.message
     assert list(run.batches.values_list("start", flat=True)) == list(range(0, 24, 2))
+    assert_whole(study, run)
+
+
+def test_a_worker_killed_in_mid_chunk_of_steps_over_samples_loses_that_chunk_alone(tmp_path: Path) -> None:
+    log = tmp_path / "worker.log"
+    study = study_with_table(holders=12, retain_votes=True)
+    run = run_start(study, share=0.5, **SAMPLED_RUN | {"asking": {"steps": 24, "expected": 1e6, "network": "mlp"}})
+    state, charged = watch(run), None
+    for chunks in (0, 2, 5):
+        with worker(log) as process:
+            begun = state(lambda run, least=2 * chunks: run.position >= least and run.batches.exists())  # type: ignore[misc]
+            wait_until(begun, log)
+            wait_until(lambda: run.shards.filter(state="running").exists(), log)
+            kill(process)
+        interrupted = Run.objects.get(pk=run.pk)
+        assert interrupted.status == Run.Status.LEARNING, "the kill came too late"
+        # What was charged before the first step is all that is ever charged.
+        assert charged in (None, balances(study).spent.tolist())
+        charged = balances(study).spent.tolist()
+    with worker(log):
+        wait_until(state(lambda run: run.has_ended), log)
+    run.refresh_from_db()
+    assert (run.status, run.position) == (Run.Status.FINISHED, 24), run.message
+    assert list(run.batches.values_list("start", "size")) == [(0, 0), *((start, 2) for start in range(0, 24, 2))]
+    assert balances(study).spent.tolist() == charged
     assert_whole(study, run)
 
 

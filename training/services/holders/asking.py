@@ -171,7 +171,8 @@ class Asking:
             query.batch = batch
         if released.queries:
             rows_insert(released.queries)
-        costs, attempt = _costs(run, released.bounds), attempts.attempt_load(run.assignment)
+        costs = _costs(run, released.bounds) if released.charged else released.bounds
+        attempt = attempts.attempt_load(run.assignment)
         if run.rehearsal:
             attempts.attempt_write(run, replace(attempt, spent=attempt.spent + charges))
         else:

@@ -19,7 +19,7 @@ from training.services.holders.faults import charged_faults, charges_agree
 from training.services.holders.rounds import position_in_round
 from training.services.lessons import Lesson
 from training.services.methods.base import Step, Wrong
-from training.services.sgd.sampled_gradients import SampledGradients, charged_content, groups_of, people_charged
+from training.services.sgd.sampled_gradients import SampledGradients, charged_caps, charged_content, groups_of
 from training.services.sgd.sampled_lessons import network_lesson, published_follows
 from training.services.sgd.sampled_planning import ONLY_REHEARSED, SLACKS_USED, SamplingPlan, sampling_plan, slacks_left
 from training.services.sgd.sampled_rounds import (
@@ -163,6 +163,6 @@ class SgdSampled:
             due = task_load(batch.round).charges[groups_of(run, people.caps)]
             yield from charged_faults(batch, release, people.holders, due)
             return
-        charged = people_charged(run)
-        if not np.isin(people.holders, charged.holders).all():
+        charged, _caps = charged_caps(run)
+        if not np.isin(people.holders, charged).all():
             yield f"release {release.sequence}: batch {batch.index} asked somebody who was not charged for the run."

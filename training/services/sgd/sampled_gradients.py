@@ -10,13 +10,13 @@ import numpy as np
 from django.db import transaction
 from django.utils.translation import gettext_noop
 
+from accounting.book import charges_of
 from accounting.models import Release
 from common.artifacts import arrays_load
 from common.noise import Noise
 from training.methods.sgd.records import OwnedRecords, owned_records
 from training.methods.sgd.sampled import SampledSteps, Sampling, SimulationSampling, SystemSampling
 from training.models import Round, Run
-from training.services.holders.attempts import attempt_load
 from training.services.holders.base import Answer, People, Released
 from training.services.holders.rounds import batch_slice, released_tidy, round_under_way
 from training.services.holders.shards import records_of
@@ -57,13 +57,13 @@ class SampledGradients:
             group = groups_of(run, people.caps)
             due = task.charges[group]
             return people.of((group >= 0) & (people.spent + due <= people.limits))
-        charged = people_charged(run)
-        place = np.searchsorted(charged.holders, people.holders).clip(max=max(len(charged.holders) - 1, 0))
-        stays = np.zeros(len(people.holders), dtype=bool)
-        if len(charged.holders):
-            stays = (charged.holders[place] == people.holders) & (people.caps >= charged.caps[place])
+        holders, caps = charged_caps(run)
+        if not len(holders):
+            return people.of(np.zeros(len(people.holders), dtype=bool))
+        place = np.searchsorted(holders, people.holders).clip(max=len(holders) - 1)
+        stays = (holders[place] == people.holders) & (people.caps >= caps[place])
         # A level that was raised counts in the next run: in this one everybody stays in the group they were charged in.
-        return replace(people.of(stays), caps=charged.caps[place[stays]])
+        return replace(people.of(stays), caps=caps[place[stays]])
 
     def round_load(self, asked: Round) -> None:
         task_load(asked)
@@ -129,9 +129,15 @@ def charged_content(task: SampledTask) -> dict:
     return {"steps": 0, "digest": content_digest({}), "slack": task.plan.slack}
 
 
-def people_charged(run: Run) -> People:
-    """Who was charged for the run, with the cap by which they were."""
-    return attempt_load(run.batches.get(index=CHARGE).asked)
+def charged_caps(run: Run) -> tuple[np.ndarray, np.ndarray]:
+    """(H,) ids in rising order of those who were charged for the run, and the cap of the promise by which they were.
+
+    From the charge file, which is never deleted: in a group all were charged the same.
+    """
+    told = charges_of(Release.objects.get(run=run.pk, batch=CHARGE))
+    due = task_load(run.rounds.select_related("run").get()).charges
+    known = np.array([budget["cap"] for budget in run.plan["budgets"]])
+    return told.holders, known[np.abs(told.spent[:, None] - due).argmin(axis=1)]
 
 
 def sampling_of(run: Run) -> Sampling:

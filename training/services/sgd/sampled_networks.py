@@ -1,4 +1,4 @@
-"""What of a run of steps over samples needs PyTorch: its network, the steps of a chunk, the model that is published.
+"""Parts of a run of steps over samples that need PyTorch: its network, the steps of a chunk, the published model.
 
 Imported where it is used: PyTorch takes a second, which the site should not spend to start.
 """
