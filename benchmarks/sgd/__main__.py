@@ -1,6 +1,6 @@
 """Private gradient steps, every holder's contribution charged to their own account: models, constants, speed.
 
-    IPATE_DATA_DIR=… python -m benchmarks.sgd [mnist adult diabetes patients constants levels speed] [--quick]
+    IPATE_DATA_DIR=… python -m benchmarks.sgd [mnist adult diabetes patients learned constants levels speed] [--quick]
 
 Prints tables and keeps the numbers in benchmarks/results/sgd.json, each part under its name. `--quick` takes fewer
 runs, and keeps nothing. Constants were tuned on public splits alone: see docs/sgd.md.
@@ -25,6 +25,7 @@ def main() -> None:
         "adult": parts.adult,
         "diabetes": parts.diabetes,
         "patients": parts.patients,
+        "learned": parts.learned,
         "constants": parts.constants,
         "levels": parts.levels,
         "speed": parts.speed,

@@ -46,6 +46,17 @@ def patients(quick: bool) -> Rows:
     return [_row("diabetes", promise, cases, Steps(), tried="divided anew") for promise in tqdm(promises)]
 
 
+def learned(quick: bool) -> Rows:
+    """MNIST, one split of the test images: wavelets, and an embedding learned from the public points without labels."""
+    rows = []
+    embedding = Steps(representation="learned", representation_parameters={"components": 200})
+    for name, steps in (("learned", embedding), ("wavelets", Steps())):
+        cases = [case_load("mnist", 0, steps)]
+        promises = PROMISES["mnist"][1:2] if quick else PROMISES["mnist"][:3]
+        rows += [_row("mnist", promise, cases, steps, tried=name) for promise in promises]
+    return rows
+
+
 def constants(quick: bool) -> Rows:
     """Rehearsals on public points alone, three splits: one constant changed at a time."""
     tried: dict[str, dict[str, Any]] = {

@@ -56,8 +56,8 @@ class Case:
 
     def first(self, holders: int) -> Case:
         """The same with these holders alone."""
-        kept, records = self.records.holder < holders, self.records
-        few = HolderRecords(records.coordinates[kept], records.label[kept], records.holder[kept], holders)
+        records, end = self.records, int(self.records.first[holders])
+        few = OwnedRecords(records.x[:end], records.y[:end], records.first[: holders + 1], records.identity[:holders])
         return replace(self, records=few, people=holders)
 
 
