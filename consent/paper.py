@@ -22,6 +22,7 @@ from django.db.models import Max
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from consent.mail import mails_send
 from consent.models import ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, Level, Study
 from consent.selectors import policies_in_force
 from consent.services import study_lock
@@ -177,7 +178,9 @@ def paper_consents_record(
     if not dry_run:
         digests = {name: scan_store(study, content) for name, content in scans.items()}
         for chunk in _chunks(watch(consents)):
-            ConsentEvent.append(paper.events(chunk, digests, acting_user))
+            events = ConsentEvent.append(paper.events(chunk, digests, acting_user))
+            accounts = DataHolder.objects.filter(pk__in=[event.holder_id for event in events], user__isnull=False)
+            mails_send("receipt", accounts.values_list("user_id", flat=True), study=study)
     return len(consents)
 
 

@@ -247,6 +247,8 @@ ACCOUNT_FORMS = {
 MFA_ADAPTER = "ipate_web.accounts.adapters.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_PASSKEY_LOGIN_ENABLED = True
+# Nobody signs up with somebody else's address; whoever has not confirmed theirs still needs a second factor.
+MFA_ALLOW_UNVERIFIED_EMAIL = True
 MFA_TOTP_ISSUER = f"iPATE ({_site.hostname})"
 MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = not HTTPS
 MFA_FORMS = {

@@ -1,4 +1,4 @@
-"""What django-allauth asks the site: words, mails, who may sign up, how secrets are stored."""
+"""Adapters by which django-allauth asks the site: words, mails, who may sign up, how secrets are stored."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""What follows from events of accounts: links that end, addresses that count as confirmed, the language of mails."""
+"""Receivers of events of accounts: links that end, addresses that count as confirmed, the language of mails."""
 
 from typing import Any
 

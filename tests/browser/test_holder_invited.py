@@ -1,6 +1,7 @@
 """A data holder who has nothing but a link: the whole path, in a real browser."""
 
 import pytest
+from allauth.account.models import EmailAddress, EmailConfirmationHMAC
 from django.urls import reverse
 
 from consent import invitations
@@ -51,9 +52,14 @@ def test_the_link_alone_suffices(visit, path: str, size: str, javascript: bool) 
 
     later.press("Use an account instead")
     later.page.get_by_label("E-mail address").fill("hanna@example.org")
-    later.page.get_by_label("Password").fill(factories.PASSWORD)
+    later.page.get_by_label("Password", exact=True).fill(factories.PASSWORD)
+    later.page.get_by_label("The password again").fill(factories.PASSWORD)
     later.press("Use this account from now on")
     later.says("Your account is set up.")
+    key = EmailConfirmationHMAC.create(EmailAddress.objects.get()).key
+    later.open(reverse("account_confirm_email", args=[key]))
+    later.press("Yes, this is my address")
+    later.says("The address hanna@example.org is confirmed.")
     later.page.get_by_role("button", name="Sign out").click()
     later.open(path)
     later.says("This invitation opens nothing")

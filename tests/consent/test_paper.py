@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from consent import selectors, services
-from consent.models import ConsentEvent, Study
+from consent.models import ConsentEvent, Mail, Study
 from consent.paper import PaperConsent, PaperError, paper_consents_record, paper_list_read
 from consent.standing import standing
 from tests import factories
@@ -221,3 +221,9 @@ def test_the_command_says_what_is_wrong(study: Study, folder: Path) -> None:
     (folder / "list.csv").unlink()
     with pytest.raises(CommandError, match="No such file"):
         run(folder)
+
+
+def test_whoever_has_an_account_gets_a_receipt_by_mail(study: Study) -> None:
+    services.holder_link(holder=study.holders.get(pseudonym="P-1"), user=factories.user_create("hanna"))
+    record(study, row("P-1", "LOW"), row("P-2", "NONE", number=3))
+    assert list(Mail.objects.values_list("kind", "user__username")) == [("receipt", "hanna")]

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
@@ -40,6 +41,7 @@ def is_signed_in(client: Client) -> bool:
 
 
 def test_an_app_is_set_up_with_the_code_that_it_shows(client: Client, olga: User) -> None:
+    EmailAddress.objects.create(user=olga, email="olga@example.org")  # not confirmed
     sign_in(client, "olga")
     assert client.get(reverse("mfa_activate_totp")).url.startswith(reverse("account_reauthenticate"))
     client.post(reverse("account_reauthenticate"), {"password": factories.PASSWORD})
