@@ -611,7 +611,7 @@ class Administrator(models.Model):
 
 
 class AccountChange(AppendOnly):
-    """What an administrator of the installation, or whoever is at its command line, did to an account."""
+    """Act on an account by an administrator of the installation or at its command line."""
 
     class Kind(models.TextChoices):
         CREATED = "created", _("account made")

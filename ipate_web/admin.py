@@ -32,7 +32,7 @@ class ForSuperusers(admin.ModelAdmin):
 
 
 class SuperusersOnly(ForSuperusers):
-    """What superusers alone may see, too."""
+    """Admin of tables that superusers alone may see, too."""
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return request.user.is_superuser

@@ -272,7 +272,7 @@ class Run(models.Model):
 
     @property
     def schema(self) -> dict[str, Any]:
-        """What a record is, as it is told to whoever uses what was learned."""
+        """Schema of a record, as it is told to whoever uses what was learned."""
         return (self.public_dataset or self.private_dataset).schema
 
     @property

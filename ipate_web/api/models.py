@@ -37,7 +37,7 @@ def versions_usable_by(user: Any) -> QuerySet[StudentModel]:
 
 
 class VersionSerializer(serializers.Serializer):
-    """Which version of a model; the published one if nothing is given."""
+    """Version of a model; the published one if nothing is given."""
 
     version = serializers.IntegerField(required=False, min_value=1, help_text="The published one if left out.")
 

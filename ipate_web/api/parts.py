@@ -92,7 +92,7 @@ _TYPES = {int: "integer", float: "number", bool: "boolean", str: "string", dict:
 
 
 def _asking(method: RunMethod) -> list[dict[str, Any]]:
-    """What `AskingParameterSerializer` says of the choices of a method."""
+    """Choices of a method, as `AskingParameterSerializer` writes them."""
     return [{**vars(field), "type": _TYPES[field.type]} for field in method.asking_fields()]
 
 

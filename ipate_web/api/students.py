@@ -17,7 +17,7 @@ from training.services.trainings import student_ask
 
 
 class EvaluationSerializer(serializers.Serializer):
-    """How a model does on the test dataset; all rounded."""
+    """Evaluation of a model on the test dataset; all rounded."""
 
     accuracy = serializers.FloatField()
     interval = serializers.ListField(child=serializers.FloatField(), help_text="95 % confidence interval.")

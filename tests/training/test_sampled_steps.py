@@ -51,7 +51,7 @@ HOLDERS = 12
 
 
 class NoNoise:
-    """What is released is what was said: for tests alone."""
+    """Noise of 0: what is released is what was said; for tests alone."""
 
     def rounded_normal(self, scale: float, shape: tuple[int, ...]) -> np.ndarray:
         return np.zeros(shape, np.int64)
@@ -101,7 +101,7 @@ def withdraw(who: DataHolder) -> None:
 
 
 def charged(run: Run) -> dict[int, float]:
-    """What each was charged for the run, by id."""
+    """Charge of each for the run, by id."""
     told = charges_of(Release.objects.get(run=run.pk, batch=0))
     return dict(zip(told.holders.tolist(), told.spent.tolist(), strict=True))
 

@@ -43,7 +43,7 @@ class Lesson:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a student learns. Its seed is public: the same releases give the same student."""
+    """Learner, parameters and seed of a student. The seed is public: the same releases give the same student."""
 
     learner: str
     parameters: dict[str, Any]
@@ -51,7 +51,7 @@ class Recipe:
 
 
 def run_recipe(run: Run) -> Recipe:
-    """How the run's own student learns."""
+    """Recipe of the run's own student."""
     return Recipe(run.student_learner, run.student_parameters, run.seed or 0)
 
 
@@ -89,7 +89,7 @@ def student_from(run: Run, recipe: Recipe, told: Releases, progress: Progress) -
 
 
 def checkpoints_folder(run: Run) -> str:
-    """Where students of a run that are learning keep how far they are."""
+    """Folder of the checkpoints of a run's students that are learning."""
     return f"checkpoints/{run.pk}"
 
 

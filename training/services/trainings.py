@@ -164,7 +164,7 @@ def _is_done(training: StudentTraining) -> bool:
 
 
 def _version_assess(training: StudentTraining, progress: Progress) -> None:
-    """How a version compares: its agreement with held-out releases, and the same student on true public labels."""
+    """Comparison of a version: its agreement with held-out releases, and the same student on true public labels."""
     run, version = training.run, training.version
     assert version is not None
     recipe = Recipe(training.learner, training.parameters, version.seed)

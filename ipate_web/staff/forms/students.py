@@ -41,7 +41,7 @@ class StudentForm(forms.Form):
         return self.cleaned_data
 
     def recipe(self) -> dict[str, Any]:
-        """What was chosen, as ``student_ask`` takes it."""
+        """Choices of the form, as ``student_ask`` takes them."""
         return {
             "student_learner": self.cleaned_data["student_learner"],
             "student_parameters": parameters_chosen(self, "student_learner"),

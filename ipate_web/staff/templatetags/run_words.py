@@ -107,7 +107,7 @@ def publish_label(choice: str) -> str:
 
 @register.filter
 def network_label(name: str) -> str:
-    """What is trained over samples: "small network"."""
+    """Network that is trained over samples: "small network"."""
     return _(NETWORK_CHOICES.get(name, name))
 
 

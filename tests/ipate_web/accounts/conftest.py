@@ -31,7 +31,7 @@ class Mailbox:
         return "250 OK"
 
     def deliver(self) -> list[EmailMessage]:
-        """What the worker's next delivery brings."""
+        """Mails of the worker's next delivery."""
         before = len(self.mails)
         mails_deliver()
         return self.mails[before:]

@@ -97,7 +97,7 @@ def test_no_kind_of_mail_tells_a_level(mailbox: Mailbox) -> None:
     EmailAddress.objects.filter(user__in=people.values()).update(verified=True)
 
     def told(user: User) -> set[tuple[str, str]]:
-        """What the person is told by each kind, less what must differ: their name and their links."""
+        """Text of each kind of mail, less what must differ: their name and their links."""
         texts = set()
         for row in Mail.objects.filter(user=user).select_related("study"):
             message = mail.mail_render(row)

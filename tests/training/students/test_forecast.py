@@ -25,7 +25,7 @@ def world():
 
 
 def held(world, sigma: float) -> tuple[float, np.ndarray]:
-    """How often refined labels of a vote of the records themselves are right, and the voters of each point."""
+    """Share of right refined labels of a vote of the records themselves, and the voters of each point."""
     (records, classes_of), (public, truth), _ = world
     reach = radii(public, public, RADIUS)
     distances = ((public[:, None].astype(np.int64) - records[None].astype(np.int64)) ** 2).sum(axis=2)

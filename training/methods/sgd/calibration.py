@@ -162,7 +162,7 @@ def shares_of(group_sizes: ArrayLike, groups: int) -> Floats:
 
 
 def epsilon_cost(steps: int, delta: float) -> Cost:
-    """What a run of so many steps costs by its ε at δ, as the μ of the same (ε, δ)."""
+    """Cost of a run of so many steps by its ε at δ, as the μ of the same (ε, δ)."""
     return lambda rate, sigma: float(gdp_mu(sampled_gaussian_epsilon(rate, sigma, steps, delta), delta))
 
 

@@ -42,7 +42,7 @@ Phases = tuple[tuple[SampledMechanism, int], ...]
 
 
 def phases_within(phases: Phases, start: int, steps: int) -> Phases:
-    """What of the phases falls into some steps from the step ``start`` on."""
+    """Parts of the phases that fall into some steps from the step ``start`` on."""
     parts, begin = [], 0
     for mechanism, count in phases:
         length = min(begin + count, start + steps) - max(begin, start)

@@ -100,7 +100,7 @@ class Steps(Choices):
 
 @dataclass(frozen=True)
 class Samples(Choices):
-    """How steps over samples of the holders are made.
+    """Choices of steps over samples of the holders.
 
     Without public points, and of the convolutional network, what is trained takes the records as they are, and there is
     no representation.
@@ -170,7 +170,7 @@ def steps_from_json(document: Mapping[str, Any]) -> Steps:
 
 
 def samples_fields() -> tuple[AskingField, ...]:
-    """What can be chosen of steps over samples, in order.
+    """Fields of the choices of steps over samples, in order.
 
     >>> [choice.name for choice in samples_fields()][3:6]
     ['network', 'expected', 'steps']

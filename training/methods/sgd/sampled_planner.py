@@ -201,7 +201,7 @@ def least_slack(steps: int) -> float:
 
 
 def _rough_cost(slack: float, steps: int) -> Cost:
-    """What a search for rates and noise measures a run by: μ, a little above what the run is charged."""
+    """Measure of a run in a search for rates and noise: μ, a little above what the run is charged."""
     return lambda rate, sigma: sampled_gaussian_mu(rate, sigma, steps, slack, roughly=True)
 
 

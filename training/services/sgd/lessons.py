@@ -41,7 +41,7 @@ def descent_lesson(run: Run) -> Lesson:
 
 
 def published_usually(run: Run) -> str:
-    """What is published where a run does not say; it follows from the kind of its data alone.
+    """Choice of what is published where a run does not say; it follows from the kind of its data alone.
 
     A student of images knows more of them than the model that taught it; of tables it only repeats what it was told.
     """

@@ -125,7 +125,7 @@ def groups_of(run: Run, caps: np.ndarray) -> np.ndarray:
 
 
 def charged_content(task: SampledTask) -> dict:
-    """What the register says of the charge for a whole run."""
+    """Entry of the register on the charge for a whole run."""
     return {"steps": 0, "digest": content_digest({}), "slack": task.plan.slack}
 
 
@@ -141,7 +141,7 @@ def charged_caps(run: Run) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sampling_of(run: Run) -> Sampling:
-    """Who is drawn: by the operating system's generator; in a rehearsal by what its seed says."""
+    """Sampling by the operating system's generator; in a rehearsal by what its seed says."""
     if run.rehearsal:
         return SimulationSampling((run.seed or 0) * 1_000_003 + run.batches.count())
     return SystemSampling()

@@ -16,7 +16,7 @@ from training.services.sgd.sampled_rounds import SampledTask
 
 
 def weights_number(network: str, shape: tuple[int, ...], classes: int) -> int:
-    """How many weights a network has. Raises ValueError where it takes no records of this shape."""
+    """Number of weights of a network. Raises ValueError where it takes no records of this shape."""
     return len(SampledSteps.start(network_create(network, shape, classes)).weights)
 
 

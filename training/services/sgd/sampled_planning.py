@@ -36,7 +36,7 @@ SLACKS_USED = gettext_noop(
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the network takes: coordinates in the ``space``, or where that is None records as they are.
+    """Input of the network: coordinates in the ``space``, or where that is None records as they are.
 
     Attributes:
         space: Fitted on public points.
@@ -50,12 +50,12 @@ class Inputs:
 
     @property
     def sentence(self) -> Sentence:
-        """What the network takes, in words."""
+        """Input of the network, in words."""
         return AS_THEY_ARE if self.space is None else self.space.fitted.representation.sentence()
 
 
 def inputs_of(run: Run, chosen: Samples) -> Inputs:
-    """What the network of a run takes. Raises ValueError where the public points do not suit the representation."""
+    """Input of the network of a run. Raises ValueError where the public points do not suit the representation."""
     if run.public_dataset is not None and chosen.network != "cnn":
         space = space_first(run.public_dataset, chosen)
         length = float(np.sqrt((space.public.astype(np.float64) ** 2).sum(axis=1).mean()))
@@ -98,7 +98,7 @@ class SamplingPlan:
         return [{"plan": plan | self.sampled.to_json(), "until": 1.0}]
 
     def to_json(self) -> dict[str, Any]:
-        """What a run keeps of its plan."""
+        """Plan as a run keeps it."""
         return {
             "promises": [asdict(promise) for promise in self.promises],
             "budgets": [asdict(budget) for budget in self.budgets],
@@ -221,7 +221,7 @@ def _sampled(
 
 @lru_cache(maxsize=32)
 def _weights(network: str, shape: tuple[int, ...], classes: int) -> int:
-    """How many weights the network has. Raises ValueError where it takes no such records."""
+    """Number of weights of the network. Raises ValueError where it takes no such records."""
     from training.services.sgd.sampled_networks import (
         weights_number,  # PyTorch takes a second, the site may not need it
     )

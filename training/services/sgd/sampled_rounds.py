@@ -21,7 +21,7 @@ CHARGE = 0
 
 @dataclass(frozen=True, eq=False)
 class SampledTask:
-    """What a run trains.
+    """Network that a run trains.
 
     Attributes:
         plan: Rates, norms, noise, charges of each promise of the run's plan.
@@ -50,7 +50,7 @@ class SampledTask:
 
 
 def task_load(asked: Round) -> SampledTask:
-    """What a run trains."""
+    """Network that a run trains."""
     return _task(asked.artifact, json.dumps(asked.run.plan["rounds"][asked.index]["plan"]))
 
 
@@ -81,7 +81,7 @@ def task_digest(task: SampledTask) -> str:
 
 
 def mechanism(task: SampledTask) -> dict[str, Any]:
-    """How the steps of a run are made, in public terms."""
+    """Description of the steps of a run, in public terms."""
     first = task.plan.mechanism
     return {
         "name": "sgd",
