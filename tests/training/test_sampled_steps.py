@@ -567,7 +567,7 @@ def test_an_eleventh_run_over_samples_is_refused_at_proposal_and_plan(monkeypatc
 def test_a_slack_that_is_too_small_for_so_many_steps_is_refused() -> None:
     study = small_study(delta=1e-6)
     run = run_draft(study, **SAMPLED_RUN | {"asking": {"steps": 500, "expected": 4}})
-    with pytest.raises(PlanError, match=r"need a part of δ above 4.4e-09, and a run of this study has 1e-09"):
+    with pytest.raises(PlanError, match=r"need a part of δ above 4.2e-09, and a run of this study has 1e-09"):
         method_of(run).plan(run, 0.5)
 
 

@@ -72,7 +72,7 @@ def test_without_public_points_the_model_is_published_and_nothing_else_is_possib
     as_("operator").post(url("run_new", study), sent | {"confirmed": "1"})
     run = Run.objects.get()
     assert (run.public_dataset, run.student_learner) == (None, "")
-    as_("olga").post(url("run_approve", study, run.pk), {"percent": 50})
+    as_("olga").post(url("run_approve", study, run.pk), {"per_cent": 50})
     run = run_ask(Run.objects.get())
     assert run.status == Run.Status.FINISHED, run.message
     page = as_("researcher").get(url("run", study, run.pk)).text
