@@ -41,6 +41,7 @@ def test_a_task_is_sent_with_ids_alone_and_exists(
         advance.run_advance(run.pk)
     chunks = [("training.tasks.chunk_train", [str(chunk.pk)]) for chunk in run.chunks.all()]
     assert sent[2:] == chunks
+    current_app.loader.import_default_modules()  # as a worker does
     assert {name for name, _ in sent} <= set(current_app.tasks)
 
 
