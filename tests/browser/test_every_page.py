@@ -298,7 +298,9 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, settings, langua
         tour.open(name, "digits")
     tour.open("consent:receipt", "digits", 1)
     tour.open("consent:study", "digits", look=False)
-    tour.submit()  # the earlier answer, to be checked
+    tour.submit()  # no answer
+    tour.site.page.locator("[name=choice]").first.check()
+    tour.submit()  # an answer, to be checked
     tour.seen.add(resolve(urlsplit(tour.site.page.url).path).view_name)
 
     tour.begin("olga")
