@@ -140,7 +140,7 @@ def _level_field(level: Level, name: str) -> str:
 
 
 def _suggested(study: Study) -> str:
-    """Which method the form begins with, and why."""
+    """Sentence that says with which method the form begins, and why."""
     suggested = suggestion_for(study)
     method = capfirst(str(Run.Method(suggested.method).label))
     told = _("Suggested for this study: %(method)s. %(reason)s")
