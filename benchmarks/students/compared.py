@@ -36,7 +36,7 @@ STUDENTS = {"mnist": ("consistency",), "adult": ("boosting", "shares"), "diabete
 
 @dataclass(frozen=True)
 class Study:
-    """What is measured on: of MNIST a split of the official test images, of tables the split of the catalogue.
+    """Data of a measurement: of MNIST a split of the official test images, of tables the split of the catalogue.
 
     split: its seed, which is also that of the noise.  public: how many public points there are, None for all.
     holders: how many of them take part, None for all.
@@ -49,7 +49,7 @@ class Study:
 
     @property
     def about(self) -> Row:
-        """What tells the study from others in a row."""
+        """Values that tell the study from others in a row."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     @property
@@ -175,7 +175,7 @@ def _no_promise(study: Study) -> Row:
 
 
 def _learned(study: Study, releases: Releases, *, refine: bool = False) -> Row:
-    """What students make of the releases."""
+    """Scores of the students of the releases."""
     data, rows = study.data, {}
     for student in STUDENTS[study.name]:
         clock = time.process_time()

@@ -36,7 +36,7 @@ _KEY = b"benchmark"
 
 @dataclass(frozen=True, eq=False)
 class Taught:
-    """What `(teachers, points)` say of all points that are not private, and the processor seconds that it took."""
+    """Classes `(teachers, points)` of all points that are not private, and the processor seconds that they took."""
 
     predictions: NDArray[np.integer]
     seconds: float
