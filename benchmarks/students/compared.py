@@ -49,7 +49,7 @@ class Study:
 
     @property
     def about(self) -> Row:
-        """Fields of a row that tell the study from others."""
+        """Values that tell the study from others in a row."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
     @property
@@ -175,7 +175,7 @@ def _no_promise(study: Study) -> Row:
 
 
 def _learned(study: Study, releases: Releases, *, refine: bool = False) -> Row:
-    """Students of the releases, measured."""
+    """Scores of the students of the releases."""
     data, rows = study.data, {}
     for student in STUDENTS[study.name]:
         clock = time.process_time()

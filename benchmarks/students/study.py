@@ -31,7 +31,7 @@ TUNED_SHARE = 2 / 9
 
 
 def split_order(name: str, points: int, seed: int) -> NDArray[np.int64]:
-    """Order in which the points that are not private become public and test points."""
+    """Order in which the points that are not private become public and then test points."""
     # Diabetes is split by patient already, and patients have several records
     return np.arange(points) if name == "diabetes" else np.random.default_rng(seed).permutation(points)
 

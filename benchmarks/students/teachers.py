@@ -36,7 +36,7 @@ _KEY = b"benchmark"
 
 @dataclass(frozen=True, eq=False)
 class Taught:
-    """Votes `(teachers, points)` on all points that are not private, and the processor seconds that they took."""
+    """Classes `(teachers, points)` of all points that are not private, and the processor seconds that they took."""
 
     predictions: NDArray[np.integer]
     seconds: float

@@ -23,6 +23,7 @@ from training.selectors import run_cost_history, run_groups, run_progress, run_p
 from training.services.downloads import download_record, labels_table
 from training.services.methods import method_of
 from training.services.runs import run_approve, run_cancel, run_check, run_propose
+from training.services.suggestions import suggestion_for
 
 PROPOSAL = OpenApiExample(
     "A weighting run",
@@ -34,6 +35,7 @@ PROPOSAL = OpenApiExample(
         "private_dataset": 1,
         "public_dataset": 2,
         "test_dataset": 3,
+        "method": "pate",
         "learner": "nearest_neighbour",
         "student_learner": "random_forest",
         "variant": "weighting",
@@ -242,6 +244,10 @@ class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
             *("wanted_labels", "seed", "rehearsed"),
         ]
         validators: list[Any] = []
+        extra_kwargs = {
+            "method": {"required": False, "help_text": "If missing, what is suggested for the study's data."},
+            "student_learner": {"required": False, "help_text": "If missing, what is suggested for the study's data."},
+        }
 
     def get_fields(self) -> dict[str, serializers.Field]:
         """Fields, with only those related objects as choices that the user may see."""
@@ -258,6 +264,13 @@ class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
         if not isinstance(value, dict):
             raise serializers.ValidationError("Give an object with “name” and the aggregator's parameters.")
         return value
+
+    def validate(self, proposal: dict[str, Any]) -> dict[str, Any]:
+        """Take the method and the student that are suggested for the study where none is named."""
+        if {"method", "student_learner"} <= proposal.keys():
+            return proposal
+        suggested = suggestion_for(proposal["study"])
+        return {"method": suggested.method, "student_learner": suggested.student} | proposal
 
 
 class ShareSerializer(StrictSerializer):

@@ -21,11 +21,13 @@ from ipate_web.staff.forms.methods.base import (
     parameters_chosen,
     parameters_not_chosen,
 )
+from ipate_web.staff.templatetags.run_words import said
 from training.learners import learner_parameters
 from training.models import Dataset, Run
 from training.services.rehearsals import DEFAULTS
 from training.services.runs import run_check
-from training.students import student_suggested
+from training.services.suggestions import suggestion_for
+from training.students import student_create
 
 _DATASETS = {
     "private_dataset": _("Private dataset"),
@@ -44,7 +46,9 @@ class RunForm(forms.Form):
         self.study = study
         self.acting_user = acting_user
         self.fields["method"] = forms.ChoiceField(
-            label=_("Method"), choices=[(name, capfirst(str(Run.Method(name).label))) for name in METHOD_FIELDS]
+            label=_("Method"),
+            choices=[(name, capfirst(str(Run.Method(name).label))) for name in METHOD_FIELDS],
+            help_text=_suggested(study),
         )
         self.fields |= fields_for_model(Run, fields=_OF_THE_MODEL)
         for kind in Dataset.Kind.values:
@@ -136,17 +140,24 @@ def _level_field(level: Level, name: str) -> str:
     return f"{level.value}-{name}"
 
 
+def _suggested(study: Study) -> str:
+    """Sentence that says with which method the form begins, and why."""
+    suggested = suggestion_for(study)
+    method = capfirst(str(Run.Method(suggested.method).label))
+    told = _("Suggested for this study: %(method)s. %(reason)s")
+    return told % {"method": method, "reason": said(suggested.because)}
+
+
 def initial_for(study: Study) -> dict[str, Any]:
     """Sensible values for a first run, by every method."""
     datasets = {
         f"{kind}_dataset": study.datasets.filter(kind=kind).order_by("-imported_at").first()
         for kind in Dataset.Kind.values
     }
-    private = datasets["private_dataset"]
-    student = student_suggested(private.schema["kind"] if private is not None else "table")
-    values: dict[str, Any] = {**datasets, "method": next(iter(METHOD_FIELDS)), "student_learner": student.name}
-    for name, value in learner_parameters(student).items():
-        values[parameter("student_learner", student.name, name)] = value
+    suggested = suggestion_for(study)
+    values: dict[str, Any] = {**datasets, "method": suggested.method, "student_learner": suggested.student}
+    for name, value in learner_parameters(student_create(suggested.student)).items():
+        values[parameter("student_learner", suggested.student, name)] = value
     for method in METHOD_FIELDS.values():
         values |= method.initial(study)
     return values

@@ -12,6 +12,7 @@ from tests.ipate_web.api.conftest import HEAD_COUNTS, POINTS, Client
 from tests.ipate_web.api.test_runs import RUNS, errors
 from tests.training.runs import run_draft
 from training.methods.neighbours.parameters import asking_from_json
+from training.methods.suggestions import method_suggested
 from training.models import Dataset, Query, Run
 from training.representations import representation_create
 
@@ -33,6 +34,18 @@ def test_nothing_of_teachers_has_to_be_given(study: Study, client: Client) -> No
     assert (run["aggregator"], run["teachers"]) == ({}, None)
     assert (run["asking"]["rounds"], run["asking"]["sigma"]) == (2, None), "what it says nothing of is told"
     assert run["progress"]["stages"] == [{"stage": "asking", "share": 0}]
+
+
+def test_what_is_not_named_is_what_is_suggested_for_the_study(study: Study, client: Client) -> None:
+    suggested = method_suggested("table", POINTS)
+    asked = {name: value for name, value in proposal(study).items() if name not in ("method", "student_learner")}
+    for address, code in ((f"{RUNS}/plan", 200), (RUNS, 201)):
+        answer = client("researcher").post(address, asked, format="json")
+        assert answer.status_code == code, answer.content
+        assert answer.json()["method"] == suggested.method
+    assert answer.json()["student_learner"] == suggested.student
+    other = client("researcher").post(RUNS, asked | {"method": "neighbours"}, format="json").json()
+    assert (other["method"], other["student_learner"]) == ("neighbours", suggested.student)
 
 
 @pytest.mark.parametrize(

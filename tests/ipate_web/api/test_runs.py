@@ -24,6 +24,7 @@ def proposal(of: Study, **fields: Any) -> dict[str, Any]:
         "study": of.slug,
         "title": "From a notebook",
         **{f"{kind}_dataset": pk for kind, pk in datasets.items()},
+        "method": "pate",
         "learner": "nearest_neighbour",
         "student_learner": "nearest_neighbour",
         "aggregator": {"name": "gnmax", "sigma": 5.0},

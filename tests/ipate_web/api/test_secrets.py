@@ -54,7 +54,8 @@ def addresses(study: Study) -> list[str]:
 def plan_request(study: Study, teachers: int) -> dict[str, Any]:
     datasets = {f"{dataset.kind}_dataset": dataset.pk for dataset in Dataset.objects.filter(study=study)}
     return {
-        **{"study": study.slug, "title": "Asked", "learner": "random_forest", "student_learner": "random_forest"},
+        **{"study": study.slug, "title": "Asked", "method": "pate"},
+        **{"learner": "random_forest", "student_learner": "random_forest"},
         **{"aggregator": {"name": "gnmax", "sigma": 30.0}, "teachers": teachers},
         **datasets,
     }

@@ -51,17 +51,17 @@ def filled_in(study: Study, **changes: Any) -> dict[str, Any]:
     sent = {
         name: getattr(value, "pk", value) for name, value in values.items() if value is not None and value is not False
     }
-    return {name: value for name, value in {**sent, "title": "Asked", **changes}.items() if value is not None}
+    changes = {"title": "Asked", "method": "neighbours", **changes}
+    return {name: value for name, value in {**sent, **changes}.items() if value is not None}
 
 
 # --- Proposing ------------------------------------------------------------------------------------------------------
 
 
-def test_every_holder_votes_unless_something_else_is_chosen(study: Study) -> None:
+def test_what_is_left_open_is_chosen_by_the_forecast(study: Study) -> None:
     form = as_("operator").get(url("run_new", study)).context["form"]
-    assert form["method"].value() == "neighbours"
     for name in ("sigma", "radius", "first_queries"):
-        assert form[f"asking-{name}"].value() is None, "chosen by the forecast"
+        assert form[f"asking-{name}"].value() is None
     page = as_("operator").post(url("run_new", study), filled_in(study))
     assert page.status_code == 200, page.context["form"].errors
     assert not Run.objects.exists()

@@ -102,10 +102,13 @@ def test_the_form_opens_with_values_that_suit_the_study(study: Study) -> None:
         assert of_a_rehearsal not in page
 
 
-@pytest.mark.parametrize("kind", ["image", "table"])
-def test_the_form_opens_with_the_student_that_suits_the_records(kind: str) -> None:
+@pytest.mark.parametrize(("kind", "method"), [("image", "neighbours"), ("table", "sgd")])
+def test_the_form_opens_with_what_suits_the_records_and_says_why(kind: str, method: str) -> None:
     study = study_with_data() if kind == "image" else study_with_table("rows")
     form = RunForm(study=study, acting_user=factories.user_create("operator"), initial=initial_for(study))
+    assert form["method"].value() == method
+    label = dict(form.fields["method"].choices)[method]
+    assert form.fields["method"].help_text.startswith(f"Suggested for this study: {label}. Of ")
     suggested = student_suggested(kind)
     assert form["student_learner"].value() == suggested.name
     assert [name for name, _label in form.fields["student_learner"].choices] == list(STUDENTS)
