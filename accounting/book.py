@@ -14,7 +14,7 @@ from consent.models import Study
 
 @dataclass(frozen=True, eq=False)
 class Balances:
-    """What holders have spent: ``holders`` (H,) ids in rising order, ``spent`` (H,) μ². Who is not listed has spent 0.
+    """Spending of holders: ``holders`` (H,) ids in rising order, ``spent`` (H,) μ². Who is not listed has spent 0.
 
     Secret. An account may do nothing but silence its own holder. Raises ValueError where a holder is listed twice or
     the ids do not rise: one of the charges would be lost.
@@ -32,7 +32,7 @@ class Balances:
         return cls(np.empty(0, dtype=np.int64), np.empty(0))
 
     def of(self, holders: np.ndarray) -> np.ndarray:
-        """What each of ``holders`` (N,) has spent, (N,)."""
+        """Spending of each of ``holders`` (N,), (N,)."""
         place, known = self._places(holders)
         spent = np.zeros(len(holders))
         spent[known] = self.spent[place[known]]
@@ -49,7 +49,7 @@ class Balances:
         return Balances(holders, spent)
 
     def _places(self, holders: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where each of ``holders`` stands or would stand, and whether it is there: (N,) each."""
+        """Place at which each of ``holders`` stands or would stand, and whether it is there: (N,) each."""
         place = np.searchsorted(self.holders, holders)
         known = place < len(self.holders)
         known[known] = self.holders[place[known]] == holders[known]
@@ -98,5 +98,5 @@ def balances_store(study: Study, prefix: str, content: Balances) -> tuple[str, s
 
 
 def charges_of(release: Release) -> Balances:
-    """Who was charged how much for a release."""
+    """Charges of a release, by holder."""
     return balances_load(release.charges) if release.charges else Balances.empty()

@@ -6,73 +6,91 @@ import numpy as np
 from django.db import transaction
 from django.utils.translation import gettext_noop
 
+from accounting.book import Balances
 from accounting.caps import caps_of
 from accounting.models import Release, ShareRecord
 from accounting.restores import missing_rows
 from accounting.services import book_write, release_record
-from accounting.shares import share_free, shares
+from accounting.shares import share_free, share_opened, share_settle, shares, shares_committed
 from accounting.verification import balances_rebuilt
 from common.append_only import chained_models
-from common.journal import journal_read, journal_reset
-from consent.models import ConsentEvent, Study
-from consent.selectors import GRANTING
+from common.journal import facts_note, journal_read, journal_reset
+from consent.models import Level, Study
+from consent.selectors import epsilons_largest, policies_in_force
 from consent.services import study_lock
 
 
 @transaction.atomic
 def gap_settle(*, study: Study, share: float | None = None) -> float:
-    """Charge what may have been released between the backup and now, and unlock the study; returns the share charged.
+    """Charge what may have been released between the backup and now, and unlock the study.
+
+    Whatever held a share at the backup may have spent all of it since, and so may what was granted one since. Every
+    account is charged up to the share of its cap that anybody can have come to by that: what a holder had not used of
+    earlier shares was theirs to use later. Where only consents were lost nothing is charged.
 
     Args:
         study: A study whose database is older than the journal.
-        share: The share of every cap that may have been used since the backup. By default what the journal says was
+        share: The share of every cap that may have been granted since the backup. By default what the journal says was
             committed beyond what the database knows.
 
     Returns:
-        The share; 0 where the study is not locked.
+        The share of its largest cap that every account has come to; 0 where nothing was charged.
     """
     study = study_lock(study.pk)
-    if not missing_rows(study):
+    lost = missing_rows(study)
+    if not lost:
         return 0.0
     # The book that the backup names has been replaced since; the charge files that it knows are all there.
     rebuilt = balances_rebuilt(study)
     last = Release.chain(study.pk).exclude(charges="").values_list("sequence", flat=True).last()
     if last is not None:
         book_write(study, rebuilt, last)
-    known = sum(given.committed for given in shares(study).values())
-    if share is None:
-        share = max(0.0, journal_read(study.pk)["facts"].get("share", known) - known)
-    share = min(share, share_free(study))
-    if share > 0:
-        _charge(study, share)
+    reached = 0.0
+    if share or {Release._meta.label_lower, ShareRecord._meta.label_lower} & set(lost):
+        reached = _charge(study, rebuilt, _share_of_gap(study, share))
     heads = {}
     for model in chained_models():
         head = model.head(study.pk)
         if head.sequence:
             heads[model._meta.label_lower] = (head.sequence, head.hash)
+    committed = shares_committed(study)
     transaction.on_commit(lambda: journal_reset(study.pk, heads))
-    return share
+    transaction.on_commit(lambda: facts_note(study.pk, share=committed))
+    return reached
 
 
-def _charge(study: Study, share: float) -> None:
-    """Charge ``share`` of the largest cap that each holder ever had."""
+def _share_of_gap(study: Study, share: float | None) -> float:
+    """Settle every share that was held at the backup as spent; returns what else may have been spent since."""
+    if share is None:
+        known = shares_committed(study)
+        share = max(0.0, journal_read(study.pk)["facts"].get("share", known) - known)
+    for subject, held in shares(study).items():
+        if held.used is None:
+            share_settle(study=study, subject=subject, used=held.granted)
+            share += held.granted if held.limit is None else 0.0  # opened since, if at all
+    return min(share, share_free(study))
+
+
+def _charge(study: Study, before: Balances, share: float) -> float:
+    """Give ``share`` to the gap and charge every account up to all that was opened; returns that share of its cap."""
     subject, purpose = uuid4(), gettext_noop("gap after a restore")
+    reached = min(1.0, share_opened(study) + share)
     for kind in ShareRecord.Kind.values:
-        limit = 1.0 if kind == ShareRecord.Kind.OPENED else None
+        limit = reached if kind == ShareRecord.Kind.OPENED else None
         ShareRecord.append(
             [ShareRecord(study_id=study.pk, subject=subject, purpose=purpose, kind=kind, share=share, limit=limit)]
         )
-    largest: dict[int, float] = {}
-    for event in ConsentEvent.objects.filter(study=study, kind__in=GRANTING).select_related("policy"):
-        assert event.policy is not None, "who gives consent does so under a policy"
-        largest[event.holder_id] = max(event.policy.epsilon(event.level), largest.get(event.holder_id, 0.0))
+    largest = epsilons_largest(study)
     holders = np.array(sorted(largest), dtype=np.int64)
-    charges = share * caps_of([largest[holder] for holder in holders.tolist()], study.delta)
+    limits = reached * caps_of([largest[holder] for holder in holders.tolist()], study.delta)
+    promised = [policy.epsilon(level) for policy in policies_in_force(study) for level in Level.values]
     release_record(
         study=study,
         kind=Release.Kind.GAP,
-        content={"share": share},
+        content={"share": share, "reached": reached},
         holders=holders,
-        charges=charges,
-        charge=float(charges.max(initial=0.0)),
+        charges=np.maximum(limits - before.of(holders), 0.0),
+        # From policies alone: who has which promise is nobody's to know.
+        charge=reached * float(caps_of(max(promised), study.delta)) if promised else 0.0,
     )
+    return reached

@@ -35,14 +35,14 @@ SHARE = 0.01
 
 @dataclass(frozen=True)
 class Drawing:
-    """What a drawing would do: the promises that are counted, and the standard deviation of each count's noise."""
+    """Plan of a drawing: the promises that are counted, and the standard deviation of each count's noise."""
 
     promises: list[Promise]
     sigma: float
 
 
 def drawing_plan(study: Study) -> Drawing:
-    """What :func:`head_counts_draw` would do. Raises ValidationError where no ε policy is in force."""
+    """Plan of :func:`head_counts_draw`. Raises ValidationError where no ε policy is in force."""
     promises = promises_possible(study)
     if not promises:
         raise ValidationError(_("The study has no approved ε policy. Its ethics committee proposes and approves one."))

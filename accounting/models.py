@@ -98,7 +98,7 @@ class ShareRecord(StudyChained):
 
 
 class AccountBook(models.Model):
-    """What every holder of a study has spent, as one file: the sum of all charge files up to ``sequence``.
+    """Spending of every holder of a study, as one file: the sum of all charge files up to ``sequence``.
 
     The charge files are the record, this is their sum: :func:`accounting.verification.study_checks` computes it anew.
     """

@@ -4,7 +4,6 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
 from common.append_only import chained_models
-from common.journal import journal_read
 from consent.models import Study
 
 
@@ -13,16 +12,8 @@ def missing_rows(study: Study) -> dict[str, int]:
 
     Empty where the database is at least as new as the journal.
     """
-    noted, missing = journal_read(study.pk)["heads"], {}
-    for model in chained_models():
-        chain = model._meta.label_lower
-        if chain not in noted:
-            continue
-        sequence, hash = noted[chain]
-        row = model.chain(study.pk).filter(sequence=sequence).values_list("hash", flat=True).first()
-        if row != hash:
-            missing[chain] = max(1, sequence - model.head(study.pk).sequence)
-    return missing
+    missing = {model._meta.label_lower: model.rows_missing(study.pk) for model in chained_models()}
+    return {chain: rows for chain, rows in missing.items() if rows}
 
 
 def lock_check(study: Study) -> None:

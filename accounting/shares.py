@@ -14,7 +14,7 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 
 from accounting.models import ShareRecord
-from accounting.restores import lock_check
+from accounting.restores import lock_check, missing_rows
 from common.journal import facts_note
 from consent.models import Study
 from consent.services import study_lock
@@ -25,7 +25,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Share:
-    """What was given to ``subject``: ``granted``; ``limit`` once it may be spent; ``used`` once it is settled."""
+    """Share of ``subject``: ``granted``; ``limit`` once it may be spent; ``used`` once it is settled."""
 
     subject: UUID
     purpose: str
@@ -35,7 +35,7 @@ class Share:
 
     @property
     def committed(self) -> float:
-        """What nobody else can have."""
+        """Part that nobody else can have."""
         return self.granted if self.used is None else self.used
 
 
@@ -58,9 +58,19 @@ def shares(study: Study) -> dict[UUID, Share]:
     return found
 
 
+def shares_committed(study: Study) -> float:
+    """The share of every cap that has been used or is held."""
+    return sum(share.committed for share in shares(study).values())
+
+
 def share_free(study: Study) -> float:
     """The share of every cap that nothing has used and nothing holds."""
-    return max(0.0, 1.0 - sum(share.committed for share in shares(study).values()))
+    return max(0.0, 1.0 - shares_committed(study))
+
+
+def share_opened(study: Study) -> float:
+    """Up to which share of its cap any account can have gone so far."""
+    return min(1.0, sum(share.committed for share in shares(study).values() if share.limit is not None))
 
 
 def share_check(share: float) -> None:
@@ -146,5 +156,7 @@ def _append(
             )
         ]
     )
-    committed = sum(given.committed for given in shares(study).values())
-    transaction.on_commit(partial(facts_note, study.pk, share=committed))
+    if not missing_rows(
+        study
+    ):  # what a restored database does not know of must stay in the journal until it is charged
+        transaction.on_commit(partial(facts_note, study.pk, share=shares_committed(study)))

@@ -12,11 +12,11 @@ from accounting.book import Balances, balances, balances_load
 from accounting.caps import caps_of
 from accounting.models import AccountBook, HeadCount, Release
 from accounting.services import ROUNDING
-from accounting.shares import shares
+from accounting.shares import share_opened, shares
 from common.append_only import chained_models
 from common.artifacts import arrays_digest
-from consent.models import ConsentEvent, Study
-from consent.selectors import GRANTING
+from consent.models import Study
+from consent.selectors import epsilons_largest
 from consent.services import study_lock
 
 
@@ -28,7 +28,7 @@ class Check:
     find: Callable[[], Iterator[str]]
 
     def faults(self) -> list[str]:
-        """What is wrong; content so distorted that it cannot be looked at is a fault, too."""
+        """Faults, in words; content so distorted that it cannot be looked at is one, too."""
         found = []
         try:
             for fault in self.find():
@@ -57,7 +57,7 @@ def study_checks(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] =
 
 
 def study_faults(study: Study) -> Iterator[str]:
-    """What is wrong with a study's chains, accounts and shares; nothing when all is well."""
+    """Faults of a study's chains, accounts and shares, in words; none when all is well."""
     for check in study_checks(study):
         yield from check.faults()
 
@@ -120,17 +120,12 @@ def _cap_faults(study: Study) -> Iterator[str]:
     now = balances(study)
     if not len(now.holders):
         return
-    largest: dict[int, float] = {}
-    events = ConsentEvent.objects.filter(study=study, kind__in=GRANTING).select_related("policy")
-    for event in events.iterator(chunk_size=10_000):
-        assert event.policy is not None, "who gives consent does so under a policy"
-        epsilon = event.policy.epsilon(event.level)
-        largest[event.holder_id] = max(epsilon, largest.get(event.holder_id, 0.0))
+    largest = epsilons_largest(study)
     epsilons = np.array([largest.get(holder, np.nan) for holder in now.holders.tolist()])
     known = np.isfinite(epsilons)
     if strangers := int((~known).sum()):
         yield f"{strangers} accounts belong to holders who never consented."
-    limit = min(1.0, sum(share.committed for share in shares(study).values() if share.limit is not None))
+    limit = share_opened(study)
     over = now.spent[known] > limit * caps_of(epsilons[known], study.delta) * (1 + ROUNDING)
     if count := int(over.sum()):
         yield f"{count} holders have spent more than their promise allows at the share of {limit:g} used so far."

@@ -50,7 +50,7 @@ def affordable_in_one_vote(votes: FloatArray) -> None:
 
 
 def reverse_direction(votes: FloatArray, name: str) -> None:
-    """How often, and by how much, D_α(M(D′)‖M(D)) exceeds the bound of Theorem 6 on D_α(M(D)‖M(D′))."""
+    """Frequency and amount by which D_α(M(D′)‖M(D)) exceeds the bound of Theorem 6 on D_α(M(D)‖M(D′))."""
     orders = np.array([2.0, 4.0, 8.0, 16.0, 32.0])
     print(f"D_α(M(D′)‖M(D)) above Theorem 6, {name}, 250 teachers, α = 2, 4, 8, 16, 32:")
     for sigma in (5.0, 10.0, 20.0, 40.0):

@@ -101,7 +101,8 @@ class Campaign:
 
     def runs_top_up(self) -> None:
         """As many runs as are worked on at once; those of one study wait for each other's vote."""
-        from tests.training.runs import ASKING_RUN, TABLE_RUN, run_start
+        from tests.training.asking import ASKING_RUN
+        from tests.training.runs import TABLE_RUN, run_start
         from training.models import Run
 
         fields = {"pate": TABLE_RUN | TEACHERS | STUDENT, "neighbours": ASKING_RUN | ASKING | STUDENT}
@@ -172,7 +173,7 @@ class Campaign:
             self.counts["tasks delivered again"] += 1
 
     def _cut_connections(self) -> None:
-        """What a restart of database and broker does to those who are connected; SQLite and files have none."""
+        """Do to connections what a restart of database and broker does; SQLite and files have none."""
         from django.conf import settings
         from django.db import connection
 
@@ -206,7 +207,7 @@ class Campaign:
             time.sleep(0.2)
 
     def faults(self) -> Iterator[str]:
-        """What is wrong, in words; nothing where labels and register agree and every run went on by itself."""
+        """Faults, in words; none where labels and register agree and every run went on by itself."""
         from accounting.shares import share_free, shares
         from accounting.sweep import files_sweep
         from accounting.verification import study_faults

@@ -22,7 +22,7 @@ from django.db import connections, models, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from common.bulk import rows_clean, rows_insert
-from common.journal import head_note
+from common.journal import head_note, journal_read
 from common.row_hashes import hashed_columns, possible_hashes, row_hash
 
 GENESIS = "0" * 64
@@ -173,9 +173,25 @@ class Chained(AppendOnly):
             row.hash = previous = row.computed_hash()
         rows_insert(rows)
         head.advance(sequence=rows[-1].sequence, hash=previous)
-        noted = (study_id, cls._meta.label_lower, rows[-1].sequence, previous)
-        transaction.on_commit(partial(head_note, *noted))
+        transaction.on_commit(partial(cls._head_note, study_id, rows[-1].sequence, previous))
         return rows
+
+    @classmethod
+    def _head_note(cls, study_id: int, sequence: int, hash: str) -> None:
+        """Note in the journal where the chain ends, unless it has lost rows: what grows on it must not hide that."""
+        if not cls.rows_missing(study_id):
+            head_note(study_id, cls._meta.label_lower, sequence, hash)
+
+    @classmethod
+    def rows_missing(cls, study_id: int) -> int:
+        """Number of rows that the journal knows and the chain has lost; at least 1 of a chain with another past."""
+        noted = journal_read(study_id)["heads"].get(cls._meta.label_lower)
+        if noted is None:
+            return 0
+        sequence, hash = noted
+        if cls.chain(study_id).filter(sequence=sequence, hash=hash).exists():
+            return 0
+        return max(1, sequence - cls.head(study_id).sequence)
 
     @classmethod
     def chain_faults(

@@ -30,7 +30,7 @@ class TooManyTriesError(Exception):
 
 @dataclass(frozen=True)
 class Counter:
-    """What failed tries are counted for, and how many are allowed.
+    """Subject of a count of failed tries, and how many are allowed.
 
     Attributes:
         key: From :func:`hashed`.

@@ -81,7 +81,7 @@ class MembershipAdmin(admin.ModelAdmin):
             self.delete_model(request, membership)
 
     def get_deleted_objects(self, objs: Iterable[Membership], request: HttpRequest) -> tuple[Any, Any, set, list]:
-        """What would be deleted; a study's last operators are protected."""
+        """Objects that would be deleted; a study's last operators are protected."""
         deleted, counts, needed, protected = super().get_deleted_objects(objs, request)  # type: ignore[arg-type]
         going = {membership.pk for membership in objs}
         for study in {membership.study for membership in objs if membership.role == Role.OPERATOR}:

@@ -109,7 +109,7 @@ class EpsilonRule:
 
 @dataclass(frozen=True)
 class Promise:
-    """What a holder can have been promised: ``epsilon`` at ``level``; ``in_force`` if a consent given now gets it."""
+    """Promise that a holder can have: ``epsilon`` at ``level``; ``in_force`` if a consent given now gets it."""
 
     level: str
     epsilon: float
@@ -144,6 +144,17 @@ def promises_earlier(study: Study, at: datetime | None = None) -> list[Promise]:
         if largest > max(promise.epsilon for promise in possible if promise.level == level):
             earlier.append(Promise(level, largest, False))
     return earlier
+
+
+def epsilons_largest(study: Study) -> dict[int, float]:
+    """Largest ε that each holder of a study was ever promised, by holder; secret like every level."""
+    largest: dict[int, float] = {}
+    events = ConsentEvent.objects.filter(study=study, kind__in=GRANTING).select_related("policy")
+    for event in events.iterator(chunk_size=10_000):
+        assert event.policy is not None, "who gives consent does so under a policy"
+        epsilon = event.policy.epsilon(event.level)
+        largest[event.holder_id] = max(epsilon, largest.get(event.holder_id, 0.0))
+    return largest
 
 
 def epsilons_since(study: Study, since: datetime) -> dict[str, float]:
@@ -247,7 +258,7 @@ def consent_snapshot(study: Study, at: datetime | None = None, *, among: np.ndar
 
 
 def consent_state(study: Study) -> tuple[int, tuple[int, ...], frozenset[int]]:
-    """What a snapshot taken now follows from; while it stays the same, so does the snapshot.
+    """State that a snapshot taken now follows from; while it stays the same, so does the snapshot.
 
     Events are never changed, nor taken away: those recorded by a moment are the same as those by an earlier one where
     they are as many.
@@ -334,7 +345,7 @@ def holders_per_level(study: Study) -> dict[str, int]:
 
 
 def role_faults(study: Study) -> Iterator[str]:
-    """Which roles are held though nobody is on record as having given them, or the other way round; in words."""
+    """Roles that are held though nobody is on record as having given them, or the other way round; in words."""
     recorded: set[tuple[int, str]] = set()
     for user, role, kind in RoleChange.chain(study.pk).values_list("user_id", "role", "kind"):
         (recorded.discard if kind == RoleChange.Kind.TAKEN else recorded.add)((user, role))

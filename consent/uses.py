@@ -36,7 +36,7 @@ class Usage:
 
     @property
     def right_guesses(self) -> int:
-        """How often, in 100 guesses, someone could at most be right about whether the holder took part."""
+        """Largest number of right guesses in 100 about whether the holder took part."""
         return right_guesses_at(math.sqrt(self.mu_squared))
 
 

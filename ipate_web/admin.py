@@ -12,7 +12,7 @@ from django.http import HttpRequest
 
 
 class ForSuperusers(admin.ModelAdmin):
-    """What others may look at, and superusers alone add, change and delete."""
+    """Admin of what others may look at, and superusers alone add, change and delete."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return request.user.is_superuser

@@ -13,7 +13,7 @@ ROOT = Path(settings.BASE_DIR)
 #: Packages and modules that keep the conventions.
 FOLLOWED = ("accounting", "benchmarks", "common", "consent", "ipate_web", "manage.py", "tests", "training")
 #: A summary names the thing; it does not ask about it.
-QUESTION = re.compile(r"(What|How|Who|Whom|Whose|Where|When|Why|Which)\b")
+QUESTION = re.compile(r"((In|Of|For|To|From|By) which|What|How|Who|Whom|Whose|Where|When|Why|Which)\b")
 
 
 def modules() -> Iterator[Path]:
@@ -42,6 +42,18 @@ def test_a_bad_docstring_is_found(source: str) -> None:
     assert fault(source)
 
 
+def test_no_docstring_begins_with_a_question() -> None:
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = [
+        (path.relative_to(ROOT), docstring)
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, kinds) and (docstring := ast.get_docstring(node))
+    ]
+    assert len(docstrings) > 2000
+    assert [f"{path}: {text.splitlines()[0]}" for path, text in docstrings if QUESTION.match(text)] == []
+
+
 def test_module_docstrings_name_what_the_module_holds() -> None:
     found = {str(path.relative_to(ROOT)): fault(path.read_text(encoding="utf-8")) for path in modules()}
     assert len(found) > 150
@@ -56,6 +68,19 @@ def test_every_place_that_the_proof_names_is_there() -> None:
     assert [name for name in files if not (ROOT / name).exists()] == []
     assert [name for name in names if not is_there(name)] == []
     assert not is_there("accounting.book.allowances")
+
+
+def test_what_benchmarks_import_is_there() -> None:
+    """No type checker reads them, and the suite does not run them."""
+    names = {
+        f"{node.module}.{each.name}"
+        for path in (ROOT / "benchmarks").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in FOLLOWED
+        for each in node.names
+    }
+    assert len(names) > 50
+    assert [name for name in sorted(names) if not is_there(name)] == []
 
 
 def is_there(name: str) -> bool:

@@ -87,7 +87,7 @@ def study() -> Study:
 
 
 def state(actor: User) -> dict[str, Any]:
-    """What must stay as it is whatever ``actor`` does."""
+    """State that must stay as it is whatever ``actor`` does."""
     actor = User.objects.get(pk=actor.pk)
     study = Study.objects.get(slug="table")
     others = User.objects.exclude(pk=actor.pk).order_by("pk")
@@ -109,7 +109,7 @@ def state(actor: User) -> dict[str, Any]:
 
 
 def harmless(kept: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """What differs; new drafts, and drafts that another operator approved or cancelled, are no harm."""
+    """Differences; new drafts, and drafts that another operator approved or cancelled, are no harm."""
     wrong = {name: value for name, value in now.items() if name != "proposers" and value != kept[name]}
     if "own drafts" in wrong and all(status in ("draft", "cancelled") for status, _by in now["own drafts"]):
         del wrong["own drafts"]
@@ -149,7 +149,7 @@ class Attempts:
 
 
 def payloads(actor: User) -> Iterator[dict[str, Any]]:
-    """What somebody would send to make themself, or a friend, one of the committee: to any form, all at once."""
+    """Data by which somebody would make themself, or a friend, one of the committee: for any form, all at once."""
     study = Study.objects.get(slug="table")
     for user, role in zip((actor, User.objects.get(username="friend")), OVERSIGHT, strict=True):
         everybody = User.objects.get(username="carla").pk
@@ -245,7 +245,7 @@ def form_at(client: Client, url: str) -> BaseForm | None:
 
 
 def filled_in(form: BaseForm, payload: dict[str, Any]) -> dict[str, Any]:
-    """What a browser would send for ``form``, with ``payload`` where it has such fields."""
+    """Data that a browser would send for ``form``, with ``payload`` where it has such fields."""
     values = {bound.name: bound.value() for bound in form}
     sent = {name: value for name, value in values.items() if value is not None} | {
         name: value for name, value in payload.items() if name in form.fields

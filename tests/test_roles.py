@@ -160,7 +160,7 @@ def study() -> Study:
 
 @pytest.fixture
 def parts(study: Study) -> dict[str, Any]:
-    """What addresses are made of."""
+    """Parts that addresses are made of."""
     return {
         "slug": study.slug,
         "version": 1,

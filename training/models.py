@@ -374,7 +374,7 @@ class Query(models.Model):
 
 
 class StudentModel(models.Model):
-    """What is published: a model that has learned from releases alone, and its card."""
+    """Published model, which has learned from releases alone, and its card."""
 
     run = models.OneToOneField(Run, on_delete=models.PROTECT, related_name="student")
     artifact = models.CharField(max_length=200, help_text="The model in the models storage.")

@@ -24,7 +24,7 @@ def runs_visible_to(user: Any) -> QuerySet[Run]:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is, as it may leave staff: queries or steps so far and at most, labels, and its method's stages.
+    """Progress of a run, as it may leave staff: queries or steps so far and at most, labels, its method's stages.
 
     ``stages`` are pairs of a status and the share of it that is done, 0 to 1, in the order in which they follow.
     ``left`` is how long the rest will take at the same pace, where everything that was planned is asked.
@@ -43,7 +43,7 @@ def run_progress(run: Run) -> Progress:
 
 
 def _time_left(run: Run) -> timedelta | None:
-    """How long it takes until every planned question is released; None where nothing is known of that."""
+    """Time until every planned question is released; None where nothing is known of that."""
     planned = sum(method_of(run).round_sizes(run))
     last = run.batches.order_by("index").values_list("recorded_at", flat=True).last()
     if run.status not in Run.SPENDING or not planned or last is None or run.voting_at is None:
@@ -58,7 +58,7 @@ def run_curves(run: Run) -> dict[str, list[float]]:
 
 @dataclass(frozen=True)
 class RoundProgress:
-    """How far one round of a run is: all of it public. ``representation`` is None as long as it has not begun."""
+    """Progress of one round of a run: all of it public. ``representation`` is None as long as it has not begun."""
 
     number: int
     size: int
@@ -193,7 +193,7 @@ class CostHistory:
 
 
 def run_cost_history(run: Run) -> CostHistory:
-    """How the public charges of a run grew with its labels."""
+    """Growth of the public charges of a run with its labels."""
     releases = Release.objects.filter(study_id=run.study_id, run=run.pk, batch__isnull=False).order_by("batch")
     contents = list(releases.values_list("content", flat=True))
     labelled = method_of(run).releases_labels
@@ -216,7 +216,7 @@ def runs_of(study: Study) -> QuerySet[Run]:
 
 
 def labels_released(study: Study) -> dict[str, int]:
-    """How many runs of a study have voted, and how many labels they released."""
+    """Number of runs of a study that have voted, and of labels that they released."""
     voting = [name for name, method in METHODS.items() if method.releases_labels]
     totals = study.runs.filter(position__gt=0, method__in=voting).aggregate(runs=Count("pk"), labels=Sum("labels"))
     return {"runs": totals["runs"], "labels": totals["labels"] or 0}

@@ -64,7 +64,7 @@ def checked_sensitivity(value: float) -> float:
 
 
 def checked_teachers(value: int) -> int:
-    """How many teachers learn from one holder's records."""
+    """Number of teachers that learn from one holder's records."""
     if value != int(value) or value < 1:
         raise ValueError(
             f"teachers_per_holder must be a whole number above 0, not {value}; it is 1 except in upsampling"

@@ -66,7 +66,7 @@ def epsilon_from_rdp(
 
 
 def conversion_penalty(delta: float, orders: FloatArray, conversion: Conversion) -> FloatArray:
-    """What ε exceeds the RDP by at every order: ε = min over α of RDP(α) + penalty(α).
+    """Excess of ε over the RDP at every order: ε = min over α of RDP(α) + penalty(α).
 
     >>> conversion_penalty(1e-5, np.array([2.0, 3.0]), "classic").round(3)
     array([11.513,  5.756])

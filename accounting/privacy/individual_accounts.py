@@ -15,7 +15,7 @@ _SMALLEST_NORM = 1e-100  # with the limits above, every charge that can be allow
 
 
 class IndividualAccounts:
-    """What every holder has spent, in μ², and what they may still spend.
+    """Spending of every holder, in μ², and what they may still spend.
 
     A step releases Σ_i x_i + N(0, σ²·I). It costs holder i ‖x_i‖²/σ². A contribution that would take the account above
     its cap is refused: it costs 0, and the caller replaces it by 0 *before* summing; a smaller one may still be allowed

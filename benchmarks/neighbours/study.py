@@ -97,7 +97,7 @@ def data_load(name: str, representation: str = "") -> Data:
 
 @dataclass(eq=False)
 class Outcome:
-    """What was planned and what came of it.
+    """Plan and outcome.
 
     labels: `(P,)`, -1 where none was asked for.  student: trained on all labels.  spent: `(H,)` shares of caps.
     seconds: of processor time, for planning, asking and learning.

@@ -8,6 +8,7 @@ from django.db.models import QuerySet
 from django.http import HttpResponse
 from django.utils.cache import get_conditional_response
 from django.utils.http import content_disposition_header, quote_etag
+from django.utils.translation import gettext_noop
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema
 from rest_framework import exceptions, generics, serializers
@@ -80,7 +81,7 @@ class ModelDetailSerializer(ModelSerializer):
 
 
 class ModelFilterSerializer(serializers.Serializer):
-    """Which models to list; all that you may use if nothing is given."""
+    """Filter of models; all that you may use if nothing is given."""
 
     study = serializers.SlugField(required=False, help_text="Of this study.")
 
@@ -192,4 +193,7 @@ class ModelPredict(ApiView):
         model = usable_model(request.user, pk)
         question = PredictionRequestSerializer(data=request.data)
         question.is_valid(raise_exception=True)
-        return Response(student_predict(model, question.validated_data["rows"]))
+        predictions = student_predict(model, question.validated_data["rows"])
+        what, user = gettext_noop("predictions"), request_user(request)
+        download_record(run=model.run, what=what, digest=model.digest, acting_user=user)
+        return Response(predictions)

@@ -82,7 +82,7 @@ _TYPES = {int: "integer", float: "number", bool: "boolean", str: "string", dict:
 
 
 def _described(kinds: Mapping[str, type[Parametrised]]) -> list[dict[str, Any]]:
-    """What `LearnerSerializer` says of learners or students."""
+    """Learners or students as `LearnerSerializer` describes them."""
     return [
         {
             "name": name,
@@ -95,7 +95,7 @@ def _described(kinds: Mapping[str, type[Parametrised]]) -> list[dict[str, Any]]:
 
 
 class LearnerList(ApiView):
-    """What can be a teacher."""
+    """List of what can be a teacher."""
 
     @extend_schema(
         summary="Learners", tags=["runs"], operation_id="learners_list", responses=LearnerSerializer(many=True)
@@ -106,7 +106,7 @@ class LearnerList(ApiView):
 
 
 class StudentList(ApiView):
-    """What can be a student."""
+    """List of what can be a student."""
 
     @extend_schema(
         summary="Students", tags=["runs"], operation_id="students_list", responses=LearnerSerializer(many=True)
@@ -120,7 +120,7 @@ class StudentList(ApiView):
 
 
 class RepresentationList(ApiView):
-    """In which space votes and gradient steps work."""
+    """List of the spaces in which votes and gradient steps work."""
 
     @extend_schema(
         summary="Representations",
@@ -153,7 +153,7 @@ class RepresentationList(ApiView):
 
 
 class MethodList(ApiView):
-    """How a run learns."""
+    """List of the ways in which a run can learn."""
 
     @extend_schema(summary="Methods", tags=["runs"], operation_id="methods_list", responses=MethodSerializer(many=True))
     def get(self, request: Request) -> Response:
@@ -170,7 +170,7 @@ class MethodList(ApiView):
 
 
 class AggregatorList(ApiView):
-    """How teachers' votes become a label."""
+    """List of the ways in which teachers' votes become a label."""
 
     @extend_schema(
         summary="Aggregators",

@@ -122,7 +122,7 @@ class StageSerializer(serializers.Serializer):
 
 
 class ProgressSerializer(serializers.Serializer):
-    """How far a run is."""
+    """Progress of a run."""
 
     stages = StageSerializer(many=True, help_text="In the order in which they follow.")
     queries = serializers.IntegerField(help_text="Public points put to the vote, or gradient steps taken, so far.")
@@ -131,14 +131,14 @@ class ProgressSerializer(serializers.Serializer):
 
 
 class PromiseSerializer(serializers.Serializer):
-    """What holders of one level were promised. The model keeps exactly this, over all that the study releases."""
+    """Promise to the holders of one level. The model keeps exactly this, over all that the study releases."""
 
     level = serializers.ChoiceField(Level.choices)
     epsilon = serializers.FloatField(help_text="ε at the study's δ.")
 
 
 class AskingField(serializers.DictField):
-    """What GET /api/v1/methods lists for the run's method; what is missing has its default."""
+    """Parameters that GET /api/v1/methods lists for the run's method; what is missing has its default."""
 
 
 @extend_schema_field({"type": "object", "properties": {"name": {"type": "string"}}, "additionalProperties": True})
@@ -238,7 +238,7 @@ class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
 
 
 class ShareSerializer(StrictSerializer):
-    """What the run may use of every holder's cap; what it did not need publicly is free again when it has ended."""
+    """Share of every holder's cap that the run may use; what it did not need publicly is free again in the end."""
 
     share = serializers.FloatField(default=1.0, help_text="Of every cap: above 0, and at most what is free.")
 
@@ -259,7 +259,7 @@ def _proposal(request: Request, serializer: type[RunProposalSerializer] = RunPro
 
 
 class RunFilterSerializer(serializers.Serializer):
-    """Which runs to list; all that you may see if nothing is given."""
+    """Filter of runs; all that you may see if nothing is given."""
 
     study = serializers.SlugField(required=False, help_text="Of this study.")
     status = serializers.ChoiceField(Run.Status.choices, required=False)
@@ -308,7 +308,7 @@ class GroupPlanSerializer(serializers.Serializer):
 
 
 class BudgetSerializer(serializers.Serializer):
-    """What the run may charge a group, and what a query costs it, in μ²; 0 where everyone pays for their own votes."""
+    """Most that the run may charge a group, and cost of a query, in μ²; 0 where everyone pays for their own votes."""
 
     cap = serializers.FloatField()
     allowed = serializers.FloatField()
@@ -325,7 +325,7 @@ class PlannedPromiseSerializer(PromiseSerializer):
 
 
 class PlannedStepsSerializer(serializers.Serializer):
-    """How the gradient steps of a round are made."""
+    """Plan of the gradient steps of a round."""
 
     steps = serializers.IntegerField()
     sigma = serializers.FloatField(help_text="Noise of each number, in clipping norms.")
@@ -335,7 +335,7 @@ class PlannedStepsSerializer(serializers.Serializer):
 
 
 class PlannedRoundSerializer(serializers.Serializer):
-    """What is asked in a round: public points of the holders' votes, or gradients by a plan."""
+    """Plan of a round: public points of the holders' votes, or gradients by a plan."""
 
     queries = serializers.IntegerField(required=False, help_text="Public points.")
     sigma = serializers.FloatField(required=False, help_text="Standard deviation of the noise of each count.")
@@ -347,7 +347,7 @@ class PlannedRoundSerializer(serializers.Serializer):
 
 
 class LevelForecastSerializer(serializers.Serializer):
-    """What the first round means for one promise."""
+    """Forecast of the first round for one promise."""
 
     name = serializers.CharField()
     votes_allowed = serializers.IntegerField(help_text="Votes that the round's share of the cap pays for.")
@@ -358,7 +358,7 @@ class LevelForecastSerializer(serializers.Serializer):
 
 
 class ForecastSerializer(serializers.Serializer):
-    """What the first round will bring, by public points and head counts."""
+    """Forecast of the first round, by public points and head counts."""
 
     queries = serializers.IntegerField()
     sigma = serializers.FloatField()
@@ -375,7 +375,7 @@ class ForecastSerializer(serializers.Serializer):
 
 
 class ExpectationSerializer(serializers.Serializer):
-    """What the first round of gradient steps will bring, by public points and head counts."""
+    """Forecast of the first round of gradient steps, by public points and head counts."""
 
     right = serializers.FloatField(help_text="Expected share of right points.")
     noiseless = serializers.FloatField(help_text="The same without any noise.")
@@ -385,7 +385,7 @@ class ExpectationSerializer(serializers.Serializer):
 
 
 class PlanSerializer(serializers.Serializer):
-    """What the run would do. Everything in it is public: it rests on policies, head counts, shares and public points.
+    """Plan of a run. Everything in it is public: it rests on policies, head counts, shares and public points.
 
     Promises, budgets and notes are told of every method; of the rest what the run's method has.
     """
@@ -436,7 +436,7 @@ class RunPlan(ApiView):
         examples=[PROPOSAL, EVERYBODY, STEPS, REHEARSAL],
     )
     def post(self, request: Request) -> Response:
-        """What the run would do, what it may charge, what to expect, and warnings, without saving anything."""
+        """Plan a run without saving anything: what it would do, what it may charge, what to expect, and warnings."""
         proposal = _proposal(request, PlanRequestSerializer)
         share = proposal.pop("share")
         run = Run(created_by=request_user(request), rehearsal=proposal["study"].rehearsal, **proposal)
@@ -549,7 +549,7 @@ class LabelsCsv(BaseRenderer):
 
 
 class RunLabels(ApiView, generics.ListAPIView):
-    """What a run has released."""
+    """Labels that a run has released."""
 
     serializer_class = LabelSerializer
     pagination_class = LabelPages

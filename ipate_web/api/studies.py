@@ -39,7 +39,7 @@ class LevelSerializer(serializers.Serializer):
 
 
 class HeadCountSerializer(serializers.ModelSerializer):
-    """How many holders have a promise: a public number, or one drawn with noise of standard deviation ``sigma``."""
+    """Number of holders of a promise: a public one, or one drawn with noise of standard deviation ``sigma``."""
 
     class Meta:
         model = HeadCount
@@ -94,7 +94,7 @@ class StudyList(ApiView, generics.ListAPIView):
 
 
 class StudyDetail(ApiView):
-    """What is public about a study."""
+    """Public facts of a study."""
 
     @extend_schema(summary="A study", tags=["studies"], responses=StudyDetailSerializer)
     def get(self, request: Request, slug: str) -> Response:

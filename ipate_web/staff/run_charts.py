@@ -23,7 +23,7 @@ def cost_chart(history: CostHistory, groups: list[GroupSpending]) -> Chart | Non
 
 
 def curve_chart(curves: dict[str, list[float]]) -> Chart | None:
-    """What a run's method tells of every step so far."""
+    """Chart of what a run's method tells of every step so far."""
     series = [Series(_(name), values) for name, values in curves.items() if values]
     if not series:
         return None
@@ -31,7 +31,7 @@ def curve_chart(curves: dict[str, list[float]]) -> Chart | None:
 
 
 def lead_chart(leads: list[list[float]]) -> Chart | None:
-    """How clearly the labels of each round lead: the share of its points by the lead of the largest count, in σ."""
+    """Chart of how clearly labels of each round lead: share of its points by the lead of the largest count, in σ."""
     if not leads:
         return None
     names = [f"{low}–{high} σ" for low, high in pairwise(LEADS)]

@@ -96,7 +96,7 @@ class Draw:
 
 @dataclass(eq=False)
 class ForcedNoise:
-    """What is released depends on how much was released before, and on nothing else."""
+    """Noise with which releases depend on how much was released before, and on nothing else."""
 
     draws: list[Draw]
     is_simulation = False
@@ -470,7 +470,7 @@ def world_play(history: list[Step], *, with_me: bool, chunks: int, plant: Plant 
 
 
 def loss(ours: Draw, theirs: Draw) -> float:
-    """What the difference of two exact answers is worth, in μ²; noise of that scale hides no more."""
+    """Worth of the difference of two exact answers, in μ²; noise of that scale hides no more."""
     difference = ours.exact - theirs.exact
     if ours.kind != "laplace":
         return float((difference**2).sum() / ours.scale**2)
@@ -479,7 +479,7 @@ def loss(ours: Draw, theirs: Draw) -> float:
 
 
 def losses(ours: list[Draw], theirs: list[Draw]) -> float:
-    """What one release tells of the one holder, in μ²: labels count where the query was answered."""
+    """Loss of the one holder by one release, in μ²: labels count where the query was answered."""
     total, answered = 0.0, slice(None)
     for draw, other in zip(ours, theirs, strict=True):
         total += loss(draw.of(answered), other.of(answered))
@@ -489,7 +489,7 @@ def losses(ours: list[Draw], theirs: list[Draw]) -> float:
 
 
 def differences(ours: World, theirs: World) -> list[str]:
-    """What breaks the guarantee for the one holder, who is in the first world alone; nothing where it holds."""
+    """Breaches of the guarantee for the one holder, who is in the first world alone; none where it holds."""
     found = [*(f"with: {fault}" for fault in ours.faults), *(f"without: {fault}" for fault in theirs.faults)]
     if len(ours.views) != len(theirs.views):
         found.append(f"one history took {len(ours.views)} steps, the other {len(theirs.views)}")
@@ -536,6 +536,6 @@ def _teaching_differences(ours: World, theirs: World) -> list[str]:
 
 
 def told_and_charged(ours: World, theirs: World) -> tuple[float, float]:
-    """What all releases tell of the one, and what they were charged, in μ²."""
+    """Loss of the one by all releases, and what they were charged, in μ²."""
     told = sum(losses(seen, beside) for seen, beside in zip(ours.seen, theirs.seen, strict=True))
     return told, ours.accounts[-1].get(FIRST_ID + ME, 0.0)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from accounting import caps
 from accounting.caps import DRAWS, caps_of
 from accounting.privacy import gdp_delta, gdp_mu
 from common.noise import ROUNDED_NORMAL_DISTANCE
@@ -28,6 +29,14 @@ def test_a_cap_keeps_the_promise_after_what_the_sampler_takes(delta: float) -> N
         assert cap == pytest.approx(float(gdp_mu(epsilon, delta)) ** 2, rel=1e-6), "and next to nothing is lost"
 
 
+def test_a_worse_sampler_would_take_its_distance_out_of_delta(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sampler's own distance, 2⁻²⁵⁶, changes no digit of a cap."""
+    monkeypatch.setattr(caps, "ROUNDED_NORMAL_DISTANCE", 1e-15)
+    left = 1e-5 - (1 + np.e) * DRAWS * 1e-15
+    assert float(caps_of(1.0, 1e-5)) == pytest.approx(float(gdp_mu(1.0, left)) ** 2, rel=1e-9)
+    assert float(caps_of(1.0, 1e-5)) < 0.97 * float(gdp_mu(1.0, 1e-5)) ** 2
+
+
 def test_a_cap_does_not_depend_on_which_others_are_asked_for() -> None:
     """To the last bit: a single holder with a promise of their own would show in what others may spend."""
     known = [0.1, 0.25, 0.5, 0.8, 0.9, 1.0, 1.2, 1.5, 1.8, 1.9, 2.0, 2.5, 2.6, 2.9, 3.0, 4.0, 5.0, 8.0]
@@ -39,8 +48,8 @@ def test_a_cap_does_not_depend_on_which_others_are_asked_for() -> None:
 
 
 def test_caps_have_the_shape_of_the_promises() -> None:
-    caps = caps_of([[3.0, 1.0], [1.0, 2.0]], 1e-5)
-    assert caps.shape == (2, 2)
-    assert caps[0, 1] == caps[1, 0] < caps[1, 1] < caps[0, 0]
+    squares = caps_of([[3.0, 1.0], [1.0, 2.0]], 1e-5)
+    assert squares.shape == (2, 2)
+    assert squares[0, 1] == squares[1, 0] < squares[1, 1] < squares[0, 0]
     assert caps_of(np.empty(0), 1e-5).shape == (0,)
     assert caps_of(1.0, 1e-5).shape == ()

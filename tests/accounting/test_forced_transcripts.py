@@ -468,7 +468,7 @@ def partition_by_permutation(patch: pytest.MonkeyPatch, world: World) -> None:
 
 
 def silence_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
-    """Who has nothing left joins all the same, costs nothing, and their teacher falls silent."""
+    """Let who has nothing left join all the same at no cost, and silence their teacher."""
 
     def full(run: Run, members: np.ndarray) -> np.ndarray:
         snapshot = consent_snapshot(run.study, among=members)
@@ -495,7 +495,7 @@ def silence_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
 
 
 def reset_by_retraining(patch: pytest.MonkeyPatch, world: World) -> None:
-    """Where somebody leaves in mid-vote, teachers learn anew, and what was charged before is forgotten."""
+    """Teach anew where somebody leaves in mid-vote, and forget what was charged before."""
     real = voting._silent_teachers
 
     def silent(run: Run, ballot: Any) -> np.ndarray:
@@ -526,7 +526,7 @@ def count_without_charge(patch: pytest.MonkeyPatch, world: World) -> None:
 
 
 def heard_after_leaving(patch: pytest.MonkeyPatch, world: World) -> None:
-    """Who withdraws before the vote is taken out of the accounts, but not out of their teacher."""
+    """Take who withdraws before the vote out of the accounts, but not out of their teacher."""
     patch.setattr(
         voting,
         "_teach_without",
@@ -586,12 +586,12 @@ def counts_before_the_commit(patch: pytest.MonkeyPatch, world: World) -> None:
 
 
 def attempt_kept(patch: pytest.MonkeyPatch, world: World) -> None:
-    """What holders said is released, whoever has left since."""
+    """Release what holders said, whoever has left since."""
     patch.setattr(attempts, "attempt_renew", lambda run: None)
 
 
 def attempt_made_anew(patch: pytest.MonkeyPatch, world: World) -> None:
-    """Where anybody asked was charged meanwhile, everybody who takes part by now is asked."""
+    """Ask everybody who takes part by now where anybody asked was charged meanwhile."""
     real = attempts.attempt_renew
 
     def renew(run: Run) -> np.ndarray | None:

@@ -116,7 +116,7 @@ class Poll:
 
 @dataclass
 class Books:
-    """What every holder agreed to, and what every release cost them."""
+    """Record of what every holder agreed to, and what every release cost them."""
 
     policies: list[tuple[Any, dict[str, float]]] = field(default_factory=list)
     events: dict[int, tuple[str, Any]] = field(default_factory=dict)
@@ -296,7 +296,7 @@ class Site:
             self._look(run)
 
     def crash(self, place: int, when: str) -> None:
-        """What a worker was about to commit is lost."""
+        """Lose what a worker was about to commit."""
         run = self._open(place)
         if run is None or run.status not in (Run.Status.APPROVED, Run.Status.TRAINING, *Run.SPENDING):
             return
@@ -333,7 +333,7 @@ class Site:
         return [run for run in self.runs if not run.has_ended]
 
     def _work(self, run: Run) -> None:
-        """What a worker does between two looks at the row."""
+        """Do what a worker does between two looks at the row."""
         if run.status == Run.Status.TRAINING:
             for chunk in run.chunks.all():
                 advance.chunk_train(chunk.pk)
@@ -414,7 +414,7 @@ class Site:
         self.books.seen["counts"] += 1
 
     def _begin(self, run: Run) -> None:
-        """Who is in how many teachers of which group, by the plan's own words, and what was promised to them."""
+        """Holders with the number of teachers, the group by the plan's own words, and what was promised to them."""
         assignment = arrays_load(run.assignment)
         members = Counter(assignment["holder"].tolist())
         group_of = dict(zip(assignment["holder"].tolist(), assignment["group"].tolist(), strict=True))

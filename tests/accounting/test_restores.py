@@ -1,52 +1,70 @@
 """Restored backups: a study stays locked until what was forgotten is charged."""
 
 from io import StringIO
+from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pytest
 from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import connection, transaction
+from django.db.models import QuerySet
 
 from accounting.book import balances
 from accounting.caps import caps_of
-from accounting.head_counts import drawing_plan, head_counts_draw
+from accounting.head_counts import SHARE, head_counts_draw, head_counts_enter
 from accounting.models import AccountBook, HeadCount, Release, ShareRecord
 from accounting.restores import missing_rows
-from accounting.shares import share_free, shares
-from accounting.verification import study_faults
+from accounting.services import release_record
+from accounting.shares import share_free, share_grant, share_open, share_settle, shares
+from accounting.verification import balances_rebuilt, study_faults
 from common.append_only import triggers_install, triggers_remove
 from common.noise import SimulationNoise
-from consent.models import ChainHead, Study
+from consent.models import ChainHead, ConsentEvent, Level, Study
 from consent.selectors import consent_snapshot
+from consent.services import consent_withdraw
 from tests.factories import user_create
-from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
-from training.models import Run
+from tests.training.asking import ASKING_RUN, run_ask
+from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
+from training.models import Batch, Query, Run, StudentModel
+from training.services.ballot import ballot_load
+from training.services.voting import vote_batch, vote_open
+from training.verification import release_faults
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def backup_of(study: Study) -> dict:
-    """What a backup holds of the accounting tables."""
-    tables = {model: list(model.objects.filter(study=study)) for model in (Release, ShareRecord, AccountBook)}
-    return tables | {ChainHead: list(ChainHead.objects.filter(study=study, chain__startswith="accounting."))}
+#: Tables of which a backup forgets rows, those first that refer to others; and those whose rows change.
+GROWING = (StudentModel, Query, Batch, HeadCount, Release, ShareRecord, ConsentEvent)
+CHANGING = (ChainHead, AccountBook, Run)
 
 
-def restore(study: Study, backup: dict) -> None:
-    """Put the accounting tables back to what they were."""
+def rows_of(model: Any, study: Study) -> QuerySet:
+    rows = model.objects.filter(**{"run__study" if model in (StudentModel, Query, Batch) else "study": study})
+    return rows.filter(chain__in=[each._meta.label_lower for each in GROWING]) if model is ChainHead else rows
+
+
+def backup_of(study: Study) -> dict[Any, list]:
+    """Copy of the study's tables as a backup has them."""
+    return {model: list(rows_of(model, study)) for model in (*GROWING, *CHANGING)}
+
+
+def restore(study: Study, backup: dict[Any, list]) -> None:
+    """Put the study's tables back to what they were."""
     triggers_remove(connection)
     with connection.cursor() as cursor:
-        for release in Release.objects.filter(study=study).exclude(pk__in=[row.pk for row in backup[Release]]):
-            HeadCount.objects.filter(release=release).delete()
-        for model, kept in backup.items():
-            keep = [row.pk for row in kept]
-            for pk in model.objects.filter(study=study).values_list("pk", flat=True):
-                if model is not ChainHead and pk not in keep:
-                    cursor.execute(f"DELETE FROM {model._meta.db_table} WHERE {model._meta.pk.column} = %s", [pk])
-        for model in (ChainHead, AccountBook):
-            for row in backup[model]:
-                row.save(force_update=True)
+        for model in GROWING:
+            keep = {row.pk for row in backup[model]}
+            for pk in set(rows_of(model, study).values_list("pk", flat=True)) - keep:
+                cursor.execute(f"DELETE FROM {model._meta.db_table} WHERE {model._meta.pk.column} = %s", [pk])
+    for model in CHANGING:
+        for row in backup[model]:
+            row.save(force_update=True)
+    if not backup[AccountBook]:
+        AccountBook.objects.filter(study=study).delete()
     triggers_install(connection)
+    ballot_load.cache_clear()
 
 
 def test_a_restored_study_is_locked_until_the_gap_is_charged() -> None:
@@ -74,8 +92,12 @@ def test_a_restored_study_is_locked_until_the_gap_is_charged() -> None:
     assert (after.of(charged.holders) >= charged.spent * (1 - 1e-12)).all(), "nobody has spent less than before"
     snapshot = consent_snapshot(study)
     gap = next(share for subject, share in shares(study).items() if subject not in before)
-    expected = 1 / drawing_plan(study).sigma ** 2 + gap.committed * caps_of(snapshot.epsilons, study.delta)
-    np.testing.assert_allclose(after.of(snapshot.holders), expected)
+    reached = SHARE + gap.committed
+    np.testing.assert_allclose(after.of(snapshot.holders), reached * caps_of(snapshot.epsilons, study.delta))
+    entry = Release.objects.get(study=study, kind=Release.Kind.GAP)
+    assert entry.charge == pytest.approx(reached * float(caps_of(3.0, study.delta))), (
+        "of the policy, not of the holders"
+    )
     assert share_free(study) < 0.99
     head_counts_draw(study=study, acting_user=olga)
 
@@ -98,5 +120,112 @@ def test_a_vote_waits_while_its_study_is_locked() -> None:
     run = run_finish(run)
     assert run.status == Run.Status.TRAINING
     assert "settle_restore" in run.message
-    call_command("settle_restore", study.slug, "--withdrawals-entered", stdout=StringIO())
+
+
+def settle(study: Study, *options: str) -> str:
+    out = StringIO()
+    call_command("settle_restore", study.slug, "--withdrawals-entered", *options, stdout=out)
+    assert missing_rows(study) == {}
+    assert list(study_faults(study)) == []
+    return out.getvalue()
+
+
+def batch_release(run: Run) -> None:
+    """Let a run release its first batch."""
+    if run.method == Run.Method.NEIGHBOURS:
+        run_ask(run, 1)
+    else:
+        vote_open(run_teach(run))
+        vote_batch(run)
+    assert run.batches.count() == 1
+
+
+def counts_enter(study: Study) -> None:
+    head_counts_enter(study=study, acting_user=user_create("olga"), counts=dict.fromkeys(Level.values, 10))
+
+
+def test_what_is_recorded_after_a_restore_does_not_hide_what_was_lost() -> None:
+    study = study_with_table()
+    backup = backup_of(study)
+    holder = study.holders.first()
+    consent_withdraw(holder=holder, acting_user=None)
+    counts_enter(study)
+    restore(study, backup)
+    lost = missing_rows(study)
+    assert lost == {"consent.consentevent": 1, "accounting.release": 1}
+    for other in study.holders.exclude(pk=holder.pk)[:3]:
+        consent_withdraw(holder=other, acting_user=None)
+        counts_enter(study)
+    assert missing_rows(study) == lost
+    settle(study)
+    counts_enter(study)
+    assert missing_rows(study) == {}
+
+
+@pytest.mark.parametrize(
+    "fields", [TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 40.0}}, ASKING_RUN], ids=["teachers", "everybody"]
+)
+def test_what_was_lost_in_the_middle_of_a_run_is_charged_and_the_run_ends(fields: dict[str, Any]) -> None:
+    """All of it was released under a share that the backup knows as granted: the journal says of no other."""
+    study = study_with_table()
+    run = run_start(study, share=0.25, **fields)
+    backup_before = backup_of(study)
+    batch_release(run)
+    backup_within = backup_of(study)
     assert run_finish(run).status == Run.Status.FINISHED
+    charged = balances(study)
+    for backup, reached in ((backup_within, 25), (backup_before, 26)):  # with the head counts drawn after the first
+        restore(study, backup)
+        assert (balances_rebuilt(study).of(charged.holders) < charged.spent).any()
+        assert f"up to {reached} %" in settle(study)
+        after = balances(study)
+        assert (after.of(charged.holders) >= charged.spent * (1 - 1e-12)).all()
+        run.refresh_from_db()
+        assert run.status == Run.Status.FAILED and "restored from a backup" in run.message
+        assert run_finish(run).status == Run.Status.FAILED
+        assert list(release_faults(run)) == []
+        assert share_free(study) == pytest.approx(1 - reached / 100)
+        head_counts_draw(study=study, acting_user=user_create("olga"), noise=SimulationNoise(2))
+
+
+def test_what_was_left_of_earlier_shares_may_have_been_spent_since_the_backup() -> None:
+    study, (idle, held, lost) = study_with_table(), (uuid4() for _ in range(3))
+    for subject, share in ((idle, 0.5), (held, 0.125)):
+        share_grant(study=study, subject=subject, purpose="run", share=share, acting_user=None)
+    share_open(study=study, subject=idle)
+    share_settle(study=study, subject=idle, used=0.5)  # by those who are asked most; others have spent less
+    backup = backup_of(study)
+    share_grant(study=study, subject=lost, purpose="run", share=0.25, acting_user=None)
+    limit = share_open(study=study, subject=lost)
+    snapshot = consent_snapshot(study)
+    limits = limit * caps_of(snapshot.epsilons, study.delta)
+    with transaction.atomic():
+        release_record(
+            study=study,
+            kind=Release.Kind.COUNTS,
+            content={},
+            holders=snapshot.holders,
+            charges=limits,
+            limits=limits,
+            charge=float(limits.max()),
+        )
+    restore(study, backup)
+    share_settle(study=study, subject=held)  # whatever ends meanwhile does not change what the journal says
+    settle(study)
+    assert (balances(study).of(snapshot.holders) >= limits * (1 - 1e-12)).all()
+
+
+def test_where_consents_alone_were_lost_nothing_is_charged_and_runs_go_on() -> None:
+    study = study_with_table()
+    run = run_start(study, share=0.25, **TABLE_RUN)
+    backup = backup_of(study)
+    holder = study.holders.first()
+    consent_withdraw(holder=holder, acting_user=None)
+    restore(study, backup)
+    assert missing_rows(study) == {"consent.consentevent": 1}
+    assert run_finish(run).status == Run.Status.TRAINING
+    consent_withdraw(holder=holder, acting_user=None)
+    assert "nothing is charged" in settle(study)
+    assert not len(balances(study).holders)
+    assert run_finish(run).status == Run.Status.FINISHED
+    assert balances(study).of(np.array([holder.pk])).tolist() == [0]

@@ -135,7 +135,7 @@ def another(field: models.Field, value: Any) -> Any:
 
 @contextmanager
 def undone() -> Iterator[None]:
-    """What happens in it has not happened afterwards."""
+    """Context that undoes what happens in it."""
     with transaction.atomic():
         yield
         transaction.set_rollback(True)

@@ -36,7 +36,7 @@ def fill_in(site) -> None:
 
 
 def chart_points(site) -> int:
-    """How many points the chart of costs shows."""
+    """Number of points that the chart of costs shows."""
     return site.page.evaluate(
         "Chart.getChart(document.querySelector('[data-chart=costs]')).data.datasets[0].data.length"
     )

@@ -159,14 +159,14 @@ class History:
             self.naive.spent[n] += cost
 
     def promised(self, at: datetime) -> dict[int, tuple[str, float]]:
-        """What the site says of a moment."""
+        """State of a moment by the site."""
         snapshot = selectors.consent_snapshot(self.study, at)
         rows = zip(snapshot.holders.tolist(), snapshot.levels.tolist(), snapshot.epsilons.tolist(), strict=True)
         number = {holder.pk: n for n, holder in enumerate(self.holders)}
         return {number[pk]: (selectors.LEVELS[level], epsilon) for pk, level, epsilon in rows}
 
     def recorded(self, at: datetime) -> dict[int, tuple[str, float]]:
-        """What the naive computation says of it."""
+        """State of a moment by the naive computation."""
         return {n: promise for n in range(HOLDERS) if (promise := self.naive.promise(n, at))}
 
 
@@ -186,7 +186,7 @@ def replayed(monkeypatch: pytest.MonkeyPatch, db: None) -> Callable[[list[Any]],
 
 
 def spent(holder: DataHolder) -> float:
-    """What all votes together have cost a holder."""
+    """Cost of all votes together to a holder."""
     return float(balances(holder.study).of(np.array([holder.pk]))[0])
 
 

@@ -56,7 +56,7 @@ def events(holder: DataHolder) -> list[tuple[str, str]]:
 
 
 def text(response) -> str:
-    """What a reader sees, in one line."""
+    """Text that a reader sees, in one line."""
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", response.content.decode()))
 
 

@@ -31,7 +31,7 @@ def as_(user: User) -> Client:
 
 
 def record(study: Study) -> list[tuple[str, str, str]]:
-    """Who, role and change, in the order in which they were recorded."""
+    """Person, role and change, in the order in which they were recorded."""
     names = dict(User.objects.values_list("pk", "username"))
     rows = RoleChange.chain(study.pk).values_list("user_id", "role", "kind")
     return [(names.get(user, "gone"), role, kind) for user, role, kind in rows]

@@ -57,7 +57,7 @@ HOLDERS = 12
 
 
 class NoNoise:
-    """What is released is what was said: for tests alone."""
+    """Noise of 0, so that what is released is what was said: for tests alone."""
 
     def normal(self, scale: float, shape: tuple[int, ...]) -> np.ndarray:
         return np.zeros(shape)

@@ -41,7 +41,7 @@ CAPS = dict(zip(("HIGH", "AVERAGE", "LOW"), caps_of([1.0, 2.0, 3.0], 1e-4).tolis
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """What the broker would have been given: task and id."""
+    """Messages for the broker: task and id."""
     given: list[tuple[str, str]] = []
     monkeypatch.setattr(
         current_app._get_current_object(), "send_task", lambda name, ids: given.append((name.split(".")[-1], *ids))

@@ -50,7 +50,7 @@ def files(run: Run) -> list[str]:
 
 
 def errors(study: Any, **fields: Any) -> dict[str, list[str]]:
-    """Why a proposal is refused, by field; nothing is left of it."""
+    """Reasons why a proposal is refused, by field; nothing is left of it."""
     with pytest.raises(ValidationError) as refused:
         run_draft(study, **TABLE_RUN | fields)
     assert not Run.objects.exists()

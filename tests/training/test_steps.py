@@ -53,7 +53,7 @@ SLOW = {"sigma": 20.0, "step_size": 1e-3}
 
 
 class NoNoise:
-    """What is released is what was said: for tests alone."""
+    """Noise of 0, so that what is released is what was said: for tests alone."""
 
     def rounded_normal(self, scale: float, shape: tuple[int, ...]) -> np.ndarray:
         return np.zeros(shape, np.int64)

@@ -97,7 +97,7 @@ def test_the_card_tells_what_users_need_and_the_promise_that_it_keeps() -> None:
 
 
 def test_the_card_names_the_largest_promise_that_was_in_force() -> None:
-    """Who was charged up to ε 3 before it became 2.5 is not protected by 2.5 over all that the study releases."""
+    """A charge up to ε 3 before it became 2.5 is not undone: 2.5 does not hold over all that the study releases."""
     study = study_with_table()
     policy_approve(study, high=0.8, average=2.0, low=2.5)
     policy_approve(study, high=0.9, average=2.0, low=2.4)

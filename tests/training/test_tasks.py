@@ -21,7 +21,7 @@ Commits = Any  # the fixture django_capture_on_commit_callbacks
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
-    """What the broker would have been given."""
+    """Messages for the broker."""
     given: list[tuple[str, list[str]]] = []
     monkeypatch.setattr(
         current_app._get_current_object(), "send_task", lambda name, ids: given.append((name, list(ids)))

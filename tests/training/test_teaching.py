@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def lessons(monkeypatch: pytest.MonkeyPatch) -> dict[int, np.ndarray]:
-    """What each teacher last learned from: the seed of its training → its records."""
+    """Records that each teacher last learned from, by the seed of its training."""
     seen: dict[int, np.ndarray] = {}
     learner = learner_class("nearest_neighbour")
     fit = learner.fit
@@ -41,7 +41,7 @@ def lessons(monkeypatch: pytest.MonkeyPatch) -> dict[int, np.ndarray]:
 
 
 def owners_of(study: Study, x: np.ndarray) -> list[int]:
-    """Who owns each of these records, which are all different."""
+    """Owner of each of these records, which are all different."""
     private = arrays_load(Dataset.objects.get(study=study, kind="private").artifact)
     owner = {row.tobytes(): holder for row, holder in zip(private["x"], private["holder"].tolist(), strict=True)}
     return [owner[row.tobytes()] for row in x]

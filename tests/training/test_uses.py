@@ -22,7 +22,7 @@ def holder_at(study: Study, level: str) -> DataHolder:
 
 
 def so_far(usage: Usage) -> float:
-    """What they can have spent at most, in μ²."""
+    """Most that they can have spent, in μ²."""
     return usage.mu_squared
 
 

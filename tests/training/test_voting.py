@@ -73,7 +73,7 @@ def account(holder: DataHolder) -> float:
 
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """Which teachers were silent in each vote that was held."""
+    """Teachers that were silent in each vote that was held."""
     seen: list[list[int]] = []
     votes = Ballot.votes
 

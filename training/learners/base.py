@@ -32,7 +32,7 @@ def parameter(
 
 
 class Model(ABC):
-    """What a learner has learned.
+    """Result of a learner.
 
     Attributes:
         classes: The number of classes.
@@ -72,7 +72,7 @@ class Model(ABC):
 
 @dataclass(frozen=True)
 class Parametrised(ABC):
-    """What learners and students share. Subclasses are frozen dataclasses whose fields are made by ``parameter``.
+    """Common base of learners and students. Subclasses are frozen dataclasses whose fields are made by ``parameter``.
 
     Attributes:
         name: Its key in the registry, in the database and in the API.

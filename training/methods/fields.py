@@ -124,7 +124,7 @@ class Choices:
 
 
 def fields_of(kind: type[Choices]) -> tuple[AskingField, ...]:
-    """What can be chosen, in order."""
+    """Fields that can be chosen, in order."""
     return tuple(
         AskingField(spec.name, default={} if spec.default is MISSING else spec.default, **spec.metadata)
         for spec in fields(kind)

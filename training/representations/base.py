@@ -61,7 +61,7 @@ class Representation(ABC):
 
     @abstractmethod
     def sentence(self) -> Sentence:
-        """What it is, for plan and model card."""
+        """Description for plan and model card."""
 
     def parameters(self) -> dict[str, int | float | bool]:
         """The values of all parameters, for storage as JSON."""
@@ -82,7 +82,7 @@ class FittedRepresentation:
 
     @property
     def dimensions(self) -> int:
-        """How many coordinates a point has."""
+        """Number of coordinates of a point."""
         return self.coordinates.matrix.shape[1]
 
     def transform(self, points: NDArray[np.floating]) -> NDArray[np.int8]:

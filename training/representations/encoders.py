@@ -34,7 +34,7 @@ class Encoder(Protocol):
         ...
 
     def state(self) -> Arrays:
-        """What `from_state` needs."""
+        """State that `from_state` needs."""
         ...
 
 

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 def step_of(run: Run) -> Step | None:
-    """What is done for a run in its status; None where there is nothing to do."""
+    """Step of a run in its status; None where there is nothing to do."""
     return students.student_train if run.status == Run.Status.STUDENT else method_of(run).steps.get(run.status)
 
 

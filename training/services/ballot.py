@@ -17,7 +17,7 @@ from training.services.planning import GroupBudget, budgets_from_json, plan_from
 
 
 def run_folder(run: Run) -> str:
-    """Where a run's secrets lie in private storage, and nothing else."""
+    """Folder of a run's secrets in private storage, and of nothing else."""
     return f"runs/{run.pk}"
 
 
@@ -32,13 +32,13 @@ def predictions_name(chunk: TeacherChunk) -> str:
 
 
 def predictions_load(run: Run) -> np.ndarray:
-    """What every teacher says of every public point: ``(teachers, points)``."""
+    """Predictions of every teacher for every public point: ``(teachers, points)``."""
     return np.concatenate([arrays_load(chunk.artifact)["predictions"] for chunk in run.chunks.all()])
 
 
 @dataclass(frozen=True, eq=False)
 class Ballot:
-    """What stays the same throughout a run's vote.
+    """Data that stay the same throughout a run's vote.
 
     ``predictions`` (teachers, points); ``holder``, ``teacher``, ``group`` (pairs,): who is in which teacher, charged as
     which group of the plan; ``members`` (H,) ids in rising order of all who are charged, ``group_of`` (H,) their group.

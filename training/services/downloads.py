@@ -18,17 +18,17 @@ def download_record(*, run: Run, what: str, digest: str = "", acting_user: Abstr
     """Enter into the register that ``acting_user`` was given ``what`` of ``run``; of a rehearsal nothing is secret.
 
     Whoever looks at the labels page by page takes them once: only when more were released does the register get
-    another entry.
+    another entry. Whoever asks the model for predictions is entered the first time.
     """
     if run.rehearsal:
         return
     content: dict[str, Any] = {"what": what}
     if what == "labels":
         content |= {"queries": run.position, "labels": run.labels}
-        if _is_recorded(run, content, acting_user):
-            return
     else:
         content["digest"] = digest
+    if what != "model" and _is_recorded(run, content, acting_user):
+        return
     study = study_lock(run.study_id)
     release_record(study=study, kind=Release.Kind.DOWNLOAD, run=run.pk, content=content, acting_user_id=acting_user.pk)
 

@@ -25,7 +25,7 @@ def interim_probabilities(run: Run, points: slice) -> np.ndarray:
 
 @lru_cache(maxsize=2)
 def _probabilities(run_id: UUID, known: int) -> np.ndarray:
-    """What a student makes of all public points that learned from the first ``known`` labels."""
+    """Probabilities of all public points by a student that learned from the first ``known`` labels."""
     run = Run.objects.select_related("public_dataset").get(pk=run_id)
     answered = run.queries.filter(label__isnull=False).order_by("row")[:known]
     rows, labels = np.array(list(answered.values_list("row", "label"))).T

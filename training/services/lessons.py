@@ -12,7 +12,7 @@ from training.students import Releases, labelled, refined, student_create, stude
 
 @dataclass(frozen=True, eq=False)
 class Lesson:
-    """What a run has released, as its student learns it.
+    """Releases of a run, as its student learns from them.
 
     Attributes:
         releases: About points of the public dataset.

@@ -37,7 +37,7 @@ class PlannedPromise:
 
 @dataclass(frozen=True)
 class GroupBudget:
-    """What a run may charge one group of the plan, and what a query costs it, in μ².
+    """Most that a run may charge one group of the plan, and cost of a query, in μ².
 
     ``cap`` is the smallest in the group; ``allowed`` the run's share of it; the rest as in
     :class:`training.methods.pate.VoteCharge`.
@@ -52,12 +52,12 @@ class GroupBudget:
 
     @property
     def answer(self) -> float:
-        """What an answered query costs, one of the first where these alone are paid for one by one."""
+        """Cost of an answered query, one of the first where these alone are paid for one by one."""
         return self.check + self.label
 
     @property
     def answers(self) -> int | None:
-        """How many queries can be answered at least, if each is; None for all of them."""
+        """Number of queries that can be answered at least, if each is; None for all of them."""
         if self.first is not None and self.first * self.answer + self.rest <= self.allowed:
             return None
         affordable = int(self.allowed / self.answer)
@@ -88,12 +88,12 @@ class RunPlan:
 
     @property
     def answers(self) -> int | None:
-        """How many answered queries the run can afford at least; None in a rehearsal, and where it affords all."""
+        """Number of answered queries that the run affords at least; None in a rehearsal, and where it affords all."""
         limits = [budget.answers for budget in self.budgets]
         return min((limit for limit in limits if limit is not None), default=None)
 
     def to_json(self) -> dict[str, Any]:
-        """What a run keeps of its plan."""
+        """JSON that a run keeps of its plan."""
         return plan_to_json(self)
 
 
@@ -122,7 +122,7 @@ def run_plan(run: Run, share: float = 1.0) -> RunPlan:
 
 
 def group_budgets(plan: Plan, delta: float, share: float) -> list[GroupBudget]:
-    """What a run of this plan may charge each group at a ``share`` of its cap."""
+    """Most that a run of this plan may charge each group at a ``share`` of its cap."""
     budgets = []
     for group in plan.groups:
         charge = plan.aggregator.charge(group.sensitivity)
@@ -194,7 +194,7 @@ def _warnings(run: Run, plan: Plan, budgets: list[GroupBudget], share: float) ->
 
 
 def plan_to_json(planned: RunPlan) -> dict[str, Any]:
-    """What a run keeps of its plan."""
+    """JSON that a run keeps of its plan."""
     plan = planned.plan
     return {
         "variant": plan.variant,

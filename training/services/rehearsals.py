@@ -69,7 +69,7 @@ def rehearsal_holders(run: Run) -> tuple[np.ndarray, np.ndarray]:
 
 
 def rehearsal_assignment(run: Run, plan: Any, promises: list[Any]) -> dict[str, np.ndarray]:
-    """Who is in which teacher: pairs ``holder``, ``teacher``, ``group`` and the teachers' ``seeds``."""
+    """Assignment of owners to teachers: pairs ``holder``, ``teacher``, ``group`` and the teachers' ``seeds``."""
     rng = np.random.default_rng(run.seed)
     owners = rng.permutation(np.unique(arrays_load(run.private_dataset.artifact, "holder")["holder"]))
     group_of = np.repeat([promise.group for promise in promises], [promise.holders for promise in promises])

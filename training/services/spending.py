@@ -10,7 +10,7 @@ from training.services.planning import budgets_from_json
 
 LOCKED = gettext_noop(
     "The study is locked: its database was restored from a backup. An administrator settles that with manage.py "
-    "settle_restore; then the run goes on."
+    "settle_restore."
 )
 WAITS = gettext_noop("Waits for another run of this study, which is spending its share.")
 

@@ -56,7 +56,7 @@ class Candidate:
         return self.evaluation["accuracy"] if self.evaluation else None
 
     def to_json(self) -> dict[str, Any]:
-        """What the card says of each, so that whoever uses the chosen one knows of the others."""
+        """Part of the card on each, so that whoever uses the chosen one knows of the others."""
         return {"learner": self.learner, "accuracy": self.accuracy}
 
 
@@ -149,7 +149,7 @@ def _evaluation(run: Run, model: Model) -> dict | None:
 
 
 def _card(run: Run, releases: Releases, label_accuracy: float | None, chosen: Candidate) -> dict:
-    """What a user of the model should know. Nothing in it depends on the private data beyond what was released."""
+    """Model card. Nothing in it depends on the private data beyond what was released."""
     return {
         "study": run.study.title,
         "purpose": run.study.purpose,
@@ -175,7 +175,7 @@ def _card(run: Run, releases: Releases, label_accuracy: float | None, chosen: Ca
 
 
 def _choice(candidates: list[Candidate]) -> dict[str, Any]:
-    """What the card says of the models that might have been published; nothing where there is one alone."""
+    """Part of the card on the models that might have been published; nothing where there is one alone."""
     if len(candidates) == 1:
         return {"candidates": [], "choice": ""}
     return {"candidates": [each.to_json() for each in candidates], "choice": CHOICE}
@@ -199,7 +199,7 @@ def _privacy(run: Run) -> dict:
 
 
 def _rehearsal_privacy(run: Run) -> dict:
-    """What the papers' accounting says of a rehearsal, which promises nothing to anybody."""
+    """Costs of a rehearsal by the papers' accounting; it promises nothing to anybody."""
     return {
         "note": gettext_noop("A rehearsal on data that are nobody's secret: nothing is promised."),
         "mechanism": method_of(run).mechanism(run),

@@ -90,7 +90,7 @@ def _keyed_assignment(run: Run, planned: RunPlan) -> dict[str, np.ndarray]:
 
 
 def holders_gone(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot) -> np.ndarray:
-    """Who is in a run and must not stay, by the consents of a new ``snapshot``.
+    """Holders who are in a run and must not stay, by the consents of a new ``snapshot``.
 
     Those who withdrew, even if they have come back since; those whose consent does not count any more; and those whose
     ε has become smaller than the one that their teacher's vote is charged by.

@@ -75,7 +75,7 @@ def vote_open(run: Run) -> bool:
 
 
 def _without_room(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot, limit: float) -> np.ndarray:
-    """Who has not left what the run may charge their group: nobody may fall silent in the middle of a vote.
+    """Holders without room for what the run may charge their group: nobody may fall silent in the middle of a vote.
 
     A holder joins a teacher only with room for the whole share (condition 3); this depends on their own account alone.
     """
@@ -145,7 +145,7 @@ def _points_of_batch(run: Run, ballot: Ballot) -> slice:
 def affordable_queries(
     answered: np.ndarray, budgets: list[GroupBudget], spent: list[float], voting: list[int], start: int = 0
 ) -> int:
-    """How many leading queries fit into what the run may charge every group that votes.
+    """Number of leading queries that fit into what the run may charge every group that votes.
 
     A query's label counts as if it will be answered, so that stopping does not depend on that query's noise. A function
     of what was released alone.
@@ -194,7 +194,7 @@ def _noise() -> Noise:
 
 
 def _until_wanted(run: Run, answered: np.ndarray) -> int:
-    """How many queries of the batch it takes to reach the wanted number of labels."""
+    """Number of queries of the batch that it takes to reach the wanted number of labels."""
     if run.wanted_labels is None:
         return len(answered)
     return int(np.searchsorted(run.labels + np.cumsum(answered), run.wanted_labels)) + 1

@@ -108,7 +108,7 @@ def _gain(accuracy: float | None, baseline: float | None) -> str:
 
 
 def _report(run: Run) -> dict[str, Any]:
-    """What a run came to; ``share`` is the part of every holder's cap that it used, None in a rehearsal."""
+    """Outcome of a run; ``share`` is the part of every holder's cap that it used, None in a rehearsal."""
     student = getattr(run, "student", None)
     return {
         "method": run.method,

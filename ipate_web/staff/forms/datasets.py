@@ -5,7 +5,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class ProvenanceForm(forms.Form):
-    """Where the points of a dataset come from; empty to take the statement back."""
+    """Form for where the points of a dataset come from; empty to take the statement back."""
 
     provenance = forms.CharField(
         label=_("Where the points come from"),

@@ -7,7 +7,7 @@ from consent.models import Level
 
 
 class HeadCountForm(forms.Form):
-    """How many holders stand at each level, from a public source."""
+    """Form for the number of holders at each level, from a public source."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]

@@ -80,7 +80,7 @@ def duration(left: timedelta) -> str:
 
 @register.filter
 def publish_label(choice: str) -> str:
-    """What a run of gradient steps publishes: "the student"."""
+    """Published model of a run of gradient steps: "the student"."""
     return _(PUBLISH_CHOICES[choice])
 
 
@@ -124,7 +124,7 @@ def in_words(parameters: Mapping[str, Any], learner: str) -> str:
 
 @register.filter
 def chosen_words(chosen: Mapping[str, float]) -> str:
-    """What a student chose by held-out releases: "temperature of the probabilities: 1.2"."""
+    """Choice of a student by held-out releases: "temperature of the probabilities: 1.2"."""
     names = {"temperature": _("temperature of the probabilities"), "penalty": _("ridge penalty")}
     return ", ".join(f"{names.get(name, name)}: {localised(f'{value:.2g}')}" for name, value in chosen.items())
 
@@ -158,7 +158,7 @@ def group_labels(names: Iterable[str]) -> str:
 
 
 def _filled_in(place: re.Match[str], values: dict[str, Any]) -> str:
-    """What a sentence says at ``place``; the only words among its values are the names of groups."""
+    """Value of a sentence at ``place``; the only words among its values are the names of groups."""
     value = values[place["name"]]
     if isinstance(value, str):
         return group_label(value)

@@ -88,7 +88,7 @@ def _row(release: Release, titles: dict[UUID, str]) -> RegisterRow:
 
 
 def _steps(number: object) -> str:
-    """How many gradient steps a release holds, in words; nothing where it holds none."""
+    """Number of gradient steps that a release holds, in words; nothing where it holds none."""
     if not isinstance(number, int):
         return ""
     return ngettext("%(number)d step", "%(number)d steps", number) % {"number": number}
@@ -155,7 +155,7 @@ def ledger_export(request: SignedInRequest, study: Study, kind: str) -> Streamin
 @require_safe
 @study_page("accounting.view_ledger")
 def ledger_report(request: SignedInRequest, study: Study, pk: UUID) -> HttpResponseBase:
-    """What one run has released and cost, to be printed; a rehearsal leaves nothing to report."""
+    """Report of what one run has released and cost, to be printed; a rehearsal leaves nothing to report."""
     run = get_object_or_404(Run, study=study, pk=pk, rehearsal=False)
     releases = Release.objects.filter(study=study, run=run.pk).order_by("sequence")
     context: dict[str, Any] = {
@@ -167,6 +167,6 @@ def ledger_report(request: SignedInRequest, study: Study, pk: UUID) -> HttpRespo
 
 
 def _charges(run: Run) -> dict[str, Any]:
-    """What templates/staff/runs/charges.html shows; nothing of a run that was never approved."""
+    """Context of templates/staff/runs/charges.html; nothing of a run that was never approved."""
     groups, history = run_groups(run), run_cost_history(run)
     return {"groups": groups, "costs": cost_chart(history, groups), "history": history}

@@ -81,7 +81,7 @@ def run_new(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _share_to_look_at(study: Study) -> float:
-    """What an approver is offered first, see :class:`ipate_web.staff.forms.share.ShareForm`."""
+    """Share that an approver is offered first, see :class:`ipate_web.staff.forms.share.ShareForm`."""
     return max(share_offered(study), 0.01)
 
 
@@ -99,7 +99,7 @@ def _initial(request: SignedInRequest, study: Study) -> dict[str, Any]:
 @require_http_methods(["GET", "HEAD", "POST"])
 @study_page("training.approve_run")
 def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """What the run would do, which share of every cap it may use, and the yes that starts it."""
+    """Page with the plan of a run, the share of every cap that it may use, and the yes that starts it."""
     run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk)
     if run.status != Run.Status.DRAFT:
         messages.info(request, _("This run is not a draft any more."))

@@ -68,7 +68,7 @@ def study_edit(request: SignedInRequest, study: Study) -> HttpResponse:
 @require_safe
 @study_page("consent.view_dashboard")
 def study(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Who takes part, what may still be used, which runs there are, and what to do next."""
+    """Overview of a study: who takes part, what may still be used, its runs, and what to do next."""
     can = study_permissions(request.user, study)
     policy = selectors.policy_in_force(study)
     context: dict[str, Any] = {
@@ -90,7 +90,7 @@ def study(request: SignedInRequest, study: Study) -> HttpResponse:
 
 
 def _shares(study: Study) -> list[dict[str, Any]]:
-    """What was given a share, by name, and how much of every cap it has used or holds."""
+    """Shares by name of what they were given to, and how much of every cap each has used or holds."""
     titles = dict(Run.objects.filter(study=study).values_list("pk", "title"))
     return [
         {"title": titles.get(share.subject, _(share.purpose)), "committed": share.committed}
@@ -123,7 +123,7 @@ class Step:
 
 
 def next_steps(study: Study) -> list[Step]:
-    """What has to happen, in order, until a first run has finished; empty once one has."""
+    """Steps until a first run has finished, in order; empty once one has."""
     if study.runs.filter(status=Run.Status.FINISHED).exists():
         return []
     proposed = EpsilonPolicy.objects.filter(study=study)

@@ -193,7 +193,7 @@ def test_a_draft_has_cost_nothing(study: Study, client: Client) -> None:
 
 
 def test_times_are_told_to_the_minute(run: Run, client: Client) -> None:
-    """How long teachers took, and when a vote ended, may depend on private records."""
+    """Times of teachers and of a vote's end may depend on private records."""
     exact = datetime(2026, 3, 4, 5, 6, 7, 890_000, tzinfo=UTC)
     names = ("approved_at", "started_at", "voting_at", "ended_at")
     Run.objects.filter(pk=run.pk).update(**dict.fromkeys(names, exact))
@@ -252,7 +252,7 @@ def test_labels_as_json_and_as_a_table(run: Run, client: Client, django_assert_m
 
 
 def downloads(run: Run) -> list[tuple[str, str]]:
-    """What was taken away from a run and by whom, as the release register has it."""
+    """Downloads from a run and who took them, as the release register has it."""
     entries = Release.objects.filter(run=run.pk, kind=Release.Kind.DOWNLOAD).order_by("sequence")
     return [(entry.content["what"], entry.recorded_by.username) for entry in entries]
 
@@ -300,6 +300,16 @@ def test_whoever_takes_a_model_stands_in_the_register(run: Run, client: Client) 
     assert downloads(run) == [("model", "researcher")]
     release = Release.objects.get(run=run.pk, kind=Release.Kind.DOWNLOAD)
     assert release.content["digest"] == run.student.digest
+
+
+def test_whoever_asks_a_model_for_predictions_stands_in_the_register_once(run: Run, client: Client) -> None:
+    """Enough predictions are as good as the model."""
+    address, question = f"/api/v1/models/{run.pk}/predict", {"rows": [{"age": 10, "smoker": "no"}]}
+    assert client("researcher").post(address, {"rows": [{"age": "old"}]}, format="json").status_code == 400
+    assert downloads(run) == []
+    for person in ("researcher", "researcher", "operator"):
+        assert client(person).post(address, question, format="json").status_code == 200
+    assert downloads(run) == [("predictions", "researcher"), ("predictions", "operator")]
 
 
 @pytest.mark.parametrize("path", ["studies", "runs", "runs/{run}", "runs/{run}/labels?format=csv", "models"])

@@ -65,7 +65,7 @@ Answers = dict[tuple[str, str], tuple[int, bytes]]
 
 
 def everything(client: Client, study: Study) -> Answers:
-    """What each role is answered: whatever can be fetched, plans that head counts do and do not allow, predictions."""
+    """Answers to each role: whatever can be fetched, plans that head counts do and do not allow, predictions."""
     user_create("root", is_superuser=True)
     answers: Answers = {}
     for role in ROLES:
@@ -116,7 +116,7 @@ def numbers_in(content: bytes) -> Iterator[float]:
 
 
 def secret_numbers(study: Study) -> dict[str, set[float]]:
-    """What holders' choices, accounts and records make known, exactly; numbers that are public anyway left out.
+    """Exact numbers that choices, accounts and records make known; those that are public anyway are left out.
 
     Those are the weights, the count of votes of a single teacher, and shares of the public points.
     """

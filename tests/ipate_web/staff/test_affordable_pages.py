@@ -51,7 +51,7 @@ def asked(study: Study, values: dict[str, str], *, htmx: bool = True, **changes:
 
 
 def text(page: Any) -> str:
-    """What a reader sees, in one line."""
+    """Text that a reader sees, in one line."""
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page.text))
 
 

@@ -45,7 +45,7 @@ def url(page: str, study: Study, *args: object) -> str:
 
 
 def filled_in(study: Study, **changes: Any) -> dict[str, Any]:
-    """What a browser sends for the form as it was opened, with ``changes``."""
+    """Data that a browser sends for the form as it was opened, with ``changes``."""
     form = RunForm(study=study, acting_user=factories.user_create("operator"), initial=initial_for(study))
     values = {field.html_name: field.value() for field in form}
     sent = {

@@ -27,7 +27,7 @@ def olga(study: Study) -> Client:
 
 
 def text(response) -> str:
-    """What a reader sees, in one line."""
+    """Text that a reader sees, in one line."""
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", response.content.decode()))
 
 

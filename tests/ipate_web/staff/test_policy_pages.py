@@ -36,7 +36,7 @@ def as_(name: str) -> Client:
 
 
 def text(response) -> str:
-    """What a reader sees, in one line."""
+    """Text that a reader sees, in one line."""
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", response.content.decode()))
 
 

@@ -168,7 +168,7 @@ def test_images_are_checked_one_by_one():
 
 
 def test_nothing_is_learned_from_the_records_themselves():
-    """What one record becomes must not depend on the others, or it would tell about them."""
+    """The result for one record must not depend on the others, or it would tell about them."""
     schema = TabularSchema((NumericColumn("a", 0, 10), CategoricalColumn("b", ("x", "y"))), ("n", "y"))
     first = {"a": 3, "b": "x"}
     alone, together = schema.encode([first]), schema.encode([first, {"a": 1e6, "b": "y"}])

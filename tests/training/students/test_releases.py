@@ -11,7 +11,7 @@ from training.students.posterior import leading_probabilities
 
 
 def _simulated(counts, sigma, draws=100_000):
-    """Who leads among counts drawn from their posterior: a normal distribution cut off below 0."""
+    """Leaders among counts drawn from their posterior: a normal distribution cut off below 0."""
     rng = np.random.default_rng(1)
     counts = np.asarray(counts, float)
     drawn = truncnorm.rvs(-counts / sigma, np.inf, loc=counts, scale=sigma, size=(draws, len(counts)), random_state=rng)

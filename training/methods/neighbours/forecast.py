@@ -43,7 +43,7 @@ _CLEAR = 0.95  # of the queries, where `propose` wants the right class to lead a
 
 @dataclass(frozen=True)
 class LevelForecast:
-    """What a round means for one level.
+    """Forecast of a round for one level.
 
     votes_allowed: votes that the share of the cap pays for: of norm 1, or disagreements of squared norm 2 in a residual
     round.  votes_asked: for how many a holder is asked, on average.  votes_cast: how many of these the account allows,
@@ -61,7 +61,7 @@ class LevelForecast:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a round will bring.
+    """Forecast of a round.
 
     voters: `(10th, 50th, 90th percentile)` over the queries.  margin: the expected lead of the right class in units of
     σ, at the middle of the assumed or at the estimated purity.  clear: the share of the queries at which it leads after
@@ -103,7 +103,7 @@ def forecast(
     purity: tuple[float, float] = PURITY,
     agreement: float | None = None,
 ) -> Forecast:
-    """What asking these queries in this order will bring, and what it will cost.
+    """Forecast of asking these queries in this order: what it will bring and cost.
 
     Args:
         queries: `(Q, d)` coordinates.
@@ -299,14 +299,14 @@ def _norm(agreement: float | None) -> float:
 
 
 def _charged(near: NDArray[np.bool_], agreement: float | None) -> NDArray[np.bool_]:
-    """Who is charged: all who are near, or of residual votes a fixed draw of as many as will disagree."""
+    """Holders who are charged: all who are near, or of residual votes a fixed draw of as many as will disagree."""
     if agreement is None:
         return near
     return near & (np.random.default_rng(1).random(near.shape, np.float32) >= agreement)
 
 
 def _votes_allowed(level: Level, share: float, sigma: float, agreement: float | None) -> int:
-    """How many votes the share of the cap that is left pays for."""
+    """Number of votes that the share of the cap that is left pays for."""
     left = max(0.0, share - level.used) * level.cap
     return math.floor(left * sigma**2 / _norm(agreement) * (1 + 1e-12))
 
@@ -340,14 +340,14 @@ def _noise(
 
 
 def _right(voters: NDArray[np.float64], agreement: float, n_classes: int, sigma: float) -> float:
-    """How often the right class (the first) leads, if this share of the voters agrees and others are spread evenly."""
+    """Frequency of the right class (the first) leading, if this share of the voters agrees and others spread evenly."""
     shares = np.full(n_classes, (1 - agreement) / (n_classes - 1))
     shares[0] = agreement
     return _leading(voters[:, None] * shares, np.zeros(len(voters), np.int64), sigma)
 
 
 def _leading(votes: NDArray[np.float64], right: NDArray[np.int64], sigma: float, draws: int = _DRAWS) -> float:
-    """How often the right class leads expected votes, after the chance of who takes part and the noise."""
+    """Frequency of the right class leading expected votes, after the chance of who takes part and the noise."""
     rng = np.random.default_rng(0)
     spread = np.sqrt(sigma**2 + np.maximum(votes, 0.0))
     led = [(votes + rng.normal(0.0, spread)).argmax(axis=1) == right for _ in range(draws)]

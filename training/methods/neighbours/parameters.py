@@ -18,7 +18,7 @@ LARGEST_SIGMA = 16_384.0
 
 @dataclass(frozen=True)
 class Asking(Choices):
-    """How the holders are asked; :func:`asking_fields` says what each choice is.
+    """Choices about how holders are asked; :func:`asking_fields` says what each is.
 
     Raises:
         ValueError: A value is out of range; TypeError: of another type.
@@ -72,7 +72,7 @@ class Asking(Choices):
 
 
 def asking_fields() -> tuple[AskingField, ...]:
-    """What can be chosen, in order.
+    """Fields that can be chosen, in order.
 
     >>> [choice.name for choice in asking_fields()][-2:]
     ['kernel', 'records']

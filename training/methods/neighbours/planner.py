@@ -92,7 +92,7 @@ class RoundsPlan:
 
 
 def first_queries(points: int, n_classes: int) -> int:
-    """How many points the first of two rounds asks: a fifteenth, at most 600, and some for each class, at most half.
+    """Number of points that the first of two rounds asks: a fifteenth, at most 600, some for each class, at most half.
 
     >>> first_queries(9000, 10), first_queries(300, 10), first_queries(50, 10)
     (600, 60, 25)
@@ -250,7 +250,7 @@ def _charged_as(agreement: float) -> float:
 def _worth(
     right: float, agreement: float, voters: NDArray[np.float64], sigma: float, n_classes: int
 ) -> NDArray[np.float64]:
-    """What a prediction counts for in voters, if it is right so often and so many voters agree with what is right."""
+    """Worth of a prediction in voters, if it is right so often and so many voters agree with what is right."""
     right, agreement = (min(max(one, _LEAST_AGREEMENT), _MOST_AGREEMENT) for one in (right, agreement))
     odds = right * (n_classes - 1) / (1.0 - right)
     lead = agreement - (1.0 - agreement) / (n_classes - 1)

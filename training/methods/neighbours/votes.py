@@ -30,7 +30,7 @@ from training.methods.neighbours.products import (
 
 
 class Accounts(Protocol):
-    """What every holder may still contribute; `accounting.privacy.IndividualAccounts` is one."""
+    """Accounts that say what every holder may still contribute; `accounting.privacy.IndividualAccounts` is one."""
 
     @property
     def spent(self) -> NDArray[np.float64]:
@@ -38,7 +38,7 @@ class Accounts(Protocol):
         ...
 
     def charge(self, squared_norms: Any, sigma: float) -> Any:
-        """Which contributions of a CSR array `(queries, holders)` fit, row by row: an array of the same pattern."""
+        """Charge a CSR array `(queries, holders)` row by row; an array of the same pattern says what fits."""
         ...
 
 
@@ -195,7 +195,7 @@ class _Voters:
 
 @dataclass(frozen=True, eq=False)
 class _Votes:
-    """What holders offer to contribute to the queries of a block, in multiples of 1 / UNIT.
+    """Contributions that holders offer to the queries of a block, in multiples of 1 / UNIT.
 
     row, holder: `(votes,)`, one vote per holder and query, ordered by both.  vote, label, amount: `(entries,)` the
     vectors' entries, each belonging to a vote.  guess: `(votes,)` the public guess for its query, and  against:

@@ -19,7 +19,7 @@ WEIGHT_SCHEMES = ("proportional", "calibrated", "gdp")
 
 
 def upsampling_factors(budgets: ArrayLike, precision: int = 1) -> NDArray[np.int64]:
-    """How often the holders of each group are duplicated: the smallest integers in the ratio of the budgets.
+    """Duplicates of the holders of each group: the smallest integers in the ratio of the budgets.
 
     Individualized PATE, Algorithm 1: the budgets, rounded to `precision` decimals, divided by their greatest common
     divisor.

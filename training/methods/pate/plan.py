@@ -45,7 +45,7 @@ class Group:
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """What a run does with one group, and those merged into it.
+    """Plan for one group, and those merged into it.
 
     name, epsilon: of its strictest part.  holders: all of them.  teachers: over how many teachers they are
     spread (in upsampling over all).  weight: of one teacher's vote.  factor: duplicates of each holder.  participants:

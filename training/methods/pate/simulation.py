@@ -18,7 +18,7 @@ from training.methods.pate.votes import NO_VOTE
 
 @dataclass(frozen=True, eq=False)
 class SimulatedVote:
-    """What came of the vote.
+    """Outcome of the vote.
 
     labels, answered: of the queries released before a budget ran out, as in `Release`.  epsilons: what each group has
     spent, in the order given, `(groups,)`.  exhausted: which groups stopped the vote.

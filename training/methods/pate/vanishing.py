@@ -25,7 +25,7 @@ from training.methods.pate.plan import Plan
 
 
 def draw_participation(plan: Plan, queries: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Which teachers take part in which votes, `(teachers, queries)`.
+    """Participation of teachers in votes, `(teachers, queries)`.
 
     In each vote every group sends its planned number of participants, drawn anew: those that took part least often so
     far, ties at random. So the number of votes is stable, and within a group no teacher ever took part in more than one
@@ -51,7 +51,7 @@ def draw_participation(plan: Plan, queries: int, rng: np.random.Generator) -> ND
 
 
 def teacher_spending(costs: QueryCosts, participation: ArrayLike, answered: ArrayLike) -> QueryCosts:
-    """What each teacher of a group has spent in a batch: check `(teachers, R)` and label `(teachers, R)`.
+    """Spending of each teacher of a group in a batch: check `(teachers, R)` and label `(teachers, R)`.
 
     costs: of one vote for a participant, `(queries, R)`.  participation: `(teachers, queries)`, the group's rows.
     answered: `(queries,)`.
@@ -68,7 +68,7 @@ def teacher_spending(costs: QueryCosts, participation: ArrayLike, answered: Arra
 def participation_costs(
     costs: QueryCosts, participation: ArrayLike, answered: ArrayLike, spent: QueryCosts | None = None
 ) -> QueryCosts:
-    """What each query adds to the account of a group of which only some teachers take part.
+    """Addition of each query to the account of a group of which only some teachers take part.
 
     The account is max_t Σ check + max_t Σ label over the group's teachers t, at each order, the sums over the queries
     that t took part in, and of the labels those that were answered. The cost of a query is what it adds to that; its

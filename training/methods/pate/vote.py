@@ -73,7 +73,7 @@ def vote_costs(
     orders: ArrayLike = DEFAULT_ORDERS,
     student_probabilities: ArrayLike | None = None,
 ) -> tuple[QueryCosts, ...]:
-    """What a vote on these predictions costs each group of the plan, without holding it; see `hold_vote`.
+    """Cost of a vote on these predictions to each group of the plan, without holding it; see `hold_vote`.
 
     >>> from training.methods.pate import GNMax, Group, make_plan
     >>> plan = make_plan([Group("HIGH", 1.0, 4)], variant="standard", teachers=2, aggregator=GNMax(sigma=2.0),

@@ -82,7 +82,7 @@ class Descent:
         return LinearModel(fitted, self.learned, INTERCEPT)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """What changes from step to step, and the length: a checkpoint for `from_arrays`."""
+        """Checkpoint for `from_arrays`: what changes from step to step, and the length."""
         return {
             "length": np.array(self.length),
             "parameters": self.parameters,

@@ -38,7 +38,7 @@ class StepsForecast:
 def forecast_steps(
     plan: StepsPlan, public: ArrayLike, n_classes: int, *, labels: ArrayLike | None = None
 ) -> StepsForecast:
-    """What the planned round is expected to learn.
+    """Expectation of what the planned round learns.
 
     Args:
         plan: The round.

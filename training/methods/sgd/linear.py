@@ -134,7 +134,7 @@ def _means(features: Floats, residuals: Floats, clip_norm: float, shares: Floats
 
 
 def _factors(lengths: Floats, allowance: Floats, unit: float, shares: Floats) -> Floats:
-    """What brings gradients to steps: `unit` or less, so that after rounding their norm is at most a share of the clip.
+    """Unit that brings gradients to steps: `unit` or less, so that rounded norms are at most a share of the clip.
 
     allowance: by how much rounding may lengthen a gradient.
     """

@@ -18,7 +18,7 @@ LARGEST_SIGMA = 4096.0
 
 @dataclass(frozen=True)
 class Steps(Choices):
-    """How the steps are made; :func:`steps_fields` says what each choice is.
+    """Choices about how the steps are made; :func:`steps_fields` says what each is.
 
     Raises:
         ValueError: A value is out of range; TypeError: of another type.
@@ -69,7 +69,7 @@ class Steps(Choices):
 
 
 def steps_fields() -> tuple[AskingField, ...]:
-    """What can be chosen, in order.
+    """Fields that can be chosen, in order.
 
     >>> [choice.name for choice in steps_fields()][-2:]
     ['momentum', 'publish']

@@ -60,7 +60,7 @@ class StepsPlan:
         return np.clip(np.sqrt(np.asarray(caps, np.float64) / self.largest_cap), _SMALLEST_WEIGHT, 1.0)
 
     def to_json(self) -> dict[str, Any]:
-        """What `steps_plan_from_json` reads; sentences with their values."""
+        """JSON that `steps_plan_from_json` reads; sentences with their values."""
         document = asdict(self)
         return document | {name: [one.to_json() for one in getattr(self, name)] for name in ("notes", "warnings")}
 

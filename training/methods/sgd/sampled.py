@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 
 class Sampling(Protocol):
-    """Who takes part in a step; `is_simulation` is True if it can be repeated."""
+    """Sampler of who takes part in a step; `is_simulation` is True if it can be repeated."""
 
     is_simulation: ClassVar[bool]
 
@@ -65,7 +65,7 @@ class SimulationSampling:
 
 @dataclass(frozen=True, eq=False)
 class SampledMechanism:
-    """What is done at each step; public.
+    """Plan of each step; public.
 
     Attributes:
         rates: probability of each group's holders to be in a step, shape (groups,); 0 for a group that is left out.
@@ -83,13 +83,13 @@ class SampledMechanism:
 
     @property
     def unit(self) -> float:
-        """What contributions and noise are whole multiples of."""
+        """Unit of which contributions and noise are whole multiples."""
         return float(self.norms.max()) / FINENESS
 
 
 @dataclass(frozen=True, eq=False)
 class SampledSteps:
-    """Where the steps have come to: weights and momentum `(d,)`, and how many steps were done. Public."""
+    """State that the steps have come to: weights and momentum `(d,)`, and the number of steps done. Public."""
 
     weights: Floats
     velocity: Floats

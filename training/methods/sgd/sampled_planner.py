@@ -22,7 +22,7 @@ _LOUD = 5.0  # noise of a step over the norm that its contributions have if all 
 
 @dataclass(frozen=True)
 class SampledParameters:
-    """How a sampled run is made; as `plan_sampled` and `sampled.run_chunk` take them."""
+    """Choices of a sampled run, as `plan_sampled` and `sampled.run_chunk` take them."""
 
     rate: float
     steps: int
@@ -32,7 +32,7 @@ class SampledParameters:
 
 
 def usual_parameters(network: str, people: float) -> SampledParameters:
-    """What is chosen for whoever chooses nothing: by the network and a public or noisy number of holders alone.
+    """Choices for whoever chooses nothing: by the network and a public or noisy number of holders alone.
 
     Found in rehearsals, on Adult for networks on the coordinates of a representation, scaled to a typical length of 1,
     and on MNIST for the convolutional one.

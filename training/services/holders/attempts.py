@@ -30,7 +30,7 @@ def attempt_write(run: Run, people: People) -> None:
 
 
 def attempt_load(name: str) -> People:
-    """Who was asked, by the file that says so. Raises FileNotFoundError."""
+    """People who were asked, by the file that says so. Raises FileNotFoundError."""
     arrays = arrays_load(name)
     return People(arrays["holder"], arrays["cap"], arrays["limit"], arrays["spent"])
 

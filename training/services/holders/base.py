@@ -33,7 +33,7 @@ class People:
 
 @dataclass(frozen=True, eq=False)
 class Released:
-    """What a batch releases: ``size`` queries or steps, ``labels`` of them answered, ``queries`` without their batch.
+    """Release of a batch: ``size`` queries or steps, ``labels`` of them answered, ``queries`` without their batch.
 
     ``artifact`` is the file of what is no query's; ``content`` says in the register what left; ``bounds`` are the most
     that anybody of each promise of the plan can have been charged, public numbers in μ².
@@ -48,7 +48,7 @@ class Released:
 
 
 class Questions(Protocol):
-    """What a method asks every holder.
+    """Questions of a method to every holder.
 
     Attributes:
         status: the status of a run in which it does.
@@ -71,7 +71,7 @@ class Questions(Protocol):
         ...
 
     def answer(self, asked: Round, people: People, *, alone: bool, cache: str, noise: Noise) -> Answer:
-        """What the holders of a shard contribute to the batch under way, without ``holder``.
+        """Contributions of the holders of a shard to the batch under way, without ``holder``.
 
         A shard that is ``alone``, with nobody else asked, may answer several questions one after the other, each with
         the release before in view: it then draws the ``noise`` of these releases itself, and nobody sees them before
@@ -80,9 +80,9 @@ class Questions(Protocol):
         ...
 
     def release(self, asked: Round, answers: list[Answer], noise: Noise) -> Released:
-        """What leaves, from the answers of all shards; called under the study's lock, in the committing transaction."""
+        """Release from the answers of all shards; called under the study's lock, in the committing transaction."""
         ...
 
     def stop_reason(self, run: Run) -> str:
-        """Why a run that has asked everything ends."""
+        """Reason for which a run that has asked everything ends."""
         ...

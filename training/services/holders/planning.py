@@ -9,7 +9,7 @@ from training.services.planning import RESERVE, GroupBudget, PlannedPromise
 
 
 def budgets_of(run: Run, promises: list[PlannedPromise], share: float) -> list[GroupBudget]:
-    """What a run may charge the holders of each promise at a ``share`` of its cap; everyone pays for their own part."""
+    """Most that a run may charge holders of each promise at a ``share`` of its cap; everyone pays for their part."""
     caps = [float(caps_of(promise.epsilon, run.study.delta)) for promise in promises]
     return [GroupBudget(cap, share * cap * (1 - RESERVE), 0.0, 0.0) for cap in caps]
 
@@ -32,7 +32,7 @@ def levels_of(promises: list[PlannedPromise], budgets: list[GroupBudget], record
 
 
 def share_warning(run: Run, share: float) -> tuple[Sentence, ...]:
-    """What whoever approves should know of a ``share`` of every cap."""
+    """Warnings about a ``share`` of every cap, for whoever approves it."""
     if share < 1 - RESERVE or run.rehearsal:
         return ()
     text = gettext_noop("The run may use all that is left of every holder's cap: no later run could ask again.")

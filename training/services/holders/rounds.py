@@ -9,7 +9,7 @@ _BATCH = "batch-"
 
 
 def rounds_folder(run: Run) -> str:
-    """Where what a run asks and releases lies, public once a row names it."""
+    """Folder of what a run asks and releases, public once a row names it."""
     return f"rounds/{run.pk}"
 
 
@@ -38,6 +38,6 @@ def batch_slice(asked: Round) -> slice:
 
 
 def position_in_round(batch: Batch) -> int:
-    """How many queries or steps of its round came before a batch."""
+    """Number of queries or steps of its round before a batch."""
     earlier = batch.run.batches.filter(round=batch.round_id, index__lt=batch.index)
     return sum(earlier.values_list("size", flat=True))

@@ -76,7 +76,7 @@ def _answer(shard: Shard, questions: Questions) -> Answer:
 
 
 def answers_load(run: Run) -> list[Answer]:
-    """What the shards of the batch under way answered. Raises FileNotFoundError."""
+    """Answers of the shards of the batch under way. Raises FileNotFoundError."""
     return [arrays_load(shard.artifact) for shard in run.shards.all()]
 
 
@@ -111,7 +111,7 @@ def records_of(
 
 
 def _kept(cache: str) -> dict[str, np.ndarray] | None:
-    """What the file holds; None where there is none, or its writer died over it."""
+    """Content of the file; None where there is none, or its writer died over it."""
     try:
         return arrays_load(cache)
     except (OSError, EOFError, ValueError, BadZipFile):

@@ -18,7 +18,7 @@ Step = Callable[[Run], bool]
 
 
 class MethodPlan(Protocol):
-    """What a run would do. Everything in it is public."""
+    """Plan of a run. Everything in it is public."""
 
     @property
     def notes(self) -> tuple[Sentence, ...]:
@@ -26,7 +26,7 @@ class MethodPlan(Protocol):
         ...
 
     def to_json(self) -> dict[str, Any]:
-        """What a run keeps of its plan: at least ``promises``, ``budgets`` (beside ``groups``) and ``notes``."""
+        """JSON that a run keeps of its plan: at least ``promises``, ``budgets`` (beside ``groups``) and ``notes``."""
         ...
 
 
@@ -49,11 +49,11 @@ class RunMethod(Protocol):
 
     @property
     def asking(self) -> Asking | None:
-        """How every holder is asked; None where teachers answer."""
+        """Engine that asks every holder; None where teachers answer."""
         ...
 
     def asking_fields(self) -> tuple[AskingField, ...]:
-        """What ``asking`` of a run may hold."""
+        """Fields that ``asking`` of a run may hold."""
         ...
 
     def check(self, run: Run, wrong: Wrong) -> None:
@@ -73,15 +73,15 @@ class RunMethod(Protocol):
         ...
 
     def round_sizes(self, run: Run) -> list[int]:
-        """How many queries or steps each round of the run's plan has; none of a method without rounds."""
+        """Number of queries or steps of each round of the run's plan; none of a method without rounds."""
         ...
 
     def size(self, run: Run) -> int:
-        """How many queries or steps the run has at most."""
+        """Largest number of queries or steps of the run."""
         ...
 
     def mechanism(self, run: Run) -> dict[str, Any]:
-        """How what was released was made, for the model card; ``name`` says what it is."""
+        """Mechanism of what was released, for the model card; ``name`` says what it is."""
         ...
 
     def stages(self, run: Run) -> list[tuple[str, float]]:
@@ -97,11 +97,11 @@ class RunMethod(Protocol):
         ...
 
     def lesson(self, run: Run) -> Lesson:
-        """What the student of the run learns from."""
+        """Lesson that the student of the run learns from."""
         ...
 
     def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:
-        """What does not agree between a batch and the release that paid for it."""
+        """Differences between a batch and the release that paid for it, in words."""
         ...
 
     def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:

@@ -23,7 +23,7 @@ _SAMPLE = 1000
 
 @dataclass(frozen=True)
 class PlannedRound:
-    """What is asked in a round: ``queries`` public points, noise ``sigma``, radius, and the share used by its end.
+    """Plan of a round: ``queries`` public points, noise ``sigma``, radius, and the share used by its end.
 
     ``until`` is the part of the run's share that accounts may have used when the round ends. σ and radius of a second
     round that were not chosen by hand are proposed anew from the counts of the first.
@@ -48,7 +48,7 @@ class AskingPlan:
     notes: tuple[Sentence, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """What a run keeps of its plan."""
+        """JSON that a run keeps of its plan."""
         return {
             "promises": [asdict(promise) for promise in self.promises],
             "budgets": [asdict(budget) for budget in self.budgets],

@@ -79,7 +79,7 @@ def bounds(run: Run, size: int, question: Question) -> list[float]:
 def contributions(
     run: Run, question: Question, part: slice, people: People, cache: str = ""
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What holders contribute to some queries of a round, as far as their accounts allow.
+    """Contributions of holders to some queries of a round, as far as their accounts allow.
 
     Args:
         run: The run.
@@ -111,7 +111,7 @@ def contributions(
 
 
 def mechanism(run: Run, asked: Round) -> dict:
-    """How the counts of a round were made, in public terms."""
+    """Mechanism of the counts of a round, in public terms."""
     return {
         "name": "neighbours",
         "sigma": asked.sigma,

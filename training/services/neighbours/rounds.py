@@ -14,7 +14,7 @@ from training.representations import FittedRepresentation, representation_load
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """What a round asks, with its noise and kernel.
+    """Question of a round, with its noise and kernel.
 
     ``rows`` (Q,) of the public dataset in the order in which they are asked, ``queries`` (Q, d) their coordinates,
     ``radii`` (Q,) squared, ``voters`` (Q,) by the forecast, and ``predicted`` (Q,) where votes are residual.
@@ -37,7 +37,7 @@ class Question:
 
 
 def question_load(asked: Round) -> Question:
-    """What a round asks."""
+    """Question of a round."""
     return _question(asked.pk, asked.artifact)
 
 

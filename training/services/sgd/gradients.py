@@ -89,7 +89,7 @@ class Gradients:
 
 
 class Contributions:
-    """What holders contribute to one step after the other, and are charged, as far as their accounts allow."""
+    """Contributions of holders to one step after the other, and their charges, as far as their accounts allow."""
 
     def __init__(self, run: Run, task: Task, people: People, cache: str = "") -> None:
         coordinates, classes, owners = records_of(run, task.fitted, people.holders, cache)
@@ -126,7 +126,7 @@ def states_after(state: Descent, sums: np.ndarray) -> Iterator[Descent]:
 
 
 def mechanism(task: Task, asked: Round) -> dict:
-    """How the sums of a round were made, in public terms."""
+    """Mechanism of the sums of a round, in public terms."""
     return {
         "name": "sgd",
         "round": asked.index + 1,

@@ -27,7 +27,7 @@ class PlannedRound:
     until: float
 
     def to_json(self) -> dict[str, Any]:
-        """What a run keeps of it."""
+        """JSON that a run keeps of it."""
         return {"plan": self.plan.to_json(), "until": self.until}
 
 
@@ -43,7 +43,7 @@ class DescentPlan:
     notes: tuple[Sentence, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """What a run keeps of its plan."""
+        """JSON that a run keeps of its plan."""
         return {
             "promises": [asdict(promise) for promise in self.promises],
             "budgets": [asdict(budget) for budget in self.budgets],
@@ -90,7 +90,7 @@ def descent_plan(run: Run, share: float = 1.0) -> DescentPlan:
 def _expectation(
     public_key: tuple[int, str], test_key: tuple[int, str] | None, asking: str, document: str
 ) -> StepsForecast | None:
-    """What the first round is expected to learn; None where there are too few public points to tell."""
+    """Expectation of what the first round learns; None where there are too few public points to tell."""
     public, plan = Dataset.objects.get(pk=public_key[0]), steps_plan_from_json(json.loads(document))
     space, labels = space_first(public, steps_from_json(json.loads(asking))), None
     points = space.public

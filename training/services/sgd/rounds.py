@@ -19,7 +19,7 @@ from training.services.holders.rounds import released_name
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What a round asks: gradients of a linear model on a representation, from the state ``begin`` on."""
+    """Task of a round: gradients of a linear model on a representation, from the state ``begin`` on."""
 
     plan: StepsPlan
     fitted: FittedRepresentation
@@ -32,7 +32,7 @@ class Task:
 
 
 def task_load(asked: Round) -> Task:
-    """What a round asks."""
+    """Question of a round."""
     return _task(asked.artifact, json.dumps(asked.run.plan["rounds"][asked.index]["plan"]))
 
 
@@ -59,7 +59,7 @@ def sums_digest(sums: np.ndarray) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """What a chunk of steps released: noisy ``sums`` (steps, d + 1, C), and the ``state`` after them."""
+    """Release of a chunk of steps: noisy ``sums`` (steps, d + 1, C), and the ``state`` after them."""
 
     sums: np.ndarray
     state: Descent
@@ -79,7 +79,7 @@ def chunk_save(run: Run, index: int, chunk: Chunk) -> str:
 
 
 def chunk_load(task: Task, batch: Batch) -> Chunk:
-    """What a batch released. Raises FileNotFoundError."""
+    """Release of a batch. Raises FileNotFoundError."""
     arrays = arrays_load(batch.released)
     state = {name.removeprefix("state."): array for name, array in arrays.items() if name.startswith("state.")}
     return Chunk(arrays["sums"], Descent.from_arrays(task.plan, state))

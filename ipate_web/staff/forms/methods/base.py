@@ -69,7 +69,7 @@ class MethodFields(ABC):
         """The method's own fields of the run, as ``run_propose`` takes them."""
 
     def rehearsed(self) -> dict[str, Any]:
-        """What the method adds to the parameters of a rehearsal."""
+        """Fields that the method adds to the parameters of a rehearsal."""
         return {}
 
     @staticmethod

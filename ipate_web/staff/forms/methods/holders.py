@@ -59,7 +59,7 @@ class HoldersFields(MethodFields):
 
     @property
     def statements(self) -> list[tuple[str, BoundField]]:
-        """What has to be stated for a representation: its name and the field."""
+        """Statement that a representation needs: its name and the field."""
         return [(name, self._bound(_statement(name))) for name in _STATEMENTS]
 
     def check(self) -> None:
@@ -79,7 +79,7 @@ class HoldersFields(MethodFields):
         }
 
     def asked(self, document: dict[str, Any]) -> dict[str, Any]:
-        """What every method in which holders are asked proposes of a run, with ``asking``."""
+        """Proposal of a run by a method in which holders are asked, with ``asking``."""
         return {
             "learner": "",
             "variant": "",

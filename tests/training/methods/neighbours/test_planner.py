@@ -22,7 +22,7 @@ def ask(planned, public, private, classes_of, accounts, predicted=None) -> np.nd
 
 
 def nearest_labels(public, asked, labels) -> np.ndarray:
-    """What a nearest-neighbour student predicts, as probabilities."""
+    """Predictions of a nearest-neighbour student, as probabilities."""
     apart = ((public[:, None].astype(int) - public[asked][None].astype(int)) ** 2).sum(axis=2)
     return np.eye(4)[labels[apart.argmin(axis=1)]]
 

@@ -57,7 +57,7 @@ def test_promises_are_spent_by_a_convolution_written_from_the_definition() -> No
 
 @pytest.mark.parametrize(("sigma", "epsilon"), [(3.42529, 0.917), (2.189, 1.562), (1.310, 3.136), (1.032, 4.678)])
 def test_noise_of_the_published_runs(sigma: float, epsilon: float) -> None:
-    """What the published noise costs by the loss distribution asks for that noise."""
+    """The cost of the published noise by the loss distribution asks for that noise."""
     found, rates = sample_rates([epsilon], [1], **MNIST)
     assert found == pytest.approx(sigma, rel=1.5e-3)
     assert rates == pytest.approx([MNIST["rate"]])

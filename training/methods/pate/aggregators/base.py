@@ -23,7 +23,7 @@ REJECTED = -1
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """What a vote gives away about a batch of queries.
+    """Release of a vote about a batch of queries.
 
     labels: `(queries,)`, `REJECTED` where there is none.
     answered: `(queries,)`, True where the label is the teachers' and its cost is due.
@@ -40,7 +40,7 @@ class Release:
 
 @dataclass(frozen=True, eq=False)
 class QueryCosts:
-    """What a batch of queries costs a holder, as RDP at each order: `check` always, `label` only where answered."""
+    """Cost of a batch of queries to a holder, as RDP at each order: `check` always, `label` only where answered."""
 
     check: NDArray[np.float64]
     label: NDArray[np.float64]
@@ -87,7 +87,7 @@ class AggregatorField:
 
 @dataclass(frozen=True)
 class VoteCharge:
-    """What a vote costs a holder in μ² whatever the votes: `check` for every query, `label` where it is answered.
+    """Cost of a vote to a holder in μ² whatever the votes: `check` for every query, `label` where it is answered.
 
     Where `first` is not None, only the first so many queries cost that; `rest` is due once, before the next of them,
     and pays for all that follow.
@@ -138,7 +138,7 @@ class Aggregator(abc.ABC):
         return tuple(AggregatorField(field.name, **field.metadata) for field in dataclasses.fields(cls))
 
     def warnings(self, votes: int, classes: int | None) -> list[Sentence]:
-        """What is unlikely to work in a run with these parameters.
+        """Warnings of what is unlikely to work in a run with these parameters.
 
         Args:
             votes: The summed weight of a unanimous vote.
@@ -180,7 +180,7 @@ class Aggregator(abc.ABC):
 
     @abc.abstractmethod
     def charge(self, sensitivity: float) -> VoteCharge:
-        """What a query costs, in μ², a holder whose teachers weigh `sensitivity` together; depends on no vote."""
+        """Cost of a query, in μ², to a holder whose teachers weigh `sensitivity` together; depends on no vote."""
 
     def costs(
         self,

@@ -5,15 +5,16 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from accounting.gaps import gap_settle
 from accounting.restores import missing_rows
 from consent.models import Study
+from training.services.restores import restore_settle
 
 
 class Command(BaseCommand):
     help = (
-        "Charge to every holder what may have been released between a restored backup and now, and unlock the study. "
-        "Enter the withdrawals since the backup first: until then their holders would be learned from again."
+        "Charge to every holder what may have been released between a restored backup and now, end the runs that were "
+        "under way at the backup, and unlock the study. Enter the decisions since the backup first: until then holders "
+        "who have withdrawn would be learned from again, and the accounts of those who joined would not be charged."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -21,7 +22,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--share",
             type=float,
-            help="share of every cap that may have been used since (default: what the journal says)",
+            help="share of every cap that may have been granted since (default: what the journal says)",
         )
         parser.add_argument(
             "--withdrawals-entered", action="store_true", help="confirm that withdrawals since the backup are entered"
@@ -40,8 +41,9 @@ class Command(BaseCommand):
             self.stdout.write(f"{chain}: {rows} rows that the journal knows are missing")
         if not withdrawals_entered:
             raise CommandError(
-                "Enter the withdrawals since the backup, from mails and letters; then call this command again with "
-                "--withdrawals-entered."
+                "Enter the withdrawals since the backup, and whoever joined, from mails and letters; then call this "
+                "command again with --withdrawals-entered."
             )
-        charged = gap_settle(study=found, share=share)
-        self.stdout.write(f"{study}: {100 * charged:.4g} % of every cap is charged for the gap; the study is unlocked.")
+        reached = restore_settle(study=found, share=share)
+        done = f"every account is charged up to {100 * reached:.4g} % of its cap" if reached else "nothing is charged"
+        self.stdout.write(f"{study}: {done}; the study is unlocked.")
