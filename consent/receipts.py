@@ -28,6 +28,7 @@ from fpdf.enums import WrapMode
 
 from consent.models import ConsentEvent
 from consent.odds import right_guesses_in_100
+from consent.standing import standing
 
 FONT = Path(__file__).with_name("fonts") / "DejaVuSans.ttf"
 SCHEMA = "ISO/IEC TS 27560:2023"
@@ -120,6 +121,12 @@ def receipt_facts(event: ConsentEvent) -> list[tuple[str, str]]:
     return [(term, value) for term, value in facts if value]
 
 
+def receipt_copy_facts(event: ConsentEvent) -> list[tuple[str, str]]:
+    """Terms and values of a copy that is kept: the receipt's, and what stands on the day of the copy."""
+    term = _("What stands on %(date)s") % {"date": date_format(timezone.localdate(), "DATE_FORMAT")}
+    return [*receipt_facts(event), (term, str(standing(event.holder)))]
+
+
 def _event(event: ConsentEvent) -> dict[str, Any]:
     extension: dict[str, Any] = {"receipt_number": receipt_number(event.hash)}
     if event.policy is not None:
@@ -153,7 +160,7 @@ def receipt_json(events: list[ConsentEvent]) -> dict[str, Any]:
     return {
         "schema_version": SCHEMA,
         "receipt_id": receipt_number(last.hash),
-        "extension": {"issued_at": timezone.now().isoformat()},
+        "extension": {"issued_at": timezone.now().isoformat(), "counts_when_issued": standing(last.holder).counts},
         "consent_record": {
             "schema_version": SCHEMA,
             "record_id": receipt_number(last.hash),
@@ -207,7 +214,7 @@ def receipt_pdf(event: ConsentEvent) -> bytes:
     pdf.set_font("DejaVu", size=20)
     pdf.multi_cell(0, 10, _("Receipt of your decision"), new_x="LMARGIN", new_y="NEXT")
     pdf.ln(4)
-    for term, value in receipt_facts(event):
+    for term, value in receipt_copy_facts(event):
         pdf.set_font("DejaVu", size=8.5)
         pdf.set_text_color(80)
         pdf.multi_cell(0, 5, term, new_x="LMARGIN", new_y="NEXT")

@@ -4,12 +4,13 @@ Not part of the suite. Each picture is quantised to few colours, so that it take
 """
 
 import io
+import math
 from collections.abc import Callable
 
 import pytest
 from django.conf import settings
 from PIL import Image
-from playwright.sync_api import Locator
+from playwright.sync_api import Locator, Page
 
 from accounting.head_counts import head_counts_draw
 from common.noise import SimulationNoise
@@ -89,21 +90,28 @@ def shoot(visit: Callable[..., Site]) -> Callable[..., None]:
             site = sites[who, size] = visit(device)
             site.page.set_default_timeout(60_000)
             site.sign_in(who)
-            enlarge(site, percent)
         site = sites[who, size]
+        enlarge(site, percent)
         site.page.context.add_cookies([{"name": "django_language", "value": language, "url": site.address}])
         site.open(path)
         if before:
             before(site)
         site.page.wait_for_load_state("networkidle")
-        picture_save(name, site.page.locator(part).first)
+        picture_save(name, site.page, site.page.locator(part).first)
 
     return shoot
 
 
-def picture_save(name: str, part: Locator) -> None:
-    picture = Image.open(io.BytesIO(part.screenshot())).convert("RGB")
-    picture = picture.crop((0, 0, picture.width, min(picture.height, TALLEST)))
+def picture_save(name: str, page: Page, part: Locator) -> None:
+    """Save what a part of a page shows, at most ``TALLEST`` pixels of it, in few colours."""
+    usual = page.viewport_size
+    height = min(math.ceil(part.bounding_box()["height"]), TALLEST)
+    page.set_viewport_size({"width": usual["width"], "height": height})
+    part.evaluate("part => { document.documentElement.style.scrollPaddingTop = 0; part.scrollIntoView(); }")
+    box = part.bounding_box()
+    clip = {**box, "y": max(box["y"], 0), "height": height}
+    picture = Image.open(io.BytesIO(page.screenshot(clip=clip))).convert("RGB")
+    page.set_viewport_size(usual)
     few = picture.quantize(48, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     if name.endswith(".webp"):
         few.convert("RGB").save(FOLDER / name, lossless=True, quality=100, method=6)

@@ -21,7 +21,7 @@ from consent import services
 from consent.access import holder_level_access
 from consent.models import ConsentEvent, DataHolder, Level, Study
 from consent.paper import PaperConsent, paper_consents_record
-from consent.receipts import receipt_number
+from consent.receipts import receipt_copy_facts, receipt_number
 from tests import factories
 from tests.consent.conftest import Decide
 
@@ -294,4 +294,7 @@ def test_who_is_asked_again_is_told_what_counts_meanwhile(
         assert "ecide again" in told, "what to do"
         assert "That stands until you decide otherwise" not in told
         assert ("You take part: high protection." in told) is (renewal == "asked"), page
+    assert says in dict(receipt_copy_facts(ConsentEvent.objects.get())).popitem()[1], "in the PDF"
+    issued = browser.get(url("receipt_json", study, 1)).json()["extension"]
+    assert issued["counts_when_issued"] is (renewal == "asked")
     assert ConsentEvent.objects.count() == 1
