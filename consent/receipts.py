@@ -175,7 +175,7 @@ def receipt_json(events: list[ConsentEvent]) -> dict[str, Any]:
                         "pii_information": [{"pii_type": study.data_categories}],
                         "pii_controllers": ["controller"],
                         "collection_method": "held by the controller",
-                        "processing_method": "differentially private learning (individualized PATE)",
+                        "processing_method": "differentially private learning under individual promises",
                         "storage_locations": [study.controller],
                         "retention_period": study.retention,
                         "jurisdiction": study.jurisdiction,
