@@ -22,7 +22,8 @@ class Suggestion:
 def method_suggested(kind: str, points: int) -> Suggestion:
     """The method that was most accurate on measured data like these.
 
-    How many people take part does not change it: what noise leaves of few people's answers, the plan tells.
+    How many people take part does not change it: on Adult the order was the same with 300 people as with 32,561. What
+    noise leaves of few people's answers, the plan tells.
 
     Args:
         kind: Of the records, "image" or "table".
