@@ -53,6 +53,8 @@ COMMANDS: dict[str, list[str] | str] = {
     "settle_restore": ["table", "--withdrawals-entered"],
     "verify_receipt": ["0" * 64],
     "verify_ledger": [],
+    "verify_consents": ["table", "{folder}/list.csv"],
+    "student_train": ["0" * 8 + "-0000-4000-8000-" + "0" * 12, "--student", "boosting"],
     "invite": ["table", "--open", "1"],
     "import_dataset": [
         "table",
@@ -91,6 +93,7 @@ def study() -> Study:
     services.epsilon_policy_propose(
         study=study, acting_user=factories.user_create("carla"), high=0.5, average=1, low=2, reason="Less."
     )
+    factories.form_propose(study, {"en": "More is asked."})
     invitations_create(study=study, acting_user=None, open_places=1)
     ApiToken.objects.create(factories.user_create("conrad"), name="conrad's")
     return study
@@ -202,6 +205,8 @@ def addresses() -> Iterator[tuple[str, str]]:
         "run": runs,
         "draft": runs,
         "format": ["csv"],
+        "language": ["en"],
+        "proposal": list(study.consent_form_proposals.values_list("sequence", flat=True)),
         "token": [ApiToken.objects.get(name="conrad's").token_key],
         "waiting": [User.objects.get(username="waiting").pk, User.objects.get(username="conrad").pk],
         "invitation": list(study.invitations.values_list("pk", flat=True)),

@@ -78,13 +78,13 @@ SAMPLES = OpenApiExample(
     request_only=True,
     value={
         "study": "digits",
-        "title": "A convolutional network",
-        "purpose": "A network of its own, from the holders' images alone.",
+        "title": "A small network",
+        "purpose": "A network of its own, from the holders' records alone.",
         "private_dataset": 1,
         "test_dataset": 3,
         "method": "sgd",
         "variant": "scale",
-        "asking": {"network": "cnn", "steps": 500, "expected": 512},
+        "asking": {"network": "mlp", "steps": 500, "expected": 512},
     },
 )
 REHEARSAL = OpenApiExample(

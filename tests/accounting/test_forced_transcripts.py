@@ -688,7 +688,7 @@ def gradients_beyond_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
     real = gradients.step_contributions
 
     def contributions(records: Any, *args: Any, accounts: IndividualAccounts, **rest: Any) -> Any:
-        free = IndividualAccounts(np.full(records.holders, 1e9))
+        free = IndividualAccounts(np.full(len(records), 1e9))
         sums, _ = real(records, *args, accounts=free, **rest)
         return sums, real(records, *args, accounts=accounts, **rest)[1]
 

@@ -28,7 +28,7 @@ from consent.services import consent_withdraw
 from tests.factories import user_create
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, run_ask
 from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
-from training.models import Batch, Query, Run, StudentModel
+from training.models import Batch, Query, Run, StudentModel, StudentTraining
 from training.services.ballot import ballot_load
 from training.services.voting import vote_batch, vote_open
 from training.verification import release_faults
@@ -37,12 +37,14 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 #: Tables of which a backup forgets rows, those first that refer to others; and those whose rows change.
-GROWING = (StudentModel, Query, Batch, HeadCount, Release, ShareRecord, ConsentEvent)
+GROWING = (StudentTraining, StudentModel, Query, Batch, HeadCount, Release, ShareRecord, ConsentEvent)
 CHANGING = (ChainHead, AccountBook, Run)
 
 
 def rows_of(model: Any, study: Study) -> QuerySet:
-    rows = model.objects.filter(**{"run__study" if model in (StudentModel, Query, Batch) else "study": study})
+    rows = model.objects.filter(
+        **{"run__study" if model in (StudentTraining, StudentModel, Query, Batch) else "study": study}
+    )
     return rows.filter(chain__in=[each._meta.label_lower for each in GROWING]) if model is ChainHead else rows
 
 
@@ -55,6 +57,7 @@ def restore(study: Study, backup: dict[Any, list]) -> None:
     """Put the study's tables back to what they were."""
     triggers_remove(connection)
     with connection.cursor() as cursor:
+        Run.objects.filter(study=study).update(student=None)
         for model in GROWING:
             keep = {row.pk for row in backup[model]}
             for pk in set(rows_of(model, study).values_list("pk", flat=True)) - keep:

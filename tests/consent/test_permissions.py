@@ -22,6 +22,8 @@ TABLE = {
     "consent.view_levelaccess": {"committee", "chair", "auditor"},
     "consent.view_rolechange": {"committee", "chair", "auditor"},
     "consent.publish_consentform": {"operator", "committee", "chair"},
+    "consent.approve_consentform": {"committee", "chair"},
+    "consent.export_consents": {"auditor"},
     "consent.propose_epsilonpolicy": {"committee", "chair"},
     "consent.approve_epsilonpolicy": {"committee", "chair"},
     "training.view_run": ALL,

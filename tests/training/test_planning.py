@@ -40,7 +40,7 @@ def test_teachers_follow_the_head_counts_and_weights_the_caps() -> None:
     weights = planned.plan.teacher_weights()
     assert weights.sum() == pytest.approx(6, abs=1e-3)
     mu = np.sqrt(caps_of([1.0, 2.0, 3.0], study.delta))
-    np.testing.assert_allclose(weights[[1, 3]] / weights[0], mu[1:] / mu[0], rtol=1e-4)
+    np.testing.assert_allclose(weights[[1, 3]] / weights[0], mu[1:] / mu[0], rtol=5e-4)  # weights are rounded
 
 
 def test_a_share_is_that_part_of_every_cap_and_what_it_affords_is_told() -> None:

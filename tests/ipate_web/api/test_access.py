@@ -30,6 +30,9 @@ TABLE = {
     ("GET", "run-costs"): (200, 200, 200, 200, 404, 404, 401),
     ("POST", "run-approve"): (200, 403, 403, 403, 404, 404, 401),
     ("POST", "run-cancel"): (200, 403, 403, 403, 404, 404, 401),
+    ("GET", "run-students"): (200, 200, 200, 200, 404, 404, 401),
+    ("POST", "run-students"): (202, 403, 403, 400, 404, 404, 401),
+    ("POST", "run-student-publish"): (200, 403, 403, 403, 404, 404, 401),
     ("GET", "models"): (200, 200, 200, 200, 200, 200, 401),
     ("GET", "model"): (200, 404, 404, 200, 404, 404, 401),
     ("GET", "model-file"): (200, 404, 404, 200, 404, 404, 401),
@@ -49,6 +52,7 @@ def test_every_role_can_do_what_it_should_and_nothing_else(study: Study, run: Ru
         "runs": proposal(study),
         "run-plan": proposal(study),
         "run-approve": {"share": 0.1},
+        "run-students": {"student_learner": "logistic_regression"},
         "model-predict": {"rows": [{"age": 30, "smoker": "no"}]},
     }
     answers = {}
@@ -57,6 +61,8 @@ def test_every_role_can_do_what_it_should_and_nothing_else(study: Study, run: Ru
         arguments: dict[str, Any] = {"pk": draft.pk if draft else run.pk}
         if name in ALONE | {"run-plan", "study"}:
             arguments = {"slug": study.slug} if name == "study" else {}
+        if name == "run-student-publish":
+            arguments["version"] = 1
         address = reverse(f"api:{name}", kwargs=arguments)
         answers[method, name] = tuple(
             clients[role].generic(method, address).status_code

@@ -39,7 +39,7 @@ def test_the_file_is_the_model_with_its_digest(run: Run, client: Client) -> None
     response = researcher.get(f"{MODELS}/{run.pk}/file")
     digest = hashlib.sha256(response.content).digest()
     assert response["Repr-Digest"] == f"sha-256=:{base64.b64encode(digest).decode()}:"
-    assert f'filename="ward-{run.pk}.skops"' in response["Content-Disposition"]
+    assert f'filename="ward-{run.pk}-v1.skops"' in response["Content-Disposition"]
     model = published_load(run.student_learner, response.content)
     assert model.predict(np.zeros((1, *SCHEMA.shape))).shape == (1,)
     again = researcher.get(f"{MODELS}/{run.pk}/file", headers={"If-None-Match": response["ETag"]})

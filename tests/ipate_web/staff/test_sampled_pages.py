@@ -82,7 +82,7 @@ def test_without_public_points_the_model_is_published_and_nothing_else_is_possib
         "none, as there are no public points",
     ):
         assert words in page, words
-    assert as_("researcher").get(url("run_model", study, run.pk)).status_code == 200
+    assert as_("researcher").get(url("run_student_model", study, run.pk, 1)).status_code == 200
 
 
 @pytest.mark.parametrize(
