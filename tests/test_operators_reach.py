@@ -34,7 +34,7 @@ from tests.test_roles import TABLE, names
 from tests.training.runs import TABLE_RUN, run_draft, study_with_table
 from training.models import Dataset, Run
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 OVERSIGHT = (Role.COMMITTEE, Role.CHAIR)
 OVERSIGHT_PERMISSIONS = (

@@ -20,7 +20,7 @@ from consent.services import consent_give, membership_add
 from tests import factories
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 STRANGERS = frozenset({"anonymous"})
 #: Who has no role in the study; administrators of the installation have none anywhere.

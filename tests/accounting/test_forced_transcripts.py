@@ -31,7 +31,7 @@ from training.services.sgd import gradients, sampled_planning
 from training.services.sgd import planning as sgd_planning
 from training.services.sgd.sampled_gradients import SampledGradients
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 CONFIDENT = {"name": "confident_gnmax", "sigma": 10.0, "sigma_threshold": 14.0, "threshold": 2.0}
 QUIET = {"name": "gnmax", "sigma": 14.0}

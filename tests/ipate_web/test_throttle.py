@@ -23,6 +23,8 @@ from consent.invitations import invitations_create
 from tests import factories
 from tests.databases import database_url
 
+pytestmark = pytest.mark.slow
+
 TRIES = 5
 SIGN_IN, JOIN = "/sign-in/", "/join/"
 

@@ -19,7 +19,7 @@ from training.services.interim import interim_probabilities
 from training.services.methods import method_of
 from training.verification import release_faults
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 RESIDUAL = {"name": "residual_gnmax", "sigma": 40.0, "first": 10, "disagreements": 2}
 INTERACTIVE = {

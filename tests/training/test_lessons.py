@@ -18,7 +18,7 @@ from training.services.methods import method_of
 from training.services.neighbours.rounds import question_load
 from training.students import counted, neighbourhoods, refined, student_create, student_learn, student_suggested
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 SMALL = {"steps": 30, "batch": 16}
 

@@ -36,7 +36,7 @@ from training.students import labelled, student_create
 from training.students import student_learn as students_learn
 from training.verification import release_faults
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 Asked = dict[str, Any]
 BOOSTED: Asked = {"student_learner": "boosting", "student_parameters": {"iterations": 3, "leaf": 1}}

@@ -16,7 +16,7 @@ from tests.training.runs import TABLE_RUN, run_draft, study_with_table
 from training.services.ending import run_fail
 from training.services.runs import run_approve
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 
 def person(name: str, *, confirmed: bool = True, **wishes: object) -> User:

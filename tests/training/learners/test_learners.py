@@ -6,6 +6,8 @@ import pytest
 from training.formats import catalogue_load
 from training.learners import LEARNERS, learner_create, learner_parameters, parameter_fields
 
+pytestmark = pytest.mark.slow
+
 #: Parameters with which a learner is fast enough for tests; the defaults for learners that are not listed.
 FAST = {
     "random_forest": {"trees": 20},

@@ -16,6 +16,8 @@ from training.formats import catalogue_load
 from training.learners import LEARNERS, learner_create
 from training.published import published_load
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"random_forest": {"trees": 5}, "cnn": {"epochs": 1}}
 
 

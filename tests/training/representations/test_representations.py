@@ -27,6 +27,8 @@ from training.representations import (
 from training.representations.network import NetworkEncoder
 from training.representations.wavelets import WaveletEncoder
 
+pytestmark = pytest.mark.slow
+
 
 def images(seed: int, count: int, shape: tuple[int, ...] = (8, 8)) -> np.ndarray:
     """Smooth random images in [0, 1]."""

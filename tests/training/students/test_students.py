@@ -18,6 +18,8 @@ from training.students import (
     student_learn,
 )
 
+pytestmark = pytest.mark.slow
+
 FAST = {"consistency": {"steps": 60}, "boosting": {"iterations": 5, "leaf": 5}, "random_forest": {"trees": 5}}
 OWN = ("consistency", "shares", "boosting")
 

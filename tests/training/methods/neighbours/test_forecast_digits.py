@@ -16,6 +16,8 @@ from training.methods.neighbours.stand_ins import Sample
 from training.methods.neighbours.votes import neighbour_votes
 from training.representations import default_representation
 
+pytestmark = pytest.mark.slow
+
 DELTA, DRAWS = 5e-5, 4
 
 

@@ -12,6 +12,8 @@ from training.methods.neighbours.release import read_counts, release_counts
 from training.methods.neighbours.stand_ins import Sample
 from training.methods.neighbours.votes import neighbour_votes
 
+pytestmark = pytest.mark.slow
+
 
 def ask(planned, public, private, classes_of, accounts, predicted=None) -> np.ndarray:
     votes, _ = neighbour_votes(
