@@ -20,7 +20,7 @@ from consent.services import holders_register
 from tests.factories import form_publish, policy_approve, study_create, study_open, user_create
 from tests.training.runs import TABLE_RUN, consents_give, run_finish, run_start, study_with_table
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 PUBLIC = {"HIGH": 100, "AVERAGE": 200, "LOW": 300}
 

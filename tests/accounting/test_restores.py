@@ -33,7 +33,7 @@ from training.services.ballot import ballot_load
 from training.services.voting import vote_batch, vote_open
 from training.verification import release_faults
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 
 #: Tables of which a backup forgets rows, those first that refer to others; and those whose rows change.

@@ -20,7 +20,7 @@ from consent.models import Study
 from ipate_web import settings as site_settings
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 
 def files(study: Study) -> set[str]:

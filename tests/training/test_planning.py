@@ -25,7 +25,7 @@ from training.methods.pate import PlanError
 from training.services.datasets import dataset_import
 from training.services.planning import budgets_from_json, plan_from_json, plan_to_json, run_plan
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 
 def test_teachers_follow_the_head_counts_and_weights_the_caps() -> None:

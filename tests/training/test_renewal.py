@@ -12,7 +12,7 @@ from training.models import Run
 from training.services import voting
 from training.services.ballot import Ballot, ballot_load
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 
 def ask_again(study, renewal: str, silent: int) -> list:

@@ -17,7 +17,7 @@ from training.formats import DataError
 from training.models import Dataset, Run
 from training.services.students import student_predict
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 
 def finished(study: Any, **fields: Any) -> Run:

@@ -22,7 +22,7 @@ from training.models import Dataset, Run, TeacherChunk
 from training.services import advance, parts, teaching, voting
 from training.services.ballot import ballot_load, predictions_load
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.training.asking import EVERYBODY, run_ask
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, run_teach, study_with_table
 from training.models import Run
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 
 def holder_at(study: Study, level: str) -> DataHolder:

@@ -14,6 +14,8 @@ from ipate_web.tokens.models import ApiToken
 from tests.factories import user_create
 from training.models import Run
 
+pytestmark = pytest.mark.slow
+
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "api.md"
 
 

@@ -11,6 +11,8 @@ from tests.ipate_web.api.conftest import SCHEMA, Client
 from training.models import Run
 from training.published import published_load
 
+pytestmark = pytest.mark.slow
+
 MODELS = "/api/v1/models"
 YOUNG, OLD = {"age": 10, "smoker": "no"}, {"age": 95, "smoker": "yes"}
 

@@ -13,6 +13,8 @@ from tests.ipate_web.api.conftest import HEAD_COUNTS, HOLDERS, UNDECIDED, Client
 from tests.training.runs import run_draft, run_finish
 from training.models import Batch, Dataset, Query, Run, StudentModel
 
+pytestmark = pytest.mark.slow
+
 RUNS = "/api/v1/runs"
 ROLES_THAT_PROPOSE = ("researcher", "operator")
 PUBLIC = sum(HEAD_COUNTS.values())

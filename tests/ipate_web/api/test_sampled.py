@@ -13,6 +13,8 @@ from tests.training.runs import run_start
 from training.models import Run
 from training.published import published_load
 
+pytestmark = pytest.mark.slow
+
 ALL = {"steps": 6, "expected": 1e6}
 
 

@@ -16,6 +16,8 @@ from tests.ipate_web.api.test_secrets import api_names
 from tests.training.runs import run_draft
 from training.models import Run
 
+pytestmark = pytest.mark.slow
+
 SENT = {
     "/api/v1/runs": ("researcher", 201),
     "/api/v1/runs/plan": ("researcher", 200),

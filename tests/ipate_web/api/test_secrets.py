@@ -24,6 +24,8 @@ from training.models import Dataset, Run, Shard, TeacherChunk
 from training.services.advance import run_advance, shard_ask
 from training.services.ballot import ballot_load
 
+pytestmark = pytest.mark.slow
+
 SECRET_NAMES = {
     *("account", "accounts", "balance", "teacher_accuracy", "votes", "seen_classes", "pseudonym", "consent_sequence"),
     *("snapshot_at", "artifact", "assignment", "claimed_by", "heartbeat", "deaths", "forgotten_at"),

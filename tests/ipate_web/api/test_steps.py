@@ -14,6 +14,8 @@ from tests.training.runs import run_draft, run_start
 from training.models import Run
 from training.published import published_load
 
+pytestmark = pytest.mark.slow
+
 MODELS = "/api/v1/models"
 
 

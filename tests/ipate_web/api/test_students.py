@@ -13,7 +13,7 @@ from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_tab
 from training.models import Run
 from training.services.trainings import student_learn
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 BOOSTED = {"student_learner": "boosting", "student_parameters": {"iterations": 2, "leaf": 1}}
 

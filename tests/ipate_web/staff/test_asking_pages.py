@@ -23,7 +23,7 @@ from training.models import Dataset, Run
 from training.services.neighbours.rounds import question_load
 from training.services.runs import run_approve
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 
 @pytest.fixture

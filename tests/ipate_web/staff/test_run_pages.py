@@ -39,7 +39,7 @@ from training.models import Run, StudentModel, TeacherChunk
 from training.services.datasets import dataset_import
 from training.students import STUDENTS, student_create, student_suggested
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 Commits = Any  # the fixture django_capture_on_commit_callbacks
 

@@ -8,6 +8,8 @@ from training.methods.neighbours.votes import radii
 from training.students import counted, neighbourhoods, refined
 from training.students.forecast import refined_right
 
+pytestmark = pytest.mark.slow
+
 RADIUS = 0.1
 
 

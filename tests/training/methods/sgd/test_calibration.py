@@ -9,6 +9,8 @@ from accounting.privacy import epsilon_from_rdp, sampled_gaussian_epsilon, sampl
 from tests.accounting.privacy.test_sampled_charge import delta_from_below
 from training.methods.sgd.calibration import sample_rates, scale_norms
 
+pytestmark = pytest.mark.slow
+
 MNIST = {"delta": 1e-5, "steps": 9375, "rate": 512 / 60000}
 PROMISES = [
     pytest.param([1.0, 2.0, 3.0], [0.34, 0.43, 0.23], MNIST, id="published, 34/43/23"),

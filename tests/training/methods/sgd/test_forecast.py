@@ -12,6 +12,8 @@ from training.methods.sgd.linear import release_sums, step_contributions
 from training.methods.sgd.planner import plan_steps
 from training.methods.sgd.records import INTERCEPT, owned_records
 
+pytestmark = pytest.mark.slow
+
 
 def some_points(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)

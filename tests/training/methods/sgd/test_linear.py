@@ -18,6 +18,8 @@ from tests.training.methods.sgd.holders import (
 from training.methods.sgd.linear import CLIP_STEPS, release_sums, step_contributions
 from training.methods.sgd.records import INTERCEPT, OwnedRecords, owned_records
 
+pytestmark = pytest.mark.slow
+
 COUNTS = [1, 3, 1, 0, 400, 1, 3, 2, 5000, 1, 1, 3]
 SIGMA = 10.0
 
