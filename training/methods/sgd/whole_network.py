@@ -9,6 +9,7 @@ single operations that IEEE 754 defines to the last bit, and a table of tanh. do
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -168,7 +169,7 @@ class _Memory:
     gates: tuple[torch.Tensor, ...] = ()
 
 
-class _Layer:
+class _Layer(ABC):
     """A layer in whole numbers.
 
     Here channels are the last dimension, in PyTorch the first.
@@ -223,9 +224,9 @@ class _Layer:
         self.pull_scale = (_EXACT / self._longest - rounding) / norm
         self._back = torch.from_numpy(np.rint(self.matrix.T * self.pull_scale)).float()
 
+    @abstractmethod
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, _Memory]:
         """tanh of what leaves, whole numbers; and what the way back needs."""
-        raise NotImplementedError
 
     def pull(self, slopes: torch.Tensor) -> torch.Tensor:
         """The slopes of what entered, times `pull_scale`, below 2²⁴, exact."""
@@ -248,8 +249,9 @@ class _Layer:
         slopes = (left * left).neg_().add_(_FULL_SLOPE).mul_(pulled).mul_(factor / _FULL_SLOPE).round_()
         return _of_public_length(self._before_pool(slopes, memory), scale / factor, self.length)
 
+    @abstractmethod
     def _before_pool(self, slopes: torch.Tensor, memory: _Memory) -> torch.Tensor:
-        raise NotImplementedError
+        """Slopes before the pool, if there is one."""
 
     def _tanh(self, whole: torch.Tensor) -> torch.Tensor:
         index = (whole * (_TANH_STEPS / self._power)).round_()
