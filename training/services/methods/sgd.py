@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from django.utils.translation import gettext as _
-
 from accounting.models import Release
 from training.methods.fields import AskingField
 from training.methods.sgd.parameters import steps_fields, steps_from_json
@@ -16,6 +14,7 @@ from training.services.holders.faults import charged_faults, charges_agree
 from training.services.holders.rounds import position_in_round
 from training.services.lessons import Lesson
 from training.services.methods.base import Step, Wrong
+from training.services.methods.gradient_steps import GradientSteps
 from training.services.sgd.gradients import Contributions, Gradients, mechanism, states_after
 from training.services.sgd.lessons import descent_lesson, published_follows
 from training.services.sgd.planning import DescentPlan, descent_plan
@@ -23,16 +22,14 @@ from training.services.sgd.progress import gradient_curves
 from training.services.sgd.rounds import chunk_load, state_before, state_same, sums_digest, task_digest, task_load
 
 
-class Sgd:
+class Sgd(GradientSteps):
     """See :class:`training.services.methods.base.RunMethod`."""
 
-    name = Run.Method.SGD.value
     variants: tuple[str, ...] = (Run.Variant.INDIVIDUAL.value,)
     parts = "sgd"
     needs_public_points = True
     release_kind = Gradients.release_kind
     charges_ahead = False
-    releases_labels = False
     asking = Asking(Gradients())
     # Consents count from the next chunk on, and a bar moves; each chunk goes to a worker and back.
     batch_size = 10
@@ -44,26 +41,12 @@ class Sgd:
     def asking_fields(self) -> tuple[AskingField, ...]:
         return steps_fields()
 
-    def check(self, run: Run, wrong: Wrong) -> None:
-        if run.wanted_labels is not None:
-            wrong("wanted_labels", _("Nobody is asked for labels where the model learns by gradient steps."))
+    def check_choices(self, run: Run, wrong: Wrong) -> None:
         run.variant = Run.Variant.INDIVIDUAL
         choices_check(run, wrong, steps_from_json)
 
     def plan(self, run: Run, share: float = 1.0) -> DescentPlan:
         return descent_plan(run, share)
-
-    def prepare(self, run: Run, planned: Any) -> None:
-        """Nothing: who takes part is looked up for every chunk."""
-
-    def may_go_on(self, run: Run) -> bool:
-        return self.asking.may_go_on(run)
-
-    def round_sizes(self, run: Run) -> list[int]:
-        return [each["plan"]["steps"] for each in run.plan.get("rounds", [])]
-
-    def size(self, run: Run) -> int:
-        return sum(self.round_sizes(run))
 
     def mechanism(self, run: Run) -> dict[str, Any]:
         rounds = [
@@ -72,14 +55,8 @@ class Sgd:
         ]
         return {"name": "sgd", "rounds": rounds}
 
-    def stages(self, run: Run) -> list[tuple[str, float]]:
-        return [(Run.Status.LEARNING, run.position / max(self.size(run), 1))]
-
     def curves(self, run: Run) -> dict[str, list[float]]:
         return gradient_curves(run)
-
-    def leads(self, run: Run) -> list[list[float]]:
-        return []
 
     def lesson(self, run: Run) -> Lesson:
         return descent_lesson(run)

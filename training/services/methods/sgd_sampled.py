@@ -19,6 +19,7 @@ from training.services.holders.faults import charged_faults, charges_agree
 from training.services.holders.rounds import position_in_round
 from training.services.lessons import Lesson
 from training.services.methods.base import Step, Wrong
+from training.services.methods.gradient_steps import GradientSteps
 from training.services.sgd.sampled_gradients import SampledGradients, charged_caps, charged_content, groups_of
 from training.services.sgd.sampled_lessons import network_lesson, published_follows
 from training.services.sgd.sampled_planning import ONLY_REHEARSED, SLACKS_USED, SamplingPlan, sampling_plan, slacks_left
@@ -35,16 +36,14 @@ from training.services.sgd.sampled_rounds import (
 _SMALLEST_IMAGE = 16  # pixels; training.methods.sgd.networks.SMALLEST_SIDE
 
 
-class SgdSampled:
+class SgdSampled(GradientSteps):
     """See :class:`training.services.methods.base.RunMethod`."""
 
-    name = Run.Method.SGD.value
     variants: tuple[str, ...] = (*VARIANTS, *BASELINES)
     parts = "sgd/sampled"
     needs_public_points = False
     release_kind = SampledGradients.release_kind
     charges_ahead = True
-    releases_labels = False
     asking = Asking(SampledGradients())
     # The records are read once for each chunk; withdrawals act from the next one on.
     batch_size = 50
@@ -56,9 +55,7 @@ class SgdSampled:
     def asking_fields(self) -> tuple[AskingField, ...]:
         return samples_fields()
 
-    def check(self, run: Run, wrong: Wrong) -> None:
-        if run.wanted_labels is not None:
-            wrong("wanted_labels", _("Nobody is asked for labels where the model learns by gradient steps."))
+    def check_choices(self, run: Run, wrong: Wrong) -> None:
         if not run.rehearsal and run.variant in BASELINES:
             wrong("variant", _(ONLY_REHEARSED))
         if run.study_id and not slacks_left(run):
@@ -79,18 +76,6 @@ class SgdSampled:
     def plan(self, run: Run, share: float = 1.0) -> SamplingPlan:
         return sampling_plan(run, share)
 
-    def prepare(self, run: Run, planned: Any) -> None:
-        """Nothing: who takes part is looked up when everybody is charged."""
-
-    def may_go_on(self, run: Run) -> bool:
-        return self.asking.may_go_on(run)
-
-    def round_sizes(self, run: Run) -> list[int]:
-        return [each["plan"]["steps"] for each in run.plan.get("rounds", [])]
-
-    def size(self, run: Run) -> int:
-        return sum(self.round_sizes(run))
-
     def mechanism(self, run: Run) -> dict[str, Any]:
         asked = run.rounds.select_related("run").get()
         task = task_load(asked)
@@ -100,14 +85,8 @@ class SgdSampled:
             "levels": [promise["name"] for promise in run.plan["promises"]],
         }
 
-    def stages(self, run: Run) -> list[tuple[str, float]]:
-        return [(Run.Status.LEARNING, run.position / max(self.size(run), 1))]
-
     def curves(self, run: Run) -> dict[str, list[float]]:
         return {}
-
-    def leads(self, run: Run) -> list[list[float]]:
-        return []
 
     def lesson(self, run: Run) -> Lesson:
         return network_lesson(run)

@@ -1,0 +1,48 @@
+"""Answers that all variants of private gradient steps have in common."""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+from django.utils.translation import gettext as _
+
+from training.models import Run
+from training.services.holders.asking import Asking
+from training.services.methods.base import Wrong
+
+
+class GradientSteps(ABC):
+    """A method whose rounds are steps, and which releases no labels.
+
+    See :class:`training.services.methods.base.RunMethod`.
+    """
+
+    name = Run.Method.SGD.value
+    releases_labels = False
+    asking: ClassVar[Asking]
+
+    def check(self, run: Run, wrong: Wrong) -> None:
+        if run.wanted_labels is not None:
+            wrong("wanted_labels", _("Nobody is asked for labels where the model learns by gradient steps."))
+        self.check_choices(run, wrong)
+
+    @abstractmethod
+    def check_choices(self, run: Run, wrong: Wrong) -> None:
+        """Note what is wrong with the variant's own fields of a proposal."""
+
+    def prepare(self, run: Run, planned: Any) -> None:  # noqa: B027 - nothing for any variant
+        """Nothing: who takes part is looked up when somebody is charged."""
+
+    def may_go_on(self, run: Run) -> bool:
+        return self.asking.may_go_on(run)
+
+    def round_sizes(self, run: Run) -> list[int]:
+        return [each["plan"]["steps"] for each in run.plan.get("rounds", [])]
+
+    def size(self, run: Run) -> int:
+        return sum(self.round_sizes(run))
+
+    def stages(self, run: Run) -> list[tuple[str, float]]:
+        return [(Run.Status.LEARNING, run.position / max(self.size(run), 1))]
+
+    def leads(self, run: Run) -> list[list[float]]:
+        return []
