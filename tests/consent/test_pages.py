@@ -282,11 +282,11 @@ def test_who_is_asked_again_reads_what_changed_since_they_agreed(
     browser: Client, holder: DataHolder, give: Decide
 ) -> None:
     give(holder, "HIGH")
-    factories.form_publish(holder.study, {"en": factories.FORM["en"] + "\nAnd **more**."}, renewal="not_asked")
-    factories.form_publish(holder.study, {"en": factories.FORM["en"] + "\nAnd **much more**."}, renewal="required")
+    factories.form_publish(holder.study, {"en": factories.FORM["en"] + "\n\nAnd **more**."}, renewal="not_asked")
+    factories.form_publish(holder.study, {"en": factories.FORM["en"] + "\n\nAnd **much more**."}, renewal="required")
     for name in ("study", "choice"):
         page = text(browser.get(url(name, holder.study)))
-        assert "You agreed to version 1. Version 3 differs in these lines: added: And **much more**." in page
+        assert "You agreed to version 1. Version 3 differs in these lines: added: And much more." in page
         changed = page[page.index("these lines:") :]
         assert "read handwriting" not in changed[:80], "what is the same is left out"
     submit(browser, "decide", holder, "HIGH")
