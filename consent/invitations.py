@@ -23,10 +23,11 @@ from django.db.models import Exists, OuterRef, Q
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
 from common.throttle import Attempt, Counter, attempt_begin, counters_check, hashed
-from consent.circumstances import REPRESENTED, circumstances_over
+from consent.circumstances import REPRESENTED, Answering, answering_for, circumstances_over
 from consent.handover import circumstance_record, hand_over
 from consent.mail import confirmed_address, mails_send
 from consent.models import Circumstance, DataHolder, Invitation, LinkReissue, Study
@@ -85,6 +86,11 @@ class IssuedInvitation:
     @property
     def pseudonym(self) -> str:
         return self.invitation.holder.pseudonym if self.invitation.holder else ""
+
+    @cached_property
+    def answering(self) -> Answering:
+        """Whoever the invitation is for; of an open one, a person for themselves."""
+        return answering_for(self.invitation.holder) if self.invitation.holder else Answering()
 
     @property
     def link(self) -> str:

@@ -96,6 +96,7 @@ def test_pages_tell_a_guardian_whom_they_answer_for(study: Study) -> None:
     for path in ("/my/digits/", "/my/digits/choice/", "/my/digits/withdraw/", "/my/digits/uses/"):
         answer(browser) if "withdraw" in path else None
         assert "You answer for P-1, as parent or guardian" in text(browser.get(path)), path
+    assert "version 1 of the information · parent or guardian" in text(browser.get("/my/digits/choice/"))
     receipt = text(browser.get("/my/digits/receipts/1/"))
     assert "Decided by Parent or guardian" in receipt
     event = browser.get("/my/digits/receipts/1/receipt.json").json()["consent_record"]["events"][0]
@@ -206,7 +207,9 @@ def test_letters_go_to_whom_no_mail_reaches_whatever_they_decided(study: Study) 
 def test_a_letter_goes_out_when_somebody_else_answers(study: Study) -> None:
     factories.holder_create(study, "P-1")
     record(study, "P-1", "guardian", until=later(900))
-    assert "You decide about these records from now on." in print_letters("answerer")
+    page = print_letters("answerer")
+    assert "You decide about these records from now on." in page
+    assert "You answer for P-1, as parent or guardian" in page
     assert "None is due." in text(as_("olga").get(LETTERS))
     record(study, "P-1", "person")
     assert not Invitation.objects.filter(revoked_at=None).exists()
