@@ -9,6 +9,7 @@ from django.test import Client
 from django.urls import reverse
 
 from consent import selectors, services
+from consent.invitations import invitations_create
 from consent.models import ConsentEvent, DataHolder, Study
 from consent.questions import questions
 from tests import factories
@@ -415,3 +416,25 @@ def test_a_missing_translation_of_the_form_is_said(browser: Client, holder: Data
     page = browser.get(url("study", holder.study))
     assert '<div class="prose" lang="en"><p>English only.</p>' in page.content.decode()
     assert "dieser ist auf Englisch" in text(page)
+
+
+def test_another_language_on_the_page_that_asks_to_confirm_keeps_the_answer(
+    client: Client, hanna: User, holder: DataHolder
+) -> None:
+    client.force_login(hanna)
+    form = {"form_version": 1, "policy_version": 1, "choice": "LOW"}
+    check = client.post(url("study", holder.study), form).url
+    client.post(reverse("set_language"), {"language": "de", "next": check})
+    page = client.get(check).text
+    assert "Prüfen Sie Ihre Antwort" in page
+    assert 'name="choice" value="LOW"' in page
+
+
+def test_nobody_is_offered_to_leave_and_to_sign_out_at_once(client: Client, hanna: User, holder: DataHolder) -> None:
+    (invitation,) = invitations_create(study=holder.study, acting_user=None, pseudonyms=["P-9"])
+    client.get(reverse("open_link", args=[invitation.code]))
+    page = client.get(url("study", holder.study)).text
+    assert (">Leave<" in page, ">Sign out<" in page) == (True, False)
+    client.force_login(hanna)
+    page = client.get(url("study", holder.study)).text
+    assert (">Leave<" in page, ">Sign out<" in page) == (False, True)
