@@ -257,6 +257,35 @@ def test_random_histories_keep_every_promise(replayed: Callable[[list[Any]], His
     check()
 
 
+#: One person, consents, and what ends them.
+endings = st.one_of(
+    st.tuples(st.just("give"), st.just(0), st.just("LOW")),
+    st.tuples(st.just("give"), st.just(0), st.just("LOW")),
+    st.tuples(st.just("circumstance"), st.just(0), st.sampled_from(Circumstance.Kind.values)),
+    st.tuples(st.just("form"), st.just("not_asked"), st.sampled_from([1, 3])),
+    st.tuples(st.just("days"), st.integers(1, 2)),
+)
+
+
+@pytest.mark.slow
+def test_consents_end_as_the_naive_computation_says(replayed: Callable[[list[Any]], History]) -> None:
+    ended = []
+
+    @settings(max_examples=30)
+    @given(st.lists(endings, min_size=3, max_size=9))
+    def check(steps: list[Any]) -> None:
+        with transaction.atomic():
+            history = replayed([("form", "not_asked", 1), ("give", 0, "LOW"), *steps])
+            for moment in history.moments:
+                assert history.promised(moment) == history.recorded(moment)
+            assert standing(history.holders[0]).counts is bool(history.recorded(history.clock.now()))
+            ended.append(not history.recorded(history.clock.now()))
+            transaction.set_rollback(True)
+
+    check()
+    assert sum(ended) > 8, "the histories are about consents that end"
+
+
 def test_a_snapshot_of_the_past_does_not_change_with_what_follows(replayed: Callable[[list[Any]], History]) -> None:
     @settings(max_examples=20)
     @given(st.lists(actions, max_size=8), st.lists(actions, max_size=6))
