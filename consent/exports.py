@@ -19,7 +19,9 @@ from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
 from common.row_hashes import hashed_columns
+from consent.circumstances import day_of
 from consent.models import (
+    Circumstance,
     ConsentEvent,
     ConsentForm,
     ConsentFormProposal,
@@ -42,7 +44,11 @@ COLUMNS = (
     "signed_on",
     "evidence",
     "number",
+    "answered_by",
+    "renew_by",
 )
+#: Columns that older files lack.
+_ADDED = frozenset({"answered_by", "renew_by"})
 #: Chains that tell nothing of holders, by their names in the file.
 _PUBLIC_CHAINS = {
     "forms": ConsentForm,
@@ -79,6 +85,21 @@ def decisions(study: Study, key: str | None = None) -> Iterator[dict[str, Any]]:
             "signed_on": event.signed_on and event.signed_on.isoformat(),
             "evidence": event.evidence,
             "number": receipt_number(event.hash, key),
+            "answered_by": event.answered_by,
+            "renew_by": event.renew_by and day_of(event.renew_by).isoformat(),
+        }
+
+
+def circumstances(study: Study, key: str | None = None) -> Iterator[dict[str, Any]]:
+    """Rows of the chain of circumstances, oldest first: who answered for whom, deaths and incapacities; no reasons."""
+    for row in Circumstance.chain(study.pk).iterator(chunk_size=2000):
+        yield {
+            "sequence": row.sequence,
+            "day": row.recorded_at.astimezone(UTC).date().isoformat(),
+            "holder": holder_mark(row.holder_id, key),
+            "kind": row.kind,
+            "until": row.until and row.until.isoformat(),
+            "number": receipt_number(row.hash, key),
         }
 
 
@@ -100,7 +121,8 @@ def export_json(study: Study) -> Iterator[str]:
     head = {"study": study.slug, "delta": study.delta, "exported_at": timezone.now().isoformat()}
     yield json.dumps(head)[:-1]
     chains = {name: _rows(model, study) for name, model in _PUBLIC_CHAINS.items()}
-    for name, rows in {**chains, "decisions": decisions(study)}.items():
+    about_holders = {"circumstances": circumstances(study), "decisions": decisions(study)}
+    for name, rows in {**chains, **about_holders}.items():
         yield f', "{name}": ['
         for place, row in enumerate(rows):
             yield (", " if place else "") + json.dumps(row, default=str, ensure_ascii=False)
@@ -114,26 +136,39 @@ def _rows(model: Any, study: Study) -> Iterator[dict[str, Any]]:
         yield {name: getattr(row, name) for name in (*hashed_columns(model), "hash")}
 
 
-def export_faults(study: Study, rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Differences between the decisions of an export and the records, in words; none where they agree.
+def export_faults(
+    study: Study, rows: Sequence[dict[str, Any]], circumstance_rows: Sequence[dict[str, Any]] = ()
+) -> list[str]:
+    """Differences between an export and the records, in words; none where they agree.
 
-    Later decisions are no fault, nor is a file from under an earlier secret key that ``SECRET_KEY_FALLBACKS`` names.
-    ``rows`` as :func:`decisions` gives them, in JSON or as texts of CSV.
+    Later rows are no fault, nor is a file from under an earlier secret key that ``SECRET_KEY_FALLBACKS`` names.
+
+    Args:
+        study: the study.
+        rows: as :func:`decisions` gives them, in JSON or as texts of CSV.
+        circumstance_rows: as :func:`circumstances` gives them.
     """
     keys = (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
-    return min((list(_faults(study, rows, key)) for key in keys), key=len)
+    by_key = (
+        [
+            *_faults("decision", rows, decisions(study, key)),
+            *_faults("circumstance", circumstance_rows, circumstances(study, key)),
+        ]
+        for key in keys
+    )
+    return min(by_key, key=len)
 
 
-def _faults(study: Study, rows: Sequence[dict[str, Any]], key: str) -> Iterator[str]:
-    recorded = decisions(study, key)
+def _faults(name: str, rows: Sequence[dict[str, Any]], recorded: Iterator[dict[str, Any]]) -> Iterator[str]:
     for given in rows:
         row = next(recorded, None)
         if row is None:
-            yield f"decision {given.get('sequence')}: the records end before it; decisions are missing there."
+            yield f"{name} {given.get('sequence')}: the records end before it; rows are missing there."
             return
-        wrong = [name for name in COLUMNS if _text(given.get(name)) != _text(row[name])]
+        compared = [column for column in row if column in given or column not in _ADDED]
+        wrong = [column for column in compared if _text(given.get(column)) != _text(row[column])]
         if wrong:
-            yield f"decision {row['sequence']}: {', '.join(wrong)} in the file is not what is on record."
+            yield f"{name} {row['sequence']}: {', '.join(wrong)} in the file is not what is on record."
 
 
 def _text(value: Any) -> str:

@@ -5,11 +5,12 @@ a plain hash is as good as a slow one). To whoever tries codes, wrong, revoked a
 """
 
 import base64
+import csv
 import hashlib
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 
 from allauth.account.models import EmailAddress
 from django.conf import settings
@@ -18,17 +19,61 @@ from django.contrib.auth.models import AbstractBaseUser, User
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import Exists, OuterRef, Q
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
 from common.throttle import Attempt, Counter, attempt_begin, counters_check, hashed
+from consent.circumstances import REPRESENTED, Answering, answering_for, circumstances_over
+from consent.handover import circumstance_record, hand_over
 from consent.mail import confirmed_address, mails_send
-from consent.models import DataHolder, Invitation, LinkReissue, Study
+from consent.models import Circumstance, DataHolder, Invitation, LinkReissue, Study
 from consent.services import holder_link, holders_register, study_asks_check, study_lock
 
 CODE_BYTES = 20
+#: Columns of a list of people to invite; the last two may be left out or empty.
+COLUMNS = ("pseudonym", "answers", "until")
+#: What the column "answers" may say: who the invitation goes to.
+ANSWERS = (Circumstance.Kind.PERSON, *REPRESENTED)
+
+
+@dataclass(frozen=True)
+class Invited:
+    """Holder to invite: ``answers`` is one of ``ANSWERS``, or empty for whoever is on record; ``until`` as recorded."""
+
+    pseudonym: str
+    answers: str = ""
+    until: date | None = None
+
+
+def invited_read(lines: Sequence[str]) -> list[Invited]:
+    """Read a list of people to invite: one pseudonym a line, or CSV whose first line names ``COLUMNS``.
+
+    Raises:
+        ValidationError: every row that cannot be read, with what to write.
+    """
+    lines = [line for line in lines if line.strip()]
+    if not lines or lines[0].replace(" ", "").lower().split(",")[:2] != list(COLUMNS[:2]):
+        return [Invited(name) for name in dict.fromkeys(line.strip() for line in lines)]
+    people, problems = [], []
+    for number, cells in enumerate(csv.reader(lines[1:]), 2):
+        name, answers, until = ([cell.strip() for cell in cells] + ["", "", ""])[:3]
+        answers = answers.lower()
+        try:
+            day = date.fromisoformat(until) if until else None
+        except ValueError:
+            problems.append(_("Row %(row)d: until must be a date such as 2031-05-04.") % {"row": number})
+            continue
+        if answers not in ("", *ANSWERS) or not name:
+            message = _("Row %(row)d: write a pseudonym, then one of %(answers)s, or nothing.")
+            problems.append(message % {"row": number, "answers": ", ".join(ANSWERS)})
+        people.append(Invited(name, answers, day))
+    if problems:
+        raise ValidationError(problems)
+    return people
 
 
 @dataclass(frozen=True)
@@ -41,6 +86,11 @@ class IssuedInvitation:
     @property
     def pseudonym(self) -> str:
         return self.invitation.holder.pseudonym if self.invitation.holder else ""
+
+    @cached_property
+    def answering(self) -> Answering:
+        """Whoever the invitation is for; of an open one, a person for themselves."""
+        return answering_for(self.invitation.holder) if self.invitation.holder else Answering()
 
     @property
     def link(self) -> str:
@@ -71,18 +121,19 @@ def invitations_create(
     *,
     study: Study,
     acting_user: AbstractBaseUser | None,
-    pseudonyms: Iterable[str] = (),
+    pseudonyms: Iterable[str | Invited] = (),
     open_places: int = 0,
     replace: bool = False,
 ) -> list[IssuedInvitation]:
     """Issue invitations to holders by pseudonym, and open ones for new holders.
 
-    Holders who can decide already, by an account or a valid invitation, are left out.
+    Holders who can decide already, by an account or a valid invitation, are left out. Where somebody else answers for a
+    person from now on, it is recorded, and whoever answered before can decide no more.
 
     Args:
         study: the study.
         acting_user: the operator; None from the command line.
-        pseudonyms: holders to invite; unknown ones are registered.
+        pseudonyms: holders to invite, with who answers for them if that is to be recorded; unknown ones are registered.
         open_places: the number of open invitations.
         replace: issue new codes to holders with a valid invitation, and revoke the earlier ones.
 
@@ -90,17 +141,27 @@ def invitations_create(
         The invitations with their codes, which are not stored.
 
     Raises:
-        ValidationError: a pseudonym longer than 200 characters, or a rehearsal study.
+        ValidationError: a pseudonym longer than 200 characters, a rehearsal study, or somebody whose guardian or proxy
+            cannot be recorded so.
     """
     study_asks_check(study)
-    wanted = list(dict.fromkeys(name for raw in pseudonyms if (name := raw.strip())))
+    people = [each if isinstance(each, Invited) else Invited(each.strip()) for each in pseudonyms]
+    wanted = list(dict.fromkeys(each.pseudonym for each in people if each.pseudonym))
     if any(len(name) > 200 for name in wanted):
         raise ValidationError(_("A pseudonym has at most 200 characters; put each on a line of its own."))
     study_lock(study.pk)
     holders_register(study=study, pseudonyms=wanted)
+    for over in circumstances_over(timezone.now()).filter(study=study):
+        hand_over(over.holder)
+    for each in people:
+        if each.answers:
+            _answers_record(study, each, acting_user)
     valid = Invitation.objects.filter(study=study, revoked_at=None, holder__isnull=False)
     invited = set() if replace else set(valid.values_list("holder_id", flat=True))
-    without_account = DataHolder.objects.filter(study=study, user=None).exclude(pk__in=invited)
+    # Until its address is confirmed, an account replaces no link.
+    confirmed = EmailAddress.objects.filter(user=OuterRef("user"), verified=True, user__is_active=True)
+    has_account = Exists(confirmed) if replace else Q(user__isnull=False)
+    without_account = DataHolder.objects.filter(~has_account, study=study).exclude(pk__in=invited)
     by_pseudonym = {holder.pseudonym: holder for holder in without_account.iterator(chunk_size=10_000)}
     holders: list[DataHolder | None] = [by_pseudonym[name] for name in wanted if name in by_pseudonym]
     now = timezone.now()
@@ -122,6 +183,24 @@ def invitations_create(
         issued.append(IssuedInvitation(invitation, code))
     Invitation.objects.bulk_create((new.invitation for new in issued), batch_size=1000)
     return issued
+
+
+def _answers_record(study: Study, person: Invited, acting_user: AbstractBaseUser | None) -> None:
+    """Record who answers for somebody who is invited; that the person does is recorded where somebody else did."""
+    known = Circumstance.objects.filter(study=study, holder__pseudonym=person.pseudonym).exists()
+    if person.answers == Circumstance.Kind.PERSON and not known:
+        return
+    try:
+        circumstance_record(
+            study=study,
+            pseudonym=person.pseudonym,
+            kind=person.answers,
+            until=person.until,
+            reason="invitation",
+            acting_user=acting_user,
+        )
+    except ValidationError as error:
+        raise ValidationError(f"{person.pseudonym}: {' '.join(error.messages)}") from error
 
 
 @transaction.atomic
@@ -175,6 +254,10 @@ def _invitation_bind(code: str) -> Invitation | None:
     valid = Invitation.objects.select_related("holder", "study").filter(revoked_at=None)
     invitation = valid.filter(code_hash=code_hash(code)).first()
     if invitation is None:
+        return None
+    over = circumstances_over(timezone.now()).filter(holder=invitation.holder_id).first()
+    if over is not None:
+        hand_over(over.holder)
         return None
     if invitation.holder is None:
         study_lock(invitation.study_id)
@@ -271,6 +354,8 @@ def link_reissue(*, study: Study, pseudonym: str, reason: str, acting_user: Abst
     holder = DataHolder.objects.filter(study=study, pseudonym=pseudonym.strip()).first()
     if holder is None:
         raise ValidationError({"pseudonym": _("Nobody in this study is called so. Check the spelling.")})
+    hand_over(holder)
+    holder.refresh_from_db()
     now = timezone.now()
     record = LinkReissue(study=study, holder=holder, reason=reason.strip(), issued_by_id=acting_user.pk, issued_at=now)
     LinkReissue.append([record])

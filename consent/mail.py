@@ -39,7 +39,7 @@ def confirmed_address(user_id: int) -> str:
 
 
 def _confirmed(mail: Mail) -> str:
-    return confirmed_address(mail.user_id)
+    return confirmed_address(mail.user_id) if mail.user.is_active else ""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def _deliver(pk: int) -> None:
     mine = Mail.objects.filter(pk=pk, state=Mail.State.WAITING)
     if not mine.filter(due_at__lte=now).update(due_at=now + _LEASE, tries=F("tries") + 1):
         return  # another worker has it
-    mail = Mail.objects.select_related("study").get(pk=pk)
+    mail = Mail.objects.select_related("study", "user").get(pk=pk)
     try:
         message = mail_render(mail)
         if message is None:

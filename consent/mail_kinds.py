@@ -4,8 +4,10 @@ from typing import Any
 
 from django.utils.translation import gettext_lazy as _
 
+from consent.circumstances import last_day
 from consent.mail import MailKind, kinds_register
-from consent.models import ConsentForm, EpsilonPolicy, Mail
+from consent.models import ConsentEvent, ConsentForm, EpsilonPolicy, Mail
+from consent.selectors import consent_current
 
 
 def _form(mail: Mail) -> dict[str, Any] | None:
@@ -23,12 +25,21 @@ def _waiting_policy(mail: Mail) -> dict[str, Any] | None:
     return {"policy": policy} if policy else None
 
 
+def _renewal(mail: Mail) -> dict[str, Any] | None:
+    event = ConsentEvent.objects.filter(pk=mail.about, renew_by__isnull=False).select_related("holder").first()
+    if event is None or consent_current(event.holder) != event:
+        return None
+    return {"last_day": last_day(event)}
+
+
 def register() -> None:
     """Register these kinds, once, at start-up."""
     kinds_register(
         MailKind("receipt", _("your decision is recorded")),
         MailKind("new_form", _("a study has new information"), _form),
         MailKind("new_policy", _("what the levels mean has changed"), _policy),
+        MailKind("renewal", _("a decision is to be renewed"), _renewal),
+        MailKind("handed_over", _("somebody else answers now")),
         MailKind("new_link", _("a new link was made for you")),
         MailKind("policy_waiting", _("an ε policy waits for approval"), _waiting_policy),
     )

@@ -52,6 +52,13 @@ class LawfulBasis(models.TextChoices):
     OTHER = "other", _("consent under another law")
 
 
+class Afterwards(models.TextChoices):
+    """Fate of a consent when the person dies or can no longer decide."""
+
+    ENDS = "ends", _("consent ends: the records are used in nothing new")
+    STANDS = "stands", _("consent stands")
+
+
 class Study(models.Model):
     """One purpose, one controller, one δ, its holders, data and runs."""
 
@@ -74,6 +81,20 @@ class Study(models.Model):
     lawful_basis = models.CharField(_("lawful basis"), max_length=20, choices=LawfulBasis, default=LawfulBasis.CONSENT)
     jurisdiction = models.CharField(
         _("jurisdiction"), max_length=100, blank=True, help_text=_("Whose law holds, for example “Germany (EU)”.")
+    )
+    after_death = models.CharField(
+        _("when somebody has died"),
+        max_length=10,
+        choices=Afterwards,
+        default=Afterwards.ENDS,
+        help_text=_("Holders are told before they decide."),
+    )
+    after_incapacity = models.CharField(
+        _("when somebody can no longer decide"),
+        max_length=10,
+        choices=Afterwards,
+        default=Afterwards.ENDS,
+        help_text=_("Holders are told before they decide. Where it ends, a legal proxy is asked anew."),
     )
     languages = models.JSONField(
         _("languages"),
@@ -109,6 +130,10 @@ class Study(models.Model):
         constraints = [
             models.CheckConstraint(
                 condition=Q(delta__gte=1e-9, delta__lte=0.01), name="study_delta_is_small_and_positive"
+            ),
+            models.CheckConstraint(
+                condition=Q(after_death__in=Afterwards.values, after_incapacity__in=Afterwards.values),
+                name="study_says_what_ends_a_consent",
             ),
         ]
 
@@ -169,6 +194,24 @@ class Renewal(models.TextChoices):
     REQUIRED = "required", _("they are asked again; their consent does not count until they answer")
 
 
+class Validity(models.Model):
+    """Abstract model of how long a consent to a version of the form counts: some months, until a day, or for good."""
+
+    valid_months = models.PositiveSmallIntegerField(
+        null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(600)]
+    )
+    valid_until = models.DateField(null=True, blank=True, help_text="The last day on which a consent counts.")
+
+    class Meta:
+        abstract = True
+
+
+#: Versions from before validity count for good, as their holders agreed.
+_VALID_FOR_GOOD = {"valid_months": None, "valid_until": None}
+#: At most one of the two says how long.
+_ONE_VALIDITY = Q(valid_months=None) | Q(valid_until=None)
+
+
 class StudyChained(Chained):
     """Row of one of a study's hash chains, whose head is kept in :class:`ChainHead`."""
 
@@ -206,11 +249,13 @@ class RoleChange(StudyChained):
         return f"{self.role} {self.kind}: user {self.user_id}"
 
 
-class ConsentFormProposal(StudyChained):
+class ConsentFormProposal(Validity, StudyChained):
     """Version of the consent form that asks holders again. It is published once a second person approves it.
 
     ``follows`` is the version in force when it was proposed; after a newer one it cannot be published any more.
     """
+
+    added_columns = _VALID_FOR_GOOD
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="consent_form_proposals")
     follows = models.PositiveIntegerField()
@@ -228,19 +273,20 @@ class ConsentFormProposal(StudyChained):
             models.CheckConstraint(
                 condition=Q(renewal__in=[Renewal.ASKED, Renewal.REQUIRED]), name="consent_form_proposal_asks_again"
             ),
+            models.CheckConstraint(condition=_ONE_VALIDITY, name="consent_form_proposal_has_one_validity"),
         ]
 
     def __str__(self) -> str:
         return f"proposal after version {self.follows}"
 
 
-class ConsentForm(StudyChained):
+class ConsentForm(Validity, StudyChained):
     """Published version of a study's consent form. ``texts`` maps a language code to Markdown.
 
     ``proposal`` and ``proposed_by`` are those of a version that asks holders again; ``published_by`` approved it.
     """
 
-    added_columns = {"renewal": Renewal.NOT_ASKED, "proposal_id": None, "proposed_by_id": None}
+    added_columns = {"renewal": Renewal.NOT_ASKED, "proposal_id": None, "proposed_by_id": None, **_VALID_FOR_GOOD}
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="consent_forms")
     version = models.PositiveIntegerField()
@@ -261,6 +307,7 @@ class ConsentForm(StudyChained):
             models.UniqueConstraint(fields=["study", "version"], name="consent_form_version_is_unique"),
             models.UniqueConstraint(fields=["study", "sequence"], name="consent_form_sequence_is_unique"),
             models.CheckConstraint(condition=Q(renewal__in=Renewal.values), name="consent_form_renewal_is_known"),
+            models.CheckConstraint(condition=_ONE_VALIDITY, name="consent_form_has_one_validity"),
             models.CheckConstraint(
                 condition=Q(proposed_by=None) | ~Q(published_by=F("proposed_by")),
                 name="consent_form_is_approved_by_a_second_person",
@@ -406,8 +453,58 @@ class DataHolder(models.Model):
         return self.pseudonym
 
 
+class Answerer(models.TextChoices):
+    """Role of whoever decides for a holder."""
+
+    PERSON = "person", _("the person")
+    GUARDIAN = "guardian", _("parent or guardian")
+    PROXY = "proxy", _("legal proxy")
+
+
+class Circumstance(StudyChained):
+    """Record of who answers for a holder from then on, or that the holder has died or can no longer decide.
+
+    ``until`` is the first day on which a guardian or proxy no longer answers: then the person does. No birth date is
+    kept. ``recorded_by`` is empty where that day came.
+    """
+
+    class Kind(models.TextChoices):
+        PERSON = "person", _("the person answers")
+        GUARDIAN = "guardian", _("a parent or guardian answers")
+        PROXY = "proxy", _("a legal proxy answers")
+        INCAPABLE = "incapable", _("the person can no longer decide")
+        DIED = "died", _("the person has died")
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="circumstances")
+    holder = models.ForeignKey(DataHolder, on_delete=models.PROTECT, related_name="circumstances")
+    kind = models.CharField(max_length=10, choices=Kind)
+    until = models.DateField(null=True, blank=True)
+    reason = models.CharField(max_length=500)
+    recorded_by = _actor(null=True, blank=True)
+    recorded_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta(StudyChained.Meta):
+        verbose_name = _("circumstance of a holder")
+        verbose_name_plural = _("circumstances of holders")
+        constraints = [
+            models.UniqueConstraint(fields=["study", "sequence"], name="circumstance_sequence_is_unique"),
+            models.CheckConstraint(
+                condition=Q(kind="guardian", until__isnull=False)
+                | Q(kind="proxy")
+                | Q(kind__in=["person", "incapable", "died"], until=None),
+                name="circumstance_has_a_day_where_it_needs_one",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} from {self.recorded_at:%Y-%m-%d} on"
+
+
 class ConsentEvent(StudyChained):
-    """Decision of a holder, with its time, consent form and ε policy."""
+    """Decision about a holder's records, with its time, consent form and ε policy.
+
+    ``renew_by`` is when the form asks for another decision: from then on a consent no longer counts.
+    """
 
     class Kind(models.TextChoices):
         GIVEN = "given", _("consent given")
@@ -420,7 +517,7 @@ class ConsentEvent(StudyChained):
         STAFF = "staff", _("recorded by staff")
         PAPER = "paper", _("on paper")
 
-    added_columns = {"evidence": "", "signed_on": None}
+    added_columns = {"evidence": "", "signed_on": None, "answered_by": Answerer.PERSON, "renew_by": None}
 
     # An index of several columns begins with each of these two: one more of their own would only slow writing down.
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="consent_events", db_index=False)
@@ -434,6 +531,8 @@ class ConsentEvent(StudyChained):
         max_length=64, blank=True, default="", help_text="SHA-256 of the scan, for what was decided on paper."
     )
     signed_on = models.DateField(null=True, blank=True, help_text="When it was decided on paper.")
+    answered_by = models.CharField(max_length=10, choices=Answerer, default=Answerer.PERSON)
+    renew_by = models.DateTimeField(null=True, blank=True, editable=False)
     recorded_by = _actor(null=True, blank=True)
     recorded_at = models.DateTimeField(default=timezone.now, editable=False)
 
@@ -443,9 +542,19 @@ class ConsentEvent(StudyChained):
             # With all that says who takes part and how, so that PostgreSQL need not look into the rows.
             models.Index(
                 fields=["holder", "-sequence"],
-                include=["study", "kind", "level", "form", "policy", "recorded_at"],
+                include=[
+                    "study",
+                    "kind",
+                    "level",
+                    "form",
+                    "policy",
+                    "recorded_at",
+                    "answered_by",
+                    "renew_by",
+                ],
                 name="consent_event_last",
-            )
+            ),
+            models.Index(fields=["renew_by"], condition=Q(renew_by__isnull=False), name="consent_event_renew_by"),
         ]
         constraints = [
             models.UniqueConstraint(fields=["study", "sequence"], name="consent_event_sequence_is_unique"),
@@ -459,6 +568,9 @@ class ConsentEvent(StudyChained):
             models.CheckConstraint(
                 condition=~Q(channel="paper") | (~Q(evidence="") & Q(signed_on__isnull=False)),
                 name="consent_on_paper_has_evidence_and_a_date",
+            ),
+            models.CheckConstraint(
+                condition=Q(answered_by__in=Answerer.values), name="consent_event_says_who_answered"
             ),
         ]
 
@@ -558,6 +670,39 @@ class Mail(models.Model):
         return f"{self.kind} to user {self.user_id}: {self.state}"
 
 
+class Letter(models.Model):
+    """Letter on paper to a holder whom no mail reaches: of which kind, about what, printed when and by whom.
+
+    Its words and the code in it are not kept. Printing it again is another row.
+    """
+
+    class Kind(models.TextChoices):
+        NEW_FORM = "new_form", _("new information, decide again")
+        RENEWAL = "renewal", _("the consent ends or has ended, decide again")
+        ANSWERER = "answerer", _("somebody else answers now")
+        RECEIPT = "receipt", _("receipt of a decision on paper")
+
+    study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="letters")
+    holder = models.ForeignKey(DataHolder, on_delete=models.CASCADE, related_name="letters")
+    kind = models.CharField(max_length=10, choices=Kind)
+    about = models.CharField(max_length=40, help_text="Key of the row that it is about.")
+    made_by = _actor()
+    made_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        verbose_name = _("letter")
+        ordering = ["-made_at", "-pk"]
+        indexes = [models.Index(fields=["study", "kind", "about"], name="letter_about")]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(kind__in=["new_form", "renewal", "answerer", "receipt"]), name="letter_kind_is_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} to {self.holder}"
+
+
 class MailWishes(models.Model):
     """Wishes of an account about its mails."""
 
@@ -618,6 +763,8 @@ class AccountChange(AppendOnly):
         INVITED = "invited", _("link for a password sent again")
         APPOINTED = "appointed", _("made an administrator")
         DISMISSED = "dismissed", _("no longer an administrator")
+        CLOSED = "closed", _("account closed")
+        REOPENED = "reopened", _("account opened again")
 
     user = _actor()
     kind = models.CharField(max_length=10, choices=Kind)
@@ -630,7 +777,7 @@ class AccountChange(AppendOnly):
         ordering = ["-changed_at", "-pk"]
         constraints = [
             models.CheckConstraint(
-                condition=Q(kind__in=["created", "invited", "appointed", "dismissed"]),
+                condition=Q(kind__in=["created", "invited", "appointed", "dismissed", "closed", "reopened"]),
                 name="account_change_kind_is_known",
             ),
         ]

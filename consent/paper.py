@@ -22,8 +22,9 @@ from django.db.models import Max
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from consent.circumstances import Answering, answering, renew_by
 from consent.mail import mails_send
-from consent.models import ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, Level, Study
+from consent.models import Answerer, Circumstance, ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, Level, Study
 from consent.selectors import policies_in_force
 from consent.services import study_lock
 
@@ -31,6 +32,8 @@ from consent.services import study_lock
 NOT_TAKING_PART = "NONE"
 ANSWERS = (*Level.values, NOT_TAKING_PART)
 COLUMNS = ("pseudonym", "level", "form_version", "signed_on", "evidence")
+#: Column that a list may have besides: in which role somebody signed, where it is not who is on record for that day.
+SIGNED_BY = "answered_by"
 #: What a scan may be, by the first bytes of the file.
 SCANS = {b"%PDF-": ".pdf", b"\x89PNG\r\n\x1a\n": ".png", b"\xff\xd8\xff": ".jpg"}
 LARGEST_SCAN = 20 * 2**20
@@ -39,7 +42,10 @@ _CHUNK = 2000
 
 @dataclass(frozen=True, slots=True)
 class PaperConsent:
-    """Row of a list: ``level`` as in :class:`consent.models.Level`, or NONE; ``evidence`` names the scan."""
+    """Row of a list: ``level`` as in :class:`consent.models.Level`, or NONE; ``evidence`` names the scan.
+
+    ``answered_by`` is the role in which somebody signed, or empty for whoever is on record.
+    """
 
     row: int
     pseudonym: str
@@ -47,6 +53,7 @@ class PaperConsent:
     form_version: int
     signed_on: date
     evidence: str
+    answered_by: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,8 @@ def paper_list_read(file: IO[str]) -> list[PaperConsent]:
             continue
         # Few texts stand in many rows; a long list holds each of them once.
         level, evidence = sys.intern(cells["level"].upper()), sys.intern(cells["evidence"])
-        rows.append(PaperConsent(row, cells["pseudonym"], level, version, signed_on, evidence))
+        signed_by = sys.intern((fields.get(SIGNED_BY) or "").strip().lower())
+        rows.append(PaperConsent(row, cells["pseudonym"], level, version, signed_on, evidence, signed_by))
     if problems:
         raise PaperError(problems)
     return rows
@@ -210,6 +218,10 @@ class _Paper:
         self._policies_since = cache(self._policies_from)
         self._policy = cache(self._smallest_since)
 
+    def _answering(self, holders: Iterable[int]) -> dict[int, Circumstance]:
+        """Last circumstance on record by holder, for those who have any."""
+        return {each.holder_id: each for each in Circumstance.objects.filter(holder__in=list(holders))}
+
     def _standing(self, consents: Sequence[PaperConsent]) -> tuple[dict[str, int], dict[int, ConsentEvent]]:
         """Pseudonym → holder id, and holder id → their last event, of the holders of some rows."""
         pseudonyms = [consent.pseudonym for consent in consents]
@@ -236,7 +248,11 @@ class _Paper:
 
     def problems(self, consents: Sequence[PaperConsent], scans: Mapping[str, bytes]) -> Iterator[Problem]:
         holders, standing = self._standing(consents)
+        circumstances = self._answering(holders.values())
         for consent in consents:
+            yield from _answerer_problems(
+                consent, _answered(consent, circumstances.get(holders.get(consent.pseudonym, 0)))
+            )
             if consent.pseudonym not in holders:
                 message = _("nobody in this study is called “%(name)s”. Check it, or import their records first.")
                 yield Problem(consent.row, message % {"name": consent.pseudonym})
@@ -263,10 +279,14 @@ class _Paper:
         self, consents: Sequence[PaperConsent], digests: Mapping[str, str], acting_user: AbstractBaseUser
     ) -> list[ConsentEvent]:
         holders, standing = self._standing(consents)
-        return [
-            self._event(consent, holders[consent.pseudonym], standing, digests[consent.evidence], acting_user)
-            for consent in consents
-        ]
+        circumstances = self._answering(holders.values())
+        events = []
+        for consent in consents:
+            holder = holders[consent.pseudonym]
+            event = self._event(consent, holder, standing, digests[consent.evidence], acting_user)
+            event.answered_by = _answered(consent, circumstances.get(holder)).role
+            events.append(event)
+        return events
 
     def _event(
         self,
@@ -282,12 +302,14 @@ class _Paper:
             kind = kinds.CHANGED if takes_part else kinds.WITHDRAWN
         else:
             kind = kinds.GIVEN if takes_part else kinds.REFUSED
+        form = self.forms[consent.form_version]
         return ConsentEvent(
             study_id=self.study.pk,
             holder_id=holder_id,
             kind=kind,
             level=consent.level if takes_part else "",
-            form_id=self.forms[consent.form_version].pk,
+            form_id=form.pk,
+            renew_by=renew_by(form, consent.signed_on),
             policy_id=self._policy(consent.signed_on, consent.level).pk if takes_part else None,
             channel=ConsentEvent.Channel.PAPER,
             evidence=digest,
@@ -295,6 +317,23 @@ class _Paper:
             recorded_by_id=acting_user.pk,
             recorded_at=self.now,
         )
+
+
+def _answered(consent: PaperConsent, circumstance: Circumstance | None) -> Answering:
+    """Answerer for the person on the day of the signature, by what is on record now."""
+    if circumstance is None:
+        return Answering()
+    return answering(circumstance.kind, circumstance.until, consent.signed_on)
+
+
+def _answerer_problems(consent: PaperConsent, answered: Answering) -> Iterator[Problem]:
+    if consent.answered_by and consent.answered_by != answered.role:
+        message = _("on that day “%(role)s” answered for “%(name)s” by the record. Check it, or record first who does.")
+        role = Answerer(answered.role).label
+        yield Problem(consent.row, message % {"role": role, "name": consent.pseudonym})
+    if not answered.consents and consent.level != NOT_TAKING_PART:
+        message = _("it is on record that “%(name)s” has died or cannot decide. Only NONE can be recorded.")
+        yield Problem(consent.row, message % {"name": consent.pseudonym})
 
 
 def _decided_on(event: ConsentEvent) -> date:

@@ -24,7 +24,9 @@ _STAFF = {
 _SIZES = {"consent.view_group_sizes"}
 _USE_STUDENT = "training.use_student"  # released labels, student models, predictions
 _STATE_PROVENANCE = "training.state_provenance"  # where public points come from
+_VIEW_CIRCUMSTANCES = "consent.view_circumstance"  # who answers for whom, deaths and incapacities
 _OVERSIGHT = {
+    _VIEW_CIRCUMSTANCES,
     "consent.view_levelaccess",  # who looked at whose choice
     "consent.view_rolechange",  # who gave which role to whom
 }
@@ -59,6 +61,8 @@ ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
         | {
             "consent.invite_holders",
             "consent.record_paper_consents",
+            "consent.record_circumstances",
+            _VIEW_CIRCUMSTANCES,
             "consent.view_holder_level",  # one person's choice; every look is on record
             "training.import_dataset",
             _STATE_PROVENANCE,

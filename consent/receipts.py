@@ -26,7 +26,8 @@ from django.utils.translation import gettext as _
 from fpdf import FPDF
 from fpdf.enums import WrapMode
 
-from consent.models import ConsentEvent
+from consent.circumstances import last_day
+from consent.models import Answerer, ConsentEvent
 from consent.odds import right_guesses_in_100
 from consent.standing import standing
 
@@ -87,6 +88,10 @@ def receipt_facts(event: ConsentEvent) -> list[tuple[str, str]]:
         (_("When"), _decided_at(event)),
         (_("Known to the study as"), event.holder.pseudonym),
     ]
+    if event.answered_by != Answerer.PERSON:
+        facts.append((_("Decided by"), capfirst(event.get_answered_by_display())))
+    if event.grants and (ends := last_day(event)) is not None:
+        facts.append((_("Counts up to"), date_format(ends, "DATE_FORMAT")))
     if event.policy is not None:
         right = right_guesses_in_100(event.policy.epsilon(event.level), study.delta)
         facts += [
@@ -128,7 +133,9 @@ def receipt_copy_facts(event: ConsentEvent) -> list[tuple[str, str]]:
 
 
 def _event(event: ConsentEvent) -> dict[str, Any]:
-    extension: dict[str, Any] = {"receipt_number": receipt_number(event.hash)}
+    extension: dict[str, Any] = {"receipt_number": receipt_number(event.hash), "answered_by": event.answered_by}
+    ends = last_day(event)
+    validity = f"until {ends.isoformat()} or withdrawn" if ends else "until withdrawn"
     if event.policy is not None:
         epsilon = event.policy.epsilon(event.level)
         extension |= {
@@ -143,7 +150,7 @@ def _event(event: ConsentEvent) -> dict[str, Any]:
         "event_type": "dpv:ExplicitlyExpressedConsent",
         "event_state": STATES[ConsentEvent.Kind(event.kind)],
         "entity_id": str(event.holder.public_id),
-        "validity_duration": "until withdrawn" if event.grants else "not applicable",
+        "validity_duration": validity if event.grants else "not applicable",
         "extension": extension,
     }
 

@@ -6,6 +6,7 @@ import nh3
 from django.conf import settings
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from consent.models import ConsentForm
 
@@ -39,6 +40,62 @@ def markdown_html(text: str) -> SafeString:
         token.tag = f"h{min(int(token.tag[1]) - highest + _TOP_HEADING, 6)}"
     html = _markdown.renderer.render(tokens, _markdown.options, {})
     return mark_safe(nh3.clean(html, tags=_TAGS, link_rel="noopener noreferrer"))  # noqa: S308 – sanitised here
+
+
+@dataclass(frozen=True)
+class ReadLine:
+    """Line as people read it: a heading, an item of a list, a row of a table, or other text."""
+
+    kind: str
+    text: str
+
+
+def read_lines(text: str) -> list[ReadLine]:
+    """Lines of CommonMark as they are read: no marks, and after the words of a link its address.
+
+    >>> [(line.kind, line.text) for line in read_lines("# Why\\n- for **you**\\n- [us](https://example.org)")]
+    [('heading', 'Why'), ('item', 'for you'), ('item', 'us (https://example.org)')]
+    """
+    lines: list[ReadLine] = []
+    kind = "text"
+    cells: list[str] | None = None
+    for token in _markdown.parse(text):
+        if token.type == "heading_open":
+            kind = "heading"
+        elif token.type == "list_item_open":
+            kind = "item"
+        elif token.type in ("heading_close", "list_item_close"):
+            kind = "text"
+        elif token.type == "tr_open":
+            cells = []
+        elif token.type == "tr_close":
+            lines.append(ReadLine("row", " | ".join(cells or [])))
+            cells = None
+        elif token.type == "inline":
+            if cells is not None:
+                cells.append(_read(token))
+            else:
+                lines += [ReadLine(kind, line) for line in _read(token).split("\n") if line]
+        elif token.type in ("fence", "code_block"):
+            lines += [ReadLine("text", line) for line in token.content.splitlines() if line.strip()]
+    return lines
+
+
+def _read(inline: Token) -> str:
+    """Words of an inline token."""
+    words, addresses = [], []
+    for token in inline.children or []:
+        if token.type == "link_open":
+            addresses.append(str(token.attrs.get("href", "")))
+        elif token.type == "link_close":
+            words.append(f" ({addresses.pop()})")
+        elif token.type == "softbreak":
+            words.append(" ")
+        elif token.type == "hardbreak":
+            words.append("\n")
+        else:
+            words.append(token.content)
+    return "".join(words)
 
 
 def consent_text(form: ConsentForm, language: str) -> ConsentText:

@@ -2,7 +2,8 @@
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -14,7 +15,18 @@ from django.db.models import Case, Count, Exists, Max, OuterRef, Q, QuerySet, Va
 from django.db.models.expressions import Combinable
 from django.utils import timezone
 
+from consent.circumstances import (
+    Answering,
+    Lapse,
+    Lapses,
+    answering,
+    consent_form_required,
+    day_of,
+    forms_that_count,
+    time_is_over,
+)
 from consent.models import (
+    Circumstance,
     ConsentEvent,
     ConsentForm,
     ConsentFormDraft,
@@ -24,7 +36,6 @@ from consent.models import (
     Level,
     Membership,
     Remark,
-    Renewal,
     RoleChange,
     Study,
 )
@@ -47,18 +58,6 @@ def consent_form_languages(study: Study) -> list[str]:
     return list(dict.fromkeys([settings.LANGUAGE_CODE, *study.languages, *written]))
 
 
-def consent_form_required(study: Study, at: datetime | None = None) -> int:
-    """Oldest version with which a consent counts at ``at`` (default: now): the newest with a required renewal, or 0."""
-    required = ConsentForm.objects.filter(study=study, renewal=Renewal.REQUIRED, published_at__lte=at or timezone.now())
-    return required.aggregate(newest=Max("version"))["newest"] or 0
-
-
-def forms_that_count(study: Study, at: datetime) -> set[int]:
-    """Primary keys of the versions with which a consent counts at ``at``."""
-    forms = ConsentForm.objects.filter(study=study, version__gte=consent_form_required(study, at))
-    return set(forms.values_list("pk", flat=True))
-
-
 def policies_in_force(study: Study, at: datetime | None = None) -> QuerySet[EpsilonPolicy]:
     """Approved policies that took effect by ``at`` (default: now), the current one last."""
     return EpsilonPolicy.objects.filter(study=study, approval__effective_from__lte=at or timezone.now()).order_by(
@@ -74,6 +73,12 @@ def policy_in_force(study: Study, at: datetime | None = None) -> EpsilonPolicy |
 def consent_current(holder: DataHolder) -> ConsentEvent | None:
     """Last consent event of the holder, which is in force, or None."""
     return ConsentEvent.objects.filter(holder=holder).order_by("-sequence").first()
+
+
+def lapse_of(event: ConsentEvent, at: datetime | None = None) -> Lapse | None:
+    """Reason why a consent does not count at ``at`` (default: now); None where it counts."""
+    lapses = Lapses(event.study, at or timezone.now(), [event.holder_id])
+    return lapses.of(event.holder_id, event.form_id, event.answered_by, event.recorded_at, event.renew_by)
 
 
 class EpsilonRule:
@@ -218,6 +223,8 @@ def last_events(study: Study, at: datetime) -> QuerySet[ConsentEvent]:
     return events.order_by("holder_id", "-sequence").distinct("holder_id")
 
 
+#: Columns of a decision from which it follows whether it counts, as :meth:`Lapses.of` takes them after the holder.
+_LAPSE_COLUMNS = ("form_id", "answered_by", "recorded_at", "renew_by")
 #: Up to how many holders are asked for by name; for more, everyone is read.
 FEW_HOLDERS = 500
 
@@ -234,21 +241,23 @@ def consent_snapshot(study: Study, at: datetime | None = None, *, among: np.ndar
         A snapshot of 17 bytes a holder, whatever their history.
     """
     at = at or timezone.now()
-    rule, forms = EpsilonRule(study, at), forms_that_count(study, at)
+    rule = EpsilonRule(study, at)
     events = ConsentEvent.objects.filter(study=study, recorded_at__lte=at)
     sequence = events.aggregate(last=Max("sequence"))["last"] or 0
     if among is not None and len(among) <= FEW_HOLDERS:
+        lapses = Lapses(study, at, among.tolist())
         last = _last_events(study, at).filter(holder_id__in=among.tolist())
     else:
+        lapses = Lapses(study, at)
         last = last_events(study, at)
     decisions = last.annotate(policies_before=rule.policies_before()).values_list(
-        "holder_id", "kind", "form_id", "level", "policy_id", "policies_before"
+        "holder_id", "kind", "level", "policy_id", "policies_before", *_LAPSE_COLUMNS
     )
     rows = np.fromiter(
         (
             (holder, LEVELS.index(level), rule.epsilon_after(policy, level, position))
-            for holder, kind, form, level, policy, position in decisions.iterator(chunk_size=10_000)
-            if kind in GRANTING and form in forms
+            for holder, kind, level, policy, position, *given in decisions.iterator(chunk_size=10_000)
+            if kind in GRANTING and lapses.of(holder, *given) is None
         ),
         dtype=[("holder", np.int64), ("level", np.int8), ("epsilon", np.float64)],
     )
@@ -257,16 +266,27 @@ def consent_snapshot(study: Study, at: datetime | None = None, *, among: np.ndar
     return snapshot if among is None else snapshot.of(among)
 
 
-def consent_state(study: Study) -> tuple[int, tuple[int, ...], frozenset[int]]:
+def consent_state(study: Study) -> Hashable:
     """State that a snapshot taken now follows from; while it stays the same, so does the snapshot.
 
-    Events are never changed, nor taken away: those recorded by a moment are the same as those by an earlier one where
-    they are as many.
+    Events and circumstances are never changed, nor taken away: those recorded by a moment are the same as those by an
+    earlier one where they are as many. What a day brings is counted with them.
     """
     at = timezone.now()
     policies = policies_in_force(study, at).values_list("pk", flat=True)
     events = ConsentEvent.objects.filter(study=study, recorded_at__lte=at).count()
-    return events, tuple(policies), frozenset(forms_that_count(study, at))
+    return events, tuple(policies), _lapse_state(study, at)
+
+
+def _lapse_state(study: Study, at: datetime) -> tuple[int, ...]:
+    """State that the lapses of consents given before follow from."""
+    circumstances = Circumstance.objects.filter(study=study, recorded_at__lte=at)
+    return (
+        consent_form_required(study, at),
+        ConsentEvent.objects.filter(study=study, renew_by__lte=at).count(),
+        circumstances.count(),
+        circumstances.filter(time_is_over(at)).count(),
+    )
 
 
 def policies_waiting(study: Study) -> list[EpsilonPolicy]:
@@ -316,32 +336,67 @@ def policy_consequences(study: Study, policy: EpsilonPolicy) -> dict[str, Conseq
     return result
 
 
-def holders_suspended_since(study: Study, since: datetime) -> np.ndarray:
-    """Holders whose consent a form published after ``since`` has suspended until they answer it.
+def lapsed(study: Study, at: datetime) -> dict[int, Lapse]:
+    """Holders whose last decision was to take part and does not count at ``at``, with the reason."""
+    lapses = Lapses(study, at)
+    granting = _last_events(study, at).filter(kind__in=GRANTING)
+    # Nobody else can be among them.
+    candidates = granting.filter(
+        ~Q(form__in=forms_that_count(study, at)) | Q(renew_by__lte=at) | Q(holder__in=lapses.holders)
+        if len(lapses.holders) <= FEW_HOLDERS
+        else Q()
+    )
+    rows = candidates.values_list("holder_id", *_LAPSE_COLUMNS).iterator(chunk_size=10_000)
+    return {holder: lapse for holder, *given in rows if (lapse := lapses.of(holder, *given)) is not None}
+
+
+def holders_lapsed_since(study: Study, since: datetime) -> np.ndarray:
+    """Holders whose consent counted at ``since``, and for another reason than a withdrawal does not count now.
 
     Returns:
         (S,) int64, holder ids.
     """
     now = timezone.now()
-    required = consent_form_required(study, now)
-    if required == consent_form_required(study, since):
+    if _lapse_state(study, now) == _lapse_state(study, since):
         return np.empty(0, dtype=np.int64)
-    suspended = _last_events(study, now).filter(kind__in=GRANTING, form__version__lt=required)
-    return np.fromiter(suspended.values_list("holder_id", flat=True).iterator(chunk_size=10_000), dtype=np.int64)
+    return np.array(sorted(set(lapsed(study, now)) - set(lapsed(study, since))), dtype=np.int64)
 
 
 def holders_per_level(study: Study) -> dict[str, int]:
     """Numbers of holders by state: each level, WITHDRAWN, REFUSED, UNDECIDED, and SUSPENDED (must answer anew)."""
     now = timezone.now()
     kinds = ConsentEvent.Kind
-    in_force = Q(form__in=forms_that_count(study, now))
-    states = {level: Q(level=level) & in_force for level in LEVELS}
+    states = {level: Q(level=level) for level in LEVELS}
     states |= {"WITHDRAWN": Q(kind=kinds.WITHDRAWN), "REFUSED": Q(kind=kinds.REFUSED)}
-    states["SUSPENDED"] = Q(kind__in=GRANTING) & ~in_force
     # Counted in one walk: SQLite would sort a million events to group them.
-    counts = _last_events(study, now).aggregate(**{name: Count("pk", filter=state) for name, state in states.items()})
+    last = _last_events(study, now)
+    counts = last.aggregate(**{name: Count("pk", filter=state) for name, state in states.items()})
+    suspended = np.array(list(lapsed(study, now)), dtype=np.int64)
+    for start in range(0, len(suspended), FEW_HOLDERS):
+        some = last.filter(holder_id__in=suspended[start : start + FEW_HOLDERS].tolist())
+        for level in some.values_list("level", flat=True):
+            counts[level] -= 1
+    counts["SUSPENDED"] = len(suspended)
     counts["UNDECIDED"] = DataHolder.objects.filter(study=study).count() - sum(counts.values())
     return counts
+
+
+def answerer_faults(study: Study) -> Iterator[str]:
+    """Decisions that somebody made who did not answer for the person by what was on record then; in words.
+
+    Of a decision on paper the day of the signature counts.
+    """
+    history: dict[int, list[Circumstance]] = defaultdict(list)
+    for circumstance in Circumstance.chain(study.pk).iterator(chunk_size=2000):
+        history[circumstance.holder_id].append(circumstance)
+    for event in ConsentEvent.chain(study.pk).iterator(chunk_size=2000):
+        known = [each for each in history.get(event.holder_id, []) if each.recorded_at <= event.recorded_at]
+        day = event.signed_on or day_of(event.recorded_at)
+        answers = answering(known[-1].kind, known[-1].until, day) if known else Answering()
+        if event.answered_by != answers.role:
+            yield f"decision {event.sequence}: {event.answered_by} decided, but by the record {answers.role} answered."
+        elif event.grants and not answers.consents:
+            yield f"decision {event.sequence}: consents for somebody who is on record as {answers.kind}."
 
 
 def role_faults(study: Study) -> Iterator[str]:

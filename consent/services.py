@@ -3,7 +3,8 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import date, datetime
 from typing import Any
 
 from django.conf import settings
@@ -15,6 +16,7 @@ from django.utils.translation import gettext as _
 
 from common.append_only import chains_begin
 from consent import selectors
+from consent.circumstances import answering_for, day_of, renew_by
 from consent.languages import own_name
 from consent.mail import holders_mail, mails_send
 from consent.models import (
@@ -73,6 +75,8 @@ FIXED_BY_CONSENT = (
     "retention",
     "lawful_basis",
     "jurisdiction",
+    "after_death",
+    "after_incapacity",
     "delta",
 )
 
@@ -207,26 +211,45 @@ def consent_form_draft_save(
     return draft
 
 
+@dataclass(frozen=True)
+class Valid:
+    """Time for which a consent to a version counts: so many months, up to a day and with it, or for good."""
+
+    months: int | None = None
+    until: date | None = None
+
+    @classmethod
+    def of(cls, form: ConsentForm | ConsentFormProposal) -> "Valid":
+        return cls(form.valid_months, form.valid_until)
+
+
+FOR_GOOD = Valid()
+
+
 @transaction.atomic
-def consent_form_publish(*, study: Study, acting_user: AbstractBaseUser, texts: Mapping[str, str]) -> ConsentForm:
+def consent_form_publish(
+    *, study: Study, acting_user: AbstractBaseUser, texts: Mapping[str, str], valid: Valid = FOR_GOOD
+) -> ConsentForm:
     """Publish the next version of a study's consent form, which asks nobody again and never changes afterwards.
 
     Args:
         study: the study.
         acting_user: who publishes it.
         texts: Markdown by language code.
+        valid: how long a consent to it counts.
 
     Raises:
-        ValidationError: texts that :func:`consent_form_check` refuses, or the study is a rehearsal.
+        ValidationError: what :func:`consent_form_check` refuses, or the study is a rehearsal.
     """
     study_asks_check(study)
     study = study_lock(study.pk)
-    return _form_append(study, consent_form_check(study, texts), acting_user, renewal=Renewal.NOT_ASKED)
+    texts = consent_form_check(study, texts, valid)
+    return _form_append(study, texts, acting_user, renewal=Renewal.NOT_ASKED, valid=valid)
 
 
 @transaction.atomic
 def consent_form_propose(
-    *, study: Study, acting_user: AbstractBaseUser, texts: Mapping[str, str], renewal: str
+    *, study: Study, acting_user: AbstractBaseUser, texts: Mapping[str, str], renewal: str, valid: Valid = FOR_GOOD
 ) -> ConsentFormProposal:
     """Propose a version that asks those who consented again; a second person publishes it.
 
@@ -235,13 +258,14 @@ def consent_form_propose(
         acting_user: who proposes it.
         texts: Markdown by language code.
         renewal: ASKED or REQUIRED, see :class:`consent.models.Renewal`.
+        valid: how long a consent to it counts.
 
     Raises:
-        ValidationError: texts that :func:`consent_form_check` refuses, no earlier version, or the study is a rehearsal.
+        ValidationError: what :func:`consent_form_check` refuses, no earlier version, or the study is a rehearsal.
     """
     study_asks_check(study)
     study = study_lock(study.pk)
-    texts = consent_form_check(study, texts)
+    texts = consent_form_check(study, texts, valid)
     latest = selectors.consent_form_in_force(study)
     if latest is None:
         raise ValidationError(_("Nobody has consented to a version before this one, so nobody can be asked again."))
@@ -251,6 +275,8 @@ def consent_form_propose(
         texts=texts,
         digest=texts_digest(texts),
         renewal=renewal,
+        valid_months=valid.months,
+        valid_until=valid.until,
         proposed_by_id=acting_user.pk,
         proposed_at=timezone.now(),
     )
@@ -277,17 +303,20 @@ def consent_form_approve(*, proposal: ConsentFormProposal, acting_user: Abstract
     latest = selectors.consent_form_in_force(study)
     if latest is None or latest.version != proposal.follows:
         raise ValidationError(_("Another version has been published since. Propose this one again if it is needed."))
-    texts = consent_form_check(study, proposal.texts)
-    return _form_append(study, texts, acting_user, renewal=proposal.renewal, proposal=proposal)
+    valid = Valid.of(proposal)
+    texts = consent_form_check(study, proposal.texts, valid)
+    return _form_append(study, texts, acting_user, renewal=proposal.renewal, valid=valid, proposal=proposal)
 
 
-def consent_form_check(study: Study, texts: Mapping[str, str]) -> dict[str, str]:
+def consent_form_check(study: Study, texts: Mapping[str, str], valid: Valid = FOR_GOOD) -> dict[str, str]:
     """Texts that can follow the version in force, without empty ones.
 
     Raises:
-        ValidationError: no text in the site's first language or in one of the study's languages, the same texts as the
-            version in force, or a change in some languages only.
+        ValidationError: no text in the site's first language or in one of the study's languages, the same texts and
+            validity as the version in force, a change in some languages only, or a validity that is over already.
     """
+    if valid.until is not None and valid.until <= day_of(timezone.now()):
+        raise ValidationError({"valid_until": _("Nobody could consent to it any more. Choose a later day.")})
     texts = _texts_given(texts)
     if settings.LANGUAGE_CODE not in texts:
         raise ValidationError({"texts": _("The form needs a text in English.")})
@@ -299,7 +328,7 @@ def consent_form_check(study: Study, texts: Mapping[str, str]) -> dict[str, str]
     latest = selectors.consent_form_in_force(study)
     if latest is None:
         return texts
-    if latest.digest == texts_digest(texts):
+    if latest.digest == texts_digest(texts) and valid == Valid.of(latest):
         raise ValidationError({"texts": _("This is what the version in force says. Change it, then publish.")})
     kept = [code for code in texts if code in latest.texts]
     changed = [code for code in kept if texts[code] != latest.texts[code]]
@@ -323,6 +352,7 @@ def _form_append(
     acting_user: AbstractBaseUser,
     *,
     renewal: str,
+    valid: Valid,
     proposal: ConsentFormProposal | None = None,
 ) -> ConsentForm:
     """Append the next version; the study's lock is held and the texts are checked."""
@@ -333,6 +363,8 @@ def _form_append(
         texts=texts,
         digest=texts_digest(texts),
         renewal=renewal,
+        valid_months=valid.months,
+        valid_until=valid.until,
         proposal=proposal,
         proposed_by_id=proposal.proposed_by_id if proposal else None,
         published_by_id=acting_user.pk,
@@ -493,13 +525,13 @@ def holders_register(*, study: Study, pseudonyms: Iterable[str]) -> dict[str, in
 
 
 @transaction.atomic
-def holder_link(*, holder: DataHolder, user: AbstractBaseUser) -> DataHolder:
-    """Link a holder to the account that decides for them.
+def holder_link(*, holder: DataHolder, user: AbstractBaseUser | None) -> DataHolder:
+    """Link a holder to the account that decides for them, or to none any more.
 
     Raises:
         ValidationError: the account already decides for another holder of the study.
     """
-    holder.user_id = user.pk
+    holder.user_id = user.pk if user else None
     holder.full_clean()
     holder.save()
     return holder
@@ -515,7 +547,8 @@ def _decide(
     form: ConsentForm | None = None,
     policy: EpsilonPolicy | None = None,
 ) -> ConsentEvent:
-    """Append one consent event; the caller holds the study's lock."""
+    """Append one consent event of whoever answers for the holder; the caller holds the study's lock."""
+    now = timezone.now()
     event = ConsentEvent(
         study_id=holder.study_id,
         holder=holder,
@@ -524,8 +557,10 @@ def _decide(
         form=form,
         policy=policy,
         channel=channel,
+        answered_by=answering_for(holder).role,
+        renew_by=renew_by(form, day_of(now)),
         recorded_by_id=acting_user.pk if acting_user else None,
-        recorded_at=timezone.now(),
+        recorded_at=now,
     )
     ConsentEvent.append([event])
     if holder.user_id is not None:
@@ -554,10 +589,11 @@ def consent_give(
         channel: one of :class:`consent.models.ConsentEvent.Channel`.
 
     Returns:
-        The new event, or the current one if it says the same.
+        The new event, or the current one if it says the same, counts, and would count no longer if given again.
 
     Raises:
-        ValidationError: an unknown level, an outdated form or policy, or no policy in force.
+        ValidationError: an unknown level, an outdated form or policy, no policy in force, or nobody who can consent for
+            the person.
     """
     if level not in Level.values:
         raise ValidationError(_("Choose one of the three levels, or that you do not take part."))
@@ -569,8 +605,21 @@ def consent_give(
         raise ValidationError(_("This study cannot take consents yet: its ethics committee has approved no policy."))
     if policy not in (None, policy_in_force):
         raise ValidationError(_("What the levels mean has changed since you opened the form. Please read it again."))
+    if not answering_for(holder).consents:
+        raise ValidationError(
+            _(
+                "It is on record that this person cannot decide, and nobody else is on record who answers for them. "
+                "Write to the study. Withdrawing is possible at any time."
+            )
+        )
+    now = timezone.now()
+    renews = renew_by(form, day_of(now))
+    if renews is not None and renews <= now:
+        raise ValidationError(_("Consents to this form counted until a day that is over. Wait for a new form."))
     current = selectors.consent_current(holder)
-    if current and (current.level, current.form_id, current.policy_id) == (level, form.pk, policy_in_force.pk):
+    same = (level, form.pk, policy_in_force.pk, renews)
+    is_same = current and (current.level, current.form_id, current.policy_id, current.renew_by) == same
+    if current and is_same and selectors.lapse_of(current) is None:
         return current
     kind = ConsentEvent.Kind.CHANGED if current and current.grants else ConsentEvent.Kind.GIVEN
     return _decide(
@@ -599,7 +648,8 @@ def consent_refuse(
     """
     study_lock(holder.study_id)
     current = selectors.consent_current(holder)
-    if current and not current.grants and current.form_id == (form.pk if form else None):
+    same = (form.pk if form else None, answering_for(holder).role)
+    if current and not current.grants and (current.form_id, current.answered_by) == same:
         return current
     withdraws = current is not None and current.grants
     kind = ConsentEvent.Kind.WITHDRAWN if withdraws else ConsentEvent.Kind.REFUSED

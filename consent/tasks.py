@@ -2,10 +2,22 @@
 
 from celery import shared_task
 
-from consent import mail
+from consent import handover, mail, reminders
 
 
 @shared_task
 def mails_deliver(*_: object, **__: object) -> None:
     """Deliver the mails that are due."""
     mail.mails_deliver()
+
+
+@shared_task
+def reminders_send(*_: object, **__: object) -> None:
+    """Remind those whose decision is to be renewed soon."""
+    reminders.reminders_send()
+
+
+@shared_task
+def hand_overs(*_: object, **__: object) -> None:
+    """Hand over whom a guardian or proxy no longer answers for."""
+    handover.hand_overs()

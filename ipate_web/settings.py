@@ -193,6 +193,8 @@ SWEEP_INTERVAL = env.read("IPATE_SWEEP_INTERVAL", env.POSITIVE, default=10.0)
 CELERY_BEAT_SCHEDULE = {
     "sweep runs": {"task": "training.tasks.runs_sweep", "schedule": SWEEP_INTERVAL},
     "sweep throttle": {"task": "common.tasks.throttle_sweep", "schedule": 3600.0},
+    "send reminders": {"task": "consent.tasks.reminders_send", "schedule": 3600.0},
+    "hand over": {"task": "consent.tasks.hand_overs", "schedule": 3600.0},
     "deliver mails": {"task": "consent.tasks.mails_deliver", "schedule": 60.0},
     "sweep accounts": {"task": "accounting.tasks.accounts_sweep", "schedule": 3600.0},
 }

@@ -36,11 +36,17 @@ def form_propose(study: Study, texts: dict[str, str], renewal: str = Renewal.REQ
     return services.consent_form_propose(study=study, acting_user=user_create("olga"), texts=texts, renewal=renewal)
 
 
-def form_publish(study: Study, texts: dict[str, str] | None = None, renewal: str = Renewal.NOT_ASKED) -> ConsentForm:
+def form_publish(
+    study: Study,
+    texts: dict[str, str] | None = None,
+    renewal: str = Renewal.NOT_ASKED,
+    valid: services.Valid = services.FOR_GOOD,
+) -> ConsentForm:
     """A version that ``olga`` published, or proposed and ``conrad`` approved where it asks holders again."""
+    olga, texts = user_create("olga"), texts or FORM
     if renewal == Renewal.NOT_ASKED:
-        return services.consent_form_publish(study=study, acting_user=user_create("olga"), texts=texts or FORM)
-    proposal = form_propose(study, texts or FORM, renewal)
+        return services.consent_form_publish(study=study, acting_user=olga, texts=texts, valid=valid)
+    proposal = services.consent_form_propose(study=study, acting_user=olga, texts=texts, renewal=renewal, valid=valid)
     return services.consent_form_approve(proposal=proposal, acting_user=user_create("conrad"))
 
 

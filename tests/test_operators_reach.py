@@ -18,6 +18,7 @@ from django.contrib import admin
 from django.contrib.auth.models import Permission, User
 from django.core.management import call_command, get_commands
 from django.db import transaction
+from django.db.models import Q
 from django.forms import BaseForm
 from django.test import Client
 from django.urls import URLPattern, get_resolver, reverse
@@ -106,7 +107,13 @@ def state(actor: User) -> dict[str, Any]:
     others = User.objects.exclude(pk=actor.pk).order_by("pk")
     return {
         "committee": sorted(Membership.objects.filter(role__in=OVERSIGHT).values_list("study__slug", "user", "role")),
-        "accounts": list(others.values_list("pk", "username", "password", "email", "is_active")),
+        "accounts": list(others.values_list("pk", "username", "password", "email")),
+        # An administrator closes accounts, but of those who oversee a study that they operate.
+        "open": sorted(
+            User.objects.filter(is_active=True)
+            .filter(Q(is_superuser=True) | Q(username="aud") | Q(memberships__role__in=OVERSIGHT))
+            .values_list("pk", flat=True)
+        ),
         "superusers": list(User.objects.filter(is_superuser=True).values_list("pk", flat=True)),
         "staff": list(User.objects.filter(is_staff=True).values_list("pk", flat=True)),
         "addresses": sorted(EmailAddress.objects.values_list("user", "email", "verified").exclude(user=actor)),

@@ -98,6 +98,7 @@ TABLE: dict[str, Row] = {
     "staff_accounts": Row(ADMINISTRATORS, turned_away=FORBIDDEN),
     "staff_account_new": Row(ADMINISTRATORS, turned_away=FORBIDDEN),
     "staff_account_invite": Row(ADMINISTRATORS, ("waiting",), turned_away=FORBIDDEN),
+    "staff_account_close": Row(ADMINISTRATORS, ("waiting",), turned_away=FORBIDDEN),
     "administrator": Row(ROOT, ("waiting",), turned_away=FORBIDDEN),
     # What holders see
     "consent:my_studies": Row(SIGNED_IN),
@@ -127,6 +128,8 @@ TABLE: dict[str, Row] = {
     "staff:recruitment": Row(STEWARDS | {"auditor"}, SLUG),
     "staff:holder_look": Row(STEWARDS, SLUG),
     "staff:holder_looks": Row(COMMITTEE | {"auditor"}, SLUG),
+    "staff:circumstances": Row(STEWARDS | COMMITTEE | {"auditor"}, SLUG),
+    "staff:letters": Row(STEWARDS, SLUG),
     "staff:paper_consent": Row(STEWARDS, SLUG),
     "staff:paper_list": Row(STEWARDS, SLUG),
     "staff:invitations": Row(STEWARDS, SLUG),

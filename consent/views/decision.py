@@ -62,7 +62,7 @@ def page_preview(study: Study, consent_form: ConsentForm, policy: EpsilonPolicy,
     return {
         "preview": True,
         "study": study,
-        "standing": Standing(None, None),
+        "standing": Standing(),
         "questions": questions(nobody, form.options[0].right_guesses),
         "form": form,
         "text": consent_text(consent_form, language),

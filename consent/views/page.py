@@ -8,15 +8,21 @@ from django.contrib.auth.views import redirect_to_login
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
+from django.utils import timezone
 from django.views.decorators.cache import never_cache
 
+from consent.circumstances import answering_for, circumstances_over
 from consent.models import DataHolder, Invitation
 from consent.views.visits import answer_keep, visit_extend, visit_of
 
 
 def holders_reached(request: HttpRequest) -> QuerySet[DataHolder] | None:
-    """Holders for whom this session may decide; None without sign-in and without a visit by invitation."""
-    holders = DataHolder.objects.select_related("study").order_by("study__title")
+    """Holders for whom this session may decide; None without sign-in and without a visit by invitation.
+
+    A guardian or proxy decides for nobody from the day on which they no longer answer.
+    """
+    over = circumstances_over(timezone.now()).values("holder")
+    holders = DataHolder.objects.exclude(pk__in=over).select_related("study").order_by("study__title")
     if request.user.is_authenticated:
         return holders.filter(user_id=request.user.pk)
     visit = visit_of(request)
@@ -63,6 +69,10 @@ def holder_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse
     @own_page
     @wraps(view)
     def wrapped(request: HttpRequest, holders: QuerySet[DataHolder], slug: str, **kwargs: object) -> HttpResponse:
-        return view(request, get_object_or_404(holders, study__slug=slug), **kwargs)
+        holder = get_object_or_404(holders, study__slug=slug)
+        answers = answering_for(holder)
+        if answers.represents:
+            request.represented = (holder, answers)  # type: ignore[attr-defined]  # what base.html says above the page
+        return view(request, holder, **kwargs)
 
     return wrapped

@@ -10,7 +10,7 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from consent.models import ConsentEvent, DataHolder, Invitation, LevelAccess, LinkReissue, Mail
+from consent.models import Circumstance, ConsentEvent, DataHolder, Invitation, Letter, LevelAccess, LinkReissue, Mail
 from consent.paper import scan_load
 from consent.receipts import receipt_facts, receipt_json, receipt_pdf
 from consent.standing import standing
@@ -101,6 +101,19 @@ def export(request: HttpRequest, holder: DataHolder) -> HttpResponse:
                 "revoked": invitation.revoked_at and invitation.revoked_at.isoformat(),
             }
             for invitation in invitations
+        ],
+        "who_answers": [
+            {
+                "recorded": each.recorded_at.isoformat(),
+                "what": each.kind,
+                "until": each.until and each.until.isoformat(),
+                "reason": each.reason,
+            }
+            for each in Circumstance.objects.filter(holder=holder)
+        ],
+        "letters": [
+            {"kind": letter.kind, "made": letter.made_at.isoformat()}
+            for letter in Letter.objects.filter(holder=holder).order_by("made_at")
         ],
         "new_links": [link.issued_at.isoformat() for link in LinkReissue.objects.filter(holder=holder)],
         "mails": [

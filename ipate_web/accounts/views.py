@@ -11,7 +11,7 @@ from allauth.socialaccount.providers.openid_connect import views as oidc_views
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
@@ -134,6 +134,24 @@ def staff_account_invite(request: HttpRequest, pk: int) -> HttpResponse:
         return render(request, "accounts/staff_account_invite.html", {"person": person})
     accounts.account_invite(user=person, acting_user=cast(SignedInRequest, request).user)
     messages.success(request, _("A mail with a link is on its way to %(email)s.") % {"email": person.email})
+    return redirect("staff_accounts")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@administrator_page
+def staff_account_close(request: HttpRequest, pk: int) -> HttpResponse:
+    """Confirm and close an account of staff, or open a closed one again."""
+    person = get_object_or_404(accounts.staff(), pk=pk)
+    if request.method != "POST":
+        context = {"person": person, "operated_alone": accounts.operated_alone(person)}
+        return render(request, "accounts/staff_account_close.html", context)
+    act = accounts.account_close if person.is_active else accounts.account_reopen
+    try:
+        act(user=person, acting_user=cast(SignedInRequest, request).user)
+    except ValidationError as error:
+        messages.error(request, " ".join(error.messages))
+    else:
+        messages.success(request, _("The change is recorded."))
     return redirect("staff_accounts")
 
 

@@ -4,6 +4,7 @@ from django.urls import path
 
 from ipate_web.staff.views import (
     access,
+    circumstances,
     consent_forms,
     datasets,
     head_counts,
@@ -33,6 +34,8 @@ urlpatterns = [
     path("<slug:slug>/recruitment/consents.<slug:kind>", recruitment.consents_export, name="consents_export"),
     path("<slug:slug>/recruitment/paper/", paper.paper_consent, name="paper_consent"),
     path("<slug:slug>/recruitment/paper/list/", paper.paper_list, name="paper_list"),
+    path("<slug:slug>/recruitment/answers/", circumstances.circumstances, name="circumstances"),
+    path("<slug:slug>/invitations/letters/", circumstances.letters, name="letters"),
     path("<slug:slug>/recruitment/person/", access.holder_look, name="holder_look"),
     path("<slug:slug>/recruitment/looks/", access.holder_looks, name="holder_looks"),
     path("<slug:slug>/consent-form/", consent_forms.consent_forms, name="consent_forms"),

@@ -1,5 +1,8 @@
 """API token model: only a SHA-512 digest is stored (django-rest-knox)."""
 
+from typing import Any
+
+from django.contrib.auth.models import User
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 from knox.models import AbstractAuthToken
@@ -18,3 +21,8 @@ class ApiToken(AbstractAuthToken):
 
     def __str__(self) -> str:
         return self.name
+
+
+def tokens_end(user: User, **_: Any) -> None:
+    """Delete the tokens of an account that was closed."""
+    ApiToken.objects.filter(user=user).delete()

@@ -288,7 +288,7 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, settings, langua
     for name in ("staff_accounts", "staff_account_new"):
         tour.open(name)
     tour.submit()  # nothing filled in
-    for name in ("staff_account_invite", "administrator"):
+    for name in ("staff_account_invite", "staff_account_close", "administrator"):
         tour.open(name, User.objects.get(username="waiting").pk)
 
     tour.begin("hanna")
@@ -314,7 +314,8 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, settings, langua
     tour.site.page.locator(".opblock").first.wait_for()
     tour.site.fits()  # Swagger UI's own violations are not ours
     for name in (
-        "study", "study_edit", "members", "invitations", "link_new", "recruitment", "paper_consent", "paper_list",
+        "study", "study_edit", "members", "invitations", "letters", "link_new", "circumstances",
+        "recruitment", "paper_consent", "paper_list",
         "holder_look",
         "consent_forms", "consent_form_new", "consent_form_publish", "policies", "datasets", "runs", "run_new",
         "ledger", "ledger_check", "head_counts",

@@ -15,7 +15,7 @@ from common.append_only import GENESIS, triggers_remove
 from common.row_hashes import _content_hash
 from consent import services
 from consent.exports import COLUMNS
-from consent.models import ConsentEvent, Level, Role, Study
+from consent.models import ConsentEvent, ConsentForm, Level, Role, Study
 from consent.receipts import receipt_number
 from tests import factories
 from tests.consent.conftest import Decide
@@ -76,7 +76,7 @@ def test_the_chains_of_what_was_asked_can_be_recomputed_from_the_file_alone(stud
         previous = GENESIS
         for row in document[name]:
             recorded, content = row.pop("hash"), dict(row)
-            added = {"renewal": "not_asked", "proposal_id": None, "proposed_by_id": None} if name == "forms" else {}
+            added = ConsentForm.added_columns if name == "forms" else {}
             for moment in ("published_at", "proposed_at"):
                 if moment in content:
                     content[moment] = content[moment].replace(" ", "T")

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,9 @@ from accounting.caps import caps_of
 from accounting.models import Release
 from accounting.services import LimitExceeded, release_record
 from consent import selectors, services
-from consent.models import ConsentEvent, DataHolder, Level, Renewal, Study
+from consent.circumstances import day_begin, day_of
+from consent.handover import circumstance_record
+from consent.models import Circumstance, ConsentEvent, DataHolder, Level, Renewal, Study
 from consent.standing import standing
 from tests import factories
 from tests.consent.conftest import Clock
@@ -38,7 +40,8 @@ actions = st.one_of(
     st.tuples(st.just("withdraw"), holders),
     st.tuples(st.just("refuse"), holders),
     st.tuples(st.just("policy"), st.sampled_from(EPSILONS), st.sampled_from([0, 2])),
-    st.tuples(st.just("form"), st.sampled_from(Renewal.values)),
+    st.tuples(st.just("form"), st.sampled_from(Renewal.values), st.sampled_from([None, None, 1, 3])),
+    st.tuples(st.just("circumstance"), holders, st.sampled_from(Circumstance.Kind.values)),
     st.tuples(st.just("vote"), st.sampled_from([0.001, 0.01, 0.03])),
     st.tuples(st.just("days"), st.integers(1, 3)),
 )
@@ -49,8 +52,11 @@ class Naive:
     """All that happened, in plain lists, and what follows from it by looking at all of it every time."""
 
     policies: list[tuple[datetime, dict[str, float]]] = field(default_factory=list)
-    forms: list[tuple[datetime, str]] = field(default_factory=list)
+    forms: list[tuple[datetime, str, datetime | None]] = field(default_factory=list)
     decisions: list[list[tuple[datetime, str, int, float]]] = field(
+        default_factory=lambda: [[] for _ in range(HOLDERS)]
+    )
+    circumstances: list[list[tuple[datetime, str, datetime | None]]] = field(
         default_factory=lambda: [[] for _ in range(HOLDERS)]
     )
     spent: list[float] = field(default_factory=lambda: [0.0] * HOLDERS)
@@ -64,15 +70,33 @@ class Naive:
         agreed = self.epsilon_in_force(level, at) if level else math.nan
         self.decisions[holder].append((at, level, len(self.forms), agreed))
 
+    def state(self, holder: int, at: datetime) -> str:
+        """Circumstance of a holder at a moment."""
+        kind = "person"
+        for recorded_at, recorded, until in self.circumstances[holder]:
+            if recorded_at <= at:
+                kind = "person" if until is not None and until <= at else recorded
+        return kind
+
+    def has_ended(self, holder: int, decided_at: datetime, at: datetime) -> bool:
+        """Whether at any moment since the decision somebody else answered, or nobody."""
+        known = [each for each in self.circumstances[holder] if each[0] <= at]
+        moments = [*(each[0] for each in known), *(each[2] for each in known if each[2] is not None), at]
+        by = self.state(holder, decided_at)
+        return any(self.state(holder, moment) != by for moment in moments if decided_at < moment <= at)
+
     def promise(self, holder: int, at: datetime) -> tuple[str, float] | None:
         """(level, ε) of a holder at a moment; None where they do not take part."""
         past = [decision for decision in self.decisions[holder] if decision[0] <= at]
         if not past or not past[-1][1]:
             return None
         decided_at, level, form, agreed = past[-1]
-        for version, (published_at, renewal) in enumerate(self.forms, 1):
+        for version, (published_at, renewal, _until) in enumerate(self.forms, 1):
             if version > form and published_at <= at and renewal == Renewal.REQUIRED:
                 return None
+        until = self.forms[form - 1][2]
+        if (until is not None and until <= at) or self.has_ended(holder, decided_at, at):
+            return None
         return level, min([agreed, *(each[level] for date, each in self.policies if decided_at < date <= at)])
 
 
@@ -92,7 +116,7 @@ class History:
         self.clock, self.naive = clock, Naive()
         self.moments: list[datetime] = []
         self.study = factories.study_create("random")
-        self.form("not_asked")
+        self.form("not_asked", None)
         self.policy(EPSILONS[0], 0)
         self.holders = [factories.holder_create(self.study, f"P-{n}") for n in range(HOLDERS)]
 
@@ -103,10 +127,27 @@ class History:
     def days(self, number: int) -> None:
         self.clock.days_pass(number)
 
-    def form(self, renewal: str) -> None:
+    def form(self, renewal: str, days: int | None) -> None:
+        """A version by which a consent counts for some days beside this one, or for good."""
+        last = None if days is None else day_of(self.clock.moment) + timedelta(days=days)
         text = {"en": f"Version {len(self.naive.forms) + 1}"}
-        form = factories.form_publish(self.study, text, renewal)
-        self.naive.forms.append((form.published_at, renewal))
+        form = factories.form_publish(self.study, text, renewal, services.Valid(until=last))
+        self.naive.forms.append((form.published_at, renewal, last and day_begin(last + timedelta(days=1))))
+
+    def circumstance(self, holder: int, kind: str) -> None:
+        until = day_of(self.clock.moment) + timedelta(days=2) if kind == "guardian" else None
+        try:
+            record = circumstance_record(
+                study=self.study,
+                pseudonym=self.holders[holder].pseudonym,
+                kind=kind,
+                until=until,
+                reason="So it is.",
+                acting_user=None,
+            )
+        except ValidationError:
+            return
+        self.naive.circumstances[holder].append((record.recorded_at, kind, until and day_begin(until)))
 
     def policy(self, epsilons: tuple[float, float, float], days_ahead: int) -> None:
         start = self.clock.moment
@@ -118,7 +159,15 @@ class History:
 
     def give(self, holder: int, level: str) -> None:
         form = selectors.consent_form_in_force(self.study)
-        event = services.consent_give(holder=self.holders[holder], level=level, form=form, acting_user=None)
+        until = self.naive.forms[-1][2]
+        is_over = until is not None and until <= self.clock.now()
+        nobody = self.naive.state(holder, self.clock.now()) in ("died", "incapable")
+        try:
+            event = services.consent_give(holder=self.holders[holder], level=level, form=form, acting_user=None)
+        except ValidationError:
+            assert is_over or nobody
+            return
+        assert not (is_over or nobody)
         self.naive.decide(holder, level, event.recorded_at)
 
     def withdraw(self, holder: int) -> None:
@@ -206,6 +255,35 @@ def test_random_histories_keep_every_promise(replayed: Callable[[list[Any]], His
             transaction.set_rollback(True)
 
     check()
+
+
+#: One person, consents, and what ends them.
+endings = st.one_of(
+    st.tuples(st.just("give"), st.just(0), st.just("LOW")),
+    st.tuples(st.just("give"), st.just(0), st.just("LOW")),
+    st.tuples(st.just("circumstance"), st.just(0), st.sampled_from(Circumstance.Kind.values)),
+    st.tuples(st.just("form"), st.just("not_asked"), st.sampled_from([1, 3])),
+    st.tuples(st.just("days"), st.integers(1, 2)),
+)
+
+
+@pytest.mark.slow
+def test_consents_end_as_the_naive_computation_says(replayed: Callable[[list[Any]], History]) -> None:
+    ended = []
+
+    @settings(max_examples=30)
+    @given(st.lists(endings, min_size=3, max_size=9))
+    def check(steps: list[Any]) -> None:
+        with transaction.atomic():
+            history = replayed([("form", "not_asked", 1), ("give", 0, "LOW"), *steps])
+            for moment in history.moments:
+                assert history.promised(moment) == history.recorded(moment)
+            assert standing(history.holders[0]).counts is bool(history.recorded(history.clock.now()))
+            ended.append(not history.recorded(history.clock.now()))
+            transaction.set_rollback(True)
+
+    check()
+    assert sum(ended) > 8, "the histories are about consents that end"
 
 
 def test_a_snapshot_of_the_past_does_not_change_with_what_follows(replayed: Callable[[list[Any]], History]) -> None:

@@ -9,6 +9,7 @@ from django.test import Client
 from django.urls import reverse
 
 from consent import selectors, services
+from consent.invitations import invitations_create
 from consent.models import ConsentEvent, DataHolder, Study
 from consent.questions import questions
 from tests import factories
@@ -282,11 +283,11 @@ def test_who_is_asked_again_reads_what_changed_since_they_agreed(
     browser: Client, holder: DataHolder, give: Decide
 ) -> None:
     give(holder, "HIGH")
-    factories.form_publish(holder.study, {"en": factories.FORM["en"] + "\nAnd **more**."}, renewal="not_asked")
-    factories.form_publish(holder.study, {"en": factories.FORM["en"] + "\nAnd **much more**."}, renewal="required")
+    factories.form_publish(holder.study, {"en": factories.FORM["en"] + "\n\nAnd **more**."}, renewal="not_asked")
+    factories.form_publish(holder.study, {"en": factories.FORM["en"] + "\n\nAnd **much more**."}, renewal="required")
     for name in ("study", "choice"):
         page = text(browser.get(url(name, holder.study)))
-        assert "You agreed to version 1. Version 3 differs in these lines: added: And **much more**." in page
+        assert "You agreed to version 1. Version 3 differs in these lines: added: And much more." in page
         changed = page[page.index("these lines:") :]
         assert "read handwriting" not in changed[:80], "what is the same is left out"
     submit(browser, "decide", holder, "HIGH")
@@ -415,3 +416,25 @@ def test_a_missing_translation_of_the_form_is_said(browser: Client, holder: Data
     page = browser.get(url("study", holder.study))
     assert '<div class="prose" lang="en"><p>English only.</p>' in page.content.decode()
     assert "dieser ist auf Englisch" in text(page)
+
+
+def test_another_language_on_the_page_that_asks_to_confirm_keeps_the_answer(
+    client: Client, hanna: User, holder: DataHolder
+) -> None:
+    client.force_login(hanna)
+    form = {"form_version": 1, "policy_version": 1, "choice": "LOW"}
+    check = client.post(url("study", holder.study), form).url
+    client.post(reverse("set_language"), {"language": "de", "next": check})
+    page = client.get(check).text
+    assert "Prüfen Sie Ihre Antwort" in page
+    assert 'name="choice" value="LOW"' in page
+
+
+def test_nobody_is_offered_to_leave_and_to_sign_out_at_once(client: Client, hanna: User, holder: DataHolder) -> None:
+    (invitation,) = invitations_create(study=holder.study, acting_user=None, pseudonyms=["P-9"])
+    client.get(reverse("open_link", args=[invitation.code]))
+    page = client.get(url("study", holder.study)).text
+    assert (">Leave<" in page, ">Sign out<" in page) == (True, False)
+    client.force_login(hanna)
+    page = client.get(url("study", holder.study)).text
+    assert (">Leave<" in page, ">Sign out<" in page) == (False, True)

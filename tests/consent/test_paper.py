@@ -106,7 +106,7 @@ def test_an_earlier_version_that_was_signed_counts_as_that_version(study: Study)
     factories.form_publish(study, {"en": "More."}, renewal="required")
     record(study, row(day=5))
     assert len(selectors.consent_snapshot(study)) == 0
-    assert standing(study.holders.get(pseudonym="P-1")).renewal.counts is False
+    assert standing(study.holders.get(pseudonym="P-1")).counts is False
 
 
 @pytest.mark.parametrize(

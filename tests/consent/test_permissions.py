@@ -18,6 +18,8 @@ TABLE = {
     "consent.appoint_committee": {"chair"},
     "consent.invite_holders": {"steward"},
     "consent.record_paper_consents": {"steward"},
+    "consent.record_circumstances": {"steward"},
+    "consent.view_circumstance": {"steward", "committee", "chair", "auditor"},
     "consent.view_holder_level": {"steward"},
     "consent.view_levelaccess": {"committee", "chair", "auditor"},
     "consent.view_rolechange": {"committee", "chair", "auditor"},

@@ -7,7 +7,7 @@ import pytest
 
 from consent import selectors, services
 from consent.models import DataHolder, Study
-from consent.standing import RenewalAsked, standing
+from consent.standing import standing
 from tests import factories
 from tests.consent.conftest import Clock, Decide
 
@@ -153,7 +153,7 @@ def test_a_snapshot_costs_the_same_queries_for_any_number_of_holders(
 ) -> None:
     for n in range(5):
         give(factories.holder_create(study, f"P-{n}"), "HIGH")
-    with django_assert_num_queries(5):
+    with django_assert_num_queries(6):
         selectors.consent_snapshot(study)
 
 
@@ -170,8 +170,8 @@ def test_what_a_new_form_means_for_earlier_consents(study, holder, give, renewal
     assert (len(selectors.consent_snapshot(study)) == 1) == takes_part
     counts = selectors.holders_per_level(study)
     assert (counts["LOW"], counts["SUSPENDED"]) == (int(takes_part), int(not takes_part))
-    renewal_asked = standing(holder).renewal
-    assert renewal_asked == (None if asked is None else RenewalAsked(form, asked))
+    stands = standing(holder)
+    assert (stands.renewal, stands.counts) == (None if asked is None else form, asked is not False)
     give(holder, "LOW")
     assert len(selectors.consent_snapshot(study)) == 1
     assert standing(holder).renewal is None
@@ -182,7 +182,7 @@ def test_a_milder_form_after_one_that_must_be_answered_does_not_bring_consents_b
     factories.form_publish(study, {"en": "Much more."}, renewal="required")
     latest = factories.form_publish(study, {"en": "Much more, better said."}, renewal="not_asked")
     assert len(selectors.consent_snapshot(study)) == 0
-    assert standing(holder).renewal == RenewalAsked(latest, counts=False)
+    assert (standing(holder).renewal, standing(holder).counts) == (latest, False)
 
 
 def test_a_form_sets_consents_aside_from_its_moment_on(clock: Clock, db: None, give: Decide) -> None:
@@ -192,10 +192,10 @@ def test_a_form_sets_consents_aside_from_its_moment_on(clock: Clock, db: None, g
     before = clock.now()
     factories.form_publish(study, {"en": "More is asked now."}, renewal="required")
     assert selectors.consent_snapshot(study, before).holders.tolist() == [holder.pk]
-    assert selectors.holders_suspended_since(study, before).tolist() == [holder.pk]
-    assert selectors.holders_suspended_since(study, clock.now()).tolist() == []
+    assert selectors.holders_lapsed_since(study, before).tolist() == [holder.pk]
+    assert selectors.holders_lapsed_since(study, clock.now()).tolist() == []
     give(holder, "LOW")
-    assert selectors.holders_suspended_since(study, before).tolist() == []
+    assert selectors.holders_lapsed_since(study, before).tolist() == []
 
 
 def test_the_state_of_consents_changes_with_whatever_changes_a_snapshot(clock: Clock, db: None, give: Decide) -> None:

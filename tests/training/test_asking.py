@@ -1,6 +1,7 @@
 """Every holder votes: who is heard, what it costs them, and that a batch comes whole, whatever happens beside it."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from django.conf import settings
 from django.core.exceptions import ValidationError
+from django.utils import timezone
 
 from accounting.book import balances, charges_of
 from accounting.caps import caps_of
@@ -18,6 +20,7 @@ from accounting.verification import study_faults
 from common.artifacts import arrays_delete, arrays_load
 from common.noise import SimulationNoise
 from consent import services as consent_services
+from consent.handover import circumstance_record
 from consent.models import ConsentForm, DataHolder, Study
 from consent.selectors import consent_snapshot
 from tests.factories import policy_approve, user_create
@@ -282,6 +285,32 @@ def test_who_withdraws_before_the_release_is_not_heard_nor_charged(exact: None) 
     run = commit(attempt(run))
     heard(run, 2, [who for who in everybody(study) if who != holder(study, 7)])
     assert_whole(run_finish(run))
+
+
+def test_whose_consent_ends_is_not_heard_from_the_next_release_on(exact: None, monkeypatch) -> None:
+    """By a day that comes, by a death, by somebody else who answers: as by a withdrawal, and charged nothing more."""
+    study = small_study()
+    olga, year = user_create("olga"), consent_services.Valid(months=12)
+    consent_services.consent_form_publish(study=study, acting_user=olga, texts={"en": "A year."}, valid=year)
+    decide(holder(study, 2), "LOW")
+    run = begun(study)
+    for place, kind in ((4, "died"), (5, "proxy")):
+        pseudonym = holder(study, place).pseudonym
+        circumstance_record(study=study, pseudonym=pseudonym, kind=kind, reason="Register.", acting_user=None)
+    run = commit(run)
+    rest = [who for place, who in enumerate(everybody(study)) if place not in (4, 5)]
+    heard(run, 0, rest)
+    before = account(holder(study, 2))
+    run = attempt(run)
+    now = timezone.now()
+    monkeypatch.setattr(timezone, "now", lambda: now + timedelta(days=400))
+    run = commit(run)
+    heard(run, 1, [who for who in rest if who != holder(study, 2)])
+    assert account(holder(study, 2)) == before
+    decide(holder(study, 5), "LOW")
+    run = commit(attempt(run))
+    heard(run, 2, [who for who in everybody(study) if who not in (holder(study, 2), holder(study, 4))])
+    assert_whole(run)
 
 
 def test_who_comes_counts_from_the_next_batch_on(exact: None) -> None:

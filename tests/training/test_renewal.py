@@ -1,9 +1,13 @@
 """A new form without whose answer a consent does not count: whoever has not answered is as one who withdrew."""
 
+from datetime import timedelta
+
 import numpy as np
 import pytest
+from django.utils import timezone
 
 from accounting.book import balances
+from consent.handover import circumstance_record
 from consent.selectors import consent_current
 from consent.services import consent_give
 from tests.factories import form_publish
@@ -57,3 +61,33 @@ def test_during_the_vote_their_teachers_fall_silent(monkeypatch: pytest.MonkeyPa
     ballot = ballot_load(run.pk)
     teachers = np.unique(ballot.teacher[ballot.holder == silent.pk]).tolist()
     assert heard == [[], teachers]
+
+
+@pytest.mark.parametrize("kind", ["died", "guardian"])
+def test_during_the_vote_a_death_or_a_guardian_silences_as_a_withdrawal_does(monkeypatch, kind: str) -> None:
+    heard = []
+    votes = Ballot.votes
+    monkeypatch.setattr(Ballot, "votes", lambda *args: heard.append(np.flatnonzero(args[2]).tolist()) or votes(*args))
+    study = study_with_table(points=40)
+    run = run_teach(run_start(study, **{**TABLE_RUN, "aggregator": {"name": "gnmax", "sigma": 100.0}}))
+    voting.vote_open(run)
+    voting.vote_batch(run)
+    who = study.holders.order_by("pk").first()
+    until = timezone.now().date() + timedelta(days=900) if kind == "guardian" else None
+    circumstance_record(
+        study=study, pseudonym=who.pseudonym, kind=kind, until=until, reason="Register.", acting_user=None
+    )
+    voting.vote_batch(run)
+    ballot = ballot_load(run.pk)
+    assert heard == [[], np.unique(ballot.teacher[ballot.holder == who.pk]).tolist()]
+
+
+def test_who_dies_before_the_vote_is_taken_out_and_charged_nothing() -> None:
+    study = study_with_table()
+    run = run_teach(run_start(study, **TABLE_RUN))
+    who = study.holders.order_by("pk").first()
+    circumstance_record(study=study, pseudonym=who.pseudonym, kind="died", reason="Register.", acting_user=None)
+    run = run_finish(run)
+    assert run.status == Run.Status.FINISHED, run.message
+    assert who.pk not in ballot_load(run.pk).holder
+    assert sorted(balances(study).holders) == [each.pk for each in study.holders.order_by("pk")[1:]]

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_noop
 
 from common.artifacts import arrays_load, arrays_save
 from consent.models import ConsentEvent
-from consent.selectors import Promise, Snapshot, consent_snapshot, holders_suspended_since
+from consent.selectors import Promise, Snapshot, consent_snapshot, holders_lapsed_since
 from consent.services import study_lock
 from training.dispatch import send
 from training.learners import learner_create
@@ -139,13 +139,13 @@ def chunk_train(chunk: TeacherChunk) -> None:
 
 def left_since_snapshot(run: Run) -> np.ndarray:
     """The holders who withdrew after the last consent event that the run counted, even if they have come back since,
-    and those who have not answered a form published since the snapshot without which their consent does not count."""
+    and those whose consent has ended since the snapshot without a withdrawal (:class:`consent.circumstances.Lapse`)."""
     events = ConsentEvent.objects.filter(
         study_id=run.study_id, sequence__gt=run.consent_sequence, kind=ConsentEvent.Kind.WITHDRAWN
     )
     withdrawn = np.array(list(events.order_by().values_list("holder_id", flat=True).distinct()), dtype=np.int64)
     assert run.snapshot_at is not None, "a run that has holders has a snapshot"
-    return np.union1d(withdrawn, holders_suspended_since(run.study, run.snapshot_at))
+    return np.union1d(withdrawn, holders_lapsed_since(run.study, run.snapshot_at))
 
 
 def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:

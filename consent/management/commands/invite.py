@@ -9,7 +9,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
-from consent.invitations import invitations_create
+from consent.invitations import COLUMNS, invitations_create, invited_read
 from consent.models import Study
 
 
@@ -21,7 +21,12 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("study", help="the study's short name")
-        parser.add_argument("--pseudonyms", type=Path, metavar="FILE", help="one pseudonym a line; - is standard input")
+        parser.add_argument(
+            "--pseudonyms",
+            type=Path,
+            metavar="FILE",
+            help=f"one pseudonym a line, or CSV with the columns {', '.join(COLUMNS)}; - is standard input",
+        )
         parser.add_argument("--open", type=int, default=0, metavar="N", help="and so many for people not known yet")
         parser.add_argument(
             "--replace", action="store_true", help="give a new code to those invited before; the old one is revoked"
@@ -41,7 +46,7 @@ class Command(BaseCommand):
             issued = invitations_create(
                 study=study,
                 acting_user=None,
-                pseudonyms=text.splitlines(),
+                pseudonyms=invited_read(text.splitlines()),
                 open_places=max(options["open"], 0),
                 replace=options["replace"],
             )

@@ -9,13 +9,15 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from consent.exports import export_faults
-from consent.models import ConsentEvent, Study
+from consent.models import Circumstance, ConsentEvent, Study
+from consent.selectors import answerer_faults
 
 
 class Command(BaseCommand):
     help = (
-        "Compare the decisions in an exported file (CSV or JSON) with the records, and check the chain of the records. "
-        "Exit status 1 where something differs. Decisions that were made after the export are no difference."
+        "Compare the decisions in an exported file (CSV or JSON), and who answered for whom (JSON), with the records, "
+        "and check the chains of the records. Exit status 1 where something differs. What was recorded after the "
+        "export is no difference."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -26,19 +28,28 @@ class Command(BaseCommand):
         found = Study.objects.filter(slug=study).first()
         if found is None:
             raise CommandError(f"There is no study “{study}”. Check the spelling.")
-        rows = _rows(file)
-        faults = [*export_faults(found, rows), *ConsentEvent.chain_faults(found.pk)]
+        rows, circumstances = _rows(file)
+        faults = [
+            *export_faults(found, rows, circumstances),
+            *ConsentEvent.chain_faults(found.pk),
+            *Circumstance.chain_faults(found.pk),
+            *answerer_faults(found),
+        ]
         if faults:
             raise CommandError("\n".join(faults))
-        self.stdout.write(f"{len(rows)} decisions in the file are as they are on record, and their chain is whole.")
+        self.stdout.write(
+            f"{len(rows)} decisions in the file are as they are on record, and so are {len(circumstances)} records of "
+            "who answers. Their chains are whole, and every decision was made by whoever answered."
+        )
 
 
-def _rows(file: Path) -> list[dict[str, Any]]:
-    """Decisions of an exported file. Raises CommandError."""
+def _rows(file: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Decisions and circumstances of an exported file. Raises CommandError."""
     try:
         if file.suffix == ".json":
-            return json.loads(file.read_text(encoding="utf-8"))["decisions"]
+            exported = json.loads(file.read_text(encoding="utf-8"))
+            return exported["decisions"], exported.get("circumstances", [])
         with file.open(encoding="utf-8", newline="") as table:
-            return list(csv.DictReader(table))
+            return list(csv.DictReader(table)), []
     except (OSError, ValueError, KeyError) as error:
         raise CommandError(f"{file} cannot be read as an export ({type(error).__name__}: {error}).") from error

@@ -6,6 +6,8 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
+from consent.invitations import Invited, invited_read
+
 #: More letters than this make a page that browsers print badly; the command has no such limit.
 MOST = 500
 
@@ -16,7 +18,11 @@ class InvitationsForm(forms.Form):
     pseudonyms = forms.CharField(
         label=_("Pseudonyms"),
         required=False,
-        help_text=_("One a line, as in the data. Unknown ones become data holders."),
+        help_text=_(
+            "One a line, as in the data. Unknown ones become data holders. Where somebody else answers for some of "
+            "them, begin with the line pseudonym,answers,until and write rows such as P-17,guardian,2031-05-04 (a "
+            "parent or guardian until the day on which the person comes of age), P-18,proxy or P-19,person."
+        ),
         widget=forms.Textarea(attrs={"rows": 6, "spellcheck": "false"}),
     )
     open_places = forms.IntegerField(
@@ -34,7 +40,11 @@ class InvitationsForm(forms.Form):
     )
 
     def clean(self) -> dict[str, Any]:
-        pseudonyms = [line.strip() for line in self.cleaned_data.get("pseudonyms", "").splitlines() if line.strip()]
+        pseudonyms: list[Invited] = []
+        try:
+            pseudonyms = invited_read(self.cleaned_data.get("pseudonyms", "").splitlines())
+        except ValidationError as error:
+            self.add_error("pseudonyms", error)
         places = self.cleaned_data.get("open_places") or 0
         if not self.errors and not 0 < len(pseudonyms) + places <= MOST:
             raise ValidationError(

@@ -15,10 +15,14 @@ from consent.forms import INVALID_EMAIL
 from consent.languages import translated_name
 from consent.models import ConsentForm, ConsentFormDraft, Renewal, Role, Study
 from consent.selectors import consent_form_languages
-from consent.services import texts_digest
+from consent.services import Valid, texts_digest
 
 #: Short names that would hide a page of the site.
 RESERVED = {"new"}
+
+
+#: Whoever says nothing leaves these as they are.
+_KEPT_WHERE_UNSAID = ("lawful_basis", "after_death", "after_incapacity")
 
 
 class StudyForm(forms.ModelForm):
@@ -44,6 +48,8 @@ class StudyForm(forms.ModelForm):
             "retention",
             "lawful_basis",
             "jurisdiction",
+            "after_death",
+            "after_incapacity",
             "languages",
             "delta",
             "rehearsal",
@@ -58,8 +64,8 @@ class StudyForm(forms.ModelForm):
     def __init__(self, *args: Any, fixed: Iterable[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.initial["languages"] = " ".join(self.instance.languages)
-        # Whoever says nothing leaves it as it is.
-        self.fields["lawful_basis"].required = False
+        for name in _KEPT_WHERE_UNSAID:
+            self.fields[name].required = False
         for name in fixed:
             del self.fields[name]
         if "delta" in self.fields:
@@ -70,8 +76,10 @@ class StudyForm(forms.ModelForm):
         codes = self.cleaned_data["languages"].lower().replace(",", " ").split()
         return list(dict.fromkeys(codes)) or self.instance.languages
 
-    def clean_lawful_basis(self) -> str:
-        return self.cleaned_data["lawful_basis"] or self.instance.lawful_basis
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or self.cleaned_data
+        said = [name for name in _KEPT_WHERE_UNSAID if name in data]
+        return data | {name: data[name] or getattr(self.instance, name) for name in said}
 
     def clean_slug(self) -> str:
         slug = self.cleaned_data["slug"]
@@ -157,6 +165,22 @@ class PublicationForm(forms.Form):
     """Form to publish ``draft`` after ``latest``, with the consequence for earlier consents where there may be some."""
 
     seen = forms.CharField(widget=forms.HiddenInput)
+    valid_months = forms.IntegerField(
+        label=_("A consent counts for so many months"),
+        required=False,
+        min_value=1,
+        max_value=600,
+        help_text=_(
+            "Then everybody is asked again, and their records are not used until they answer. People read it before "
+            "they decide, and get a mail a month before. Empty, and no day below: it counts until it is withdrawn."
+        ),
+    )
+    valid_until = forms.DateField(
+        label=_("Or: up to a day"),
+        required=False,
+        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
+        help_text=_("The last day on which a consent to this version counts, whenever it was given."),
+    )
     renewal = forms.ChoiceField(
         label=_("What about those who consented to an earlier version?"),
         choices=[(choice.value, capfirst(choice.label)) for choice in Renewal],
@@ -169,7 +193,8 @@ class PublicationForm(forms.Form):
 
     def __init__(self, data: Any, *, draft: ConsentFormDraft, latest: ConsentForm | None) -> None:
         self.digest = texts_digest(draft.texts)
-        super().__init__(data, initial={"seen": self.digest})
+        kept = {"valid_months": latest.valid_months, "valid_until": latest.valid_until} if latest else {}
+        super().__init__(data, initial={"seen": self.digest, **kept})
         if latest is None:
             del self.fields["renewal"]
 
@@ -178,7 +203,14 @@ class PublicationForm(forms.Form):
             # The page shows the new text, and the hidden field has to go with it.
             self.data = {**self.data.dict(), "seen": self.digest}  # type: ignore[attr-defined]
             raise ValidationError(_("Somebody has changed the draft since you opened this page. Read it again below."))
+        if self.cleaned_data.get("valid_months") and self.cleaned_data.get("valid_until"):
+            self.add_error("valid_until", _("Say one of the two: for so many months, or up to a day."))
         return self.cleaned_data
+
+    @property
+    def valid(self) -> Valid:
+        """Time for which a consent counts; the form is valid."""
+        return Valid(self.cleaned_data["valid_months"], self.cleaned_data["valid_until"])
 
     @property
     def decision(self) -> str:

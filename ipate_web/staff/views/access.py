@@ -2,14 +2,26 @@
 
 from django.core.exceptions import ValidationError
 from django.http import HttpResponse
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_safe
 
 from common.requests import SignedInRequest
 from consent.access import holder_level_access
+from consent.circumstances import Lapse
 from consent.models import LevelAccess, LinkReissue, Study
 from consent.standing import standing
 from ipate_web.staff.forms.access import LevelAccessForm
 from ipate_web.staff.views.pages import paginate, render_page, study_page
+
+#: What staff are told of a consent that does not count.
+_SAID = {
+    None: "",
+    Lapse.FORM: gettext_lazy("It does not count until they have answered the new form."),
+    Lapse.EXPIRED: gettext_lazy("It has ended, and does not count until they decide again."),
+    Lapse.ANSWERER: gettext_lazy("It does not count: somebody else answers now, and has not decided."),
+    Lapse.INCAPACITY: gettext_lazy("It does not count: it is on record that they cannot decide."),
+    Lapse.DEATH: gettext_lazy("It does not count: it is on record that they have died."),
+}
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -22,7 +34,8 @@ def holder_look(request: SignedInRequest, study: Study) -> HttpResponse:
         try:
             event = holder_level_access(study=study, acting_user=request.user, **form.cleaned_data)
             context["current"] = event
-            context["suspended"] = event is not None and event.grants and not standing(event.holder).counts
+            if event is not None and event.grants:
+                context["stands"] = _SAID[standing(event.holder).lapse]
             context["looked_at"] = form.cleaned_data["pseudonym"]
         except ValidationError as error:
             form.add_error(None, error)

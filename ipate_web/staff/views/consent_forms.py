@@ -31,10 +31,14 @@ def _rendered(texts: dict[str, str]) -> list[tuple[str, str, SafeString]]:
     return [(code, translated_name(code), markdown_html(text)) for code, text in texts.items()]
 
 
-def _differences(older: dict[str, str], newer: dict[str, str]) -> list[tuple[str, str, list[Line]]]:
-    """(code, name, lines) of each language that has a text in one of the versions, without unchanged ones."""
-    codes = [code for code in {**newer, **older} if newer.get(code) != older.get(code)]
-    return [(code, translated_name(code), line_differences(older.get(code, ""), newer.get(code, ""))) for code in codes]
+def _differences(older: dict[str, str], newer: dict[str, str]) -> list[tuple[str, str, list[Line], bool]]:
+    """(code, name, lines, whether they read alike) of each language that has a text, without unchanged ones."""
+    differences = []
+    for code in {**newer, **older}:
+        if newer.get(code) != older.get(code):
+            lines = line_differences(older.get(code, ""), newer.get(code, ""))
+            differences.append((code, translated_name(code), lines, all(line.change == "same" for line in lines)))
+    return differences
 
 
 @require_safe
@@ -111,7 +115,7 @@ def consent_form_publish(request: SignedInRequest, study: Study) -> HttpResponse
     form = PublicationForm(request.POST or None, draft=draft, latest=latest)
     if form.is_valid():
         try:
-            messages.success(request, _published(study, request.user, draft, form.decision))
+            messages.success(request, _published(study, request.user, draft, form))
         except ValidationError as error:
             form.add_error(None, ValidationError(error.messages))
         else:
@@ -126,12 +130,14 @@ def consent_form_publish(request: SignedInRequest, study: Study) -> HttpResponse
     return render_page(request, study, "staff/consent/publish.html", context, status=422 if form.errors else 200)
 
 
-def _published(study: Study, user: AbstractBaseUser, draft: ConsentFormDraft, renewal: str) -> str:
+def _published(study: Study, user: AbstractBaseUser, draft: ConsentFormDraft, decided: PublicationForm) -> str:
     """Publish or propose the draft, and say so. Raises ValidationError."""
-    if renewal == Renewal.NOT_ASKED:
-        form = services.consent_form_publish(study=study, acting_user=user, texts=draft.texts)
+    if decided.decision == Renewal.NOT_ASKED:
+        form = services.consent_form_publish(study=study, acting_user=user, texts=draft.texts, valid=decided.valid)
         return _("Version %(version)d is published; holders read it now.") % {"version": form.version}
-    services.consent_form_propose(study=study, acting_user=user, texts=draft.texts, renewal=renewal)
+    services.consent_form_propose(
+        study=study, acting_user=user, texts=draft.texts, renewal=decided.decision, valid=decided.valid
+    )
     return _("The form is proposed. Holders read it once a second person of the ethics committee approves it.")
 
 
@@ -174,9 +180,10 @@ def consent_form_proposal(request: SignedInRequest, study: Study, sequence: int)
 @study_page("consent.publish_consentform")
 def consent_form_as_read(request: SignedInRequest, study: Study, language: str) -> HttpResponse:
     """Show the draft, or the proposal that ``?proposal=`` names, on the page that holders will read."""
-    sequence = request.GET.get("proposal", "")
+    sequence, valid = request.GET.get("proposal", ""), services.FOR_GOOD
     if sequence.isdigit():
-        texts = get_object_or_404(ConsentFormProposal, study=study, sequence=int(sequence)).texts
+        proposal = get_object_or_404(ConsentFormProposal, study=study, sequence=int(sequence))
+        texts, valid = proposal.texts, services.Valid.of(proposal)
     else:
         draft = ConsentFormDraft.objects.filter(study=study).first()
         if draft is None:
@@ -189,6 +196,7 @@ def consent_form_as_read(request: SignedInRequest, study: Study, language: str) 
         messages.warning(request, _("The page shows the odds of each level. Approve an ε policy first."))
         return redirect("staff:policies", study.slug)
     latest = selectors.consent_form_in_force(study)
-    form = ConsentForm(version=latest.version + 1 if latest else 1, texts=texts)
+    version = latest.version + 1 if latest else 1
+    form = ConsentForm(version=version, texts=texts, valid_months=valid.months, valid_until=valid.until)
     with override(language if language in dict(settings.LANGUAGES) else settings.LANGUAGE_CODE):
         return render(request, "consent/study.html", page_preview(study, form, policy, language))

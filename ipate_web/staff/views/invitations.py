@@ -21,7 +21,7 @@ from ipate_web.staff.forms.invitations import InvitationsForm, LinkForm
 from ipate_web.staff.views.pages import paginate, render_page, study_page
 
 
-def _qr(link: str) -> SafeString:
+def qr_code(link: str) -> SafeString:
     """QR code of a link as SVG, in the colour of the surrounding text."""
     svg = segno.make(link, error="m").svg_inline(scale=4, border=4, dark="#000", light="#fff", omitsize=True)
     return mark_safe(svg.replace("<svg ", '<svg aria-hidden="true" ', 1))  # noqa: S308 – drawn here
@@ -38,7 +38,7 @@ def _csv(issued: list[IssuedInvitation]) -> str:
 def _letters(request: SignedInRequest, study: Study, issued: list[IssuedInvitation], left_out: int = 0) -> HttpResponse:
     """The letters of new invitations, whose codes are shown only now."""
     context = {
-        "letters": [(new, _qr(new.link)) for new in issued],
+        "letters": [(new, qr_code(new.link)) for new in issued],
         "csv": "data:text/csv;charset=utf-8," + quote(_csv(issued)),
         "left_out": left_out,
         "site": settings.SITE_URL.rstrip("/"),
@@ -70,7 +70,9 @@ def invitations(request: SignedInRequest, study: Study) -> HttpResponse:
         except ValidationError as error:
             form.add_error("pseudonyms", error)
         else:
-            wanted = len(set(form.cleaned_data["pseudonyms"])) + form.cleaned_data["open_places"]
+            wanted = (
+                len({each.pseudonym for each in form.cleaned_data["pseudonyms"]}) + form.cleaned_data["open_places"]
+            )
             return _letters(request, study, issued, left_out=wanted - len(issued))
     rows = Invitation.objects.filter(study=study).select_related("holder")
     context = {"form": form, "page": paginate(request, rows)}

@@ -86,6 +86,18 @@ def test_no_kind_of_mail_tells_a_level(mailbox: Mailbox) -> None:
     factories.policy_approve(study, 0.5, 1.0, 2.0)
     run = run_draft(study, **TABLE_RUN)
     run_approve(run=run, acting_user=factories.user_create("otto2"))
+    services.consent_form_publish(
+        study=study, acting_user=factories.user_create("olga"), texts={"en": "A year."}, valid=services.Valid(months=12)
+    )
+    form = ConsentForm.objects.filter(study=study).latest("version")
+    for answer, user in people.items():  # last, for all: a renewal is told to whoever answered such a form
+        holder = DataHolder.objects.get(study=study, user=user)
+        if answer in Level.values:
+            event = services.consent_give(holder=holder, level=answer, form=form, acting_user=user)
+        else:
+            event = services.consent_refuse(holder=holder, acting_user=user, form=form)
+        mail.mails_send("renewal", [user.pk], study=study, about=event.pk)
+        mail.mails_send("handed_over", [user.pk], study=study)
     for answer, user in people.items():
         link_reissue(study=study, pseudonym=f"P-{answer}", reason="Lost.", acting_user=factories.user_create("olga"))
         mail.mails_send("confirm_address", [user.pk], about=EmailAddress.objects.get(user=user).pk)

@@ -3,12 +3,14 @@
 import pytest
 from allauth.account.models import EmailAddress
 from django.contrib.auth.models import User
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.test import Client
 from django.urls import reverse
 
 from consent import accounts, services
+from consent.mail import mails_send
 from consent.models import AccountChange, Membership, Role, Study
+from ipate_web.tokens.models import ApiToken
 from tests import factories
 from tests.ipate_web.accounts.conftest import Mailbox, link_in, sign_in, subject
 
@@ -117,3 +119,79 @@ def test_superusers_say_who_administers_on_record(ada: User) -> None:
     assert list(kinds) == ["appointed", "dismissed", "appointed"]
     with pytest.raises(Exception, match="never edited"):
         AccountChange.objects.update(kind="created")
+
+
+# --- Closing --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def olga() -> User:
+    """Operator of a study: an account of staff."""
+    factories.study_create()
+    return User.objects.get(username="olga")
+
+
+def close(person: User) -> str:
+    return reverse("staff_account_close", args=[person.pk])
+
+
+def test_a_closed_account_is_out_at_once_and_comes_back_without_what_ended(
+    administrator: Client, ada: User, olga: User
+) -> None:
+    hers = Client()
+    sign_in(hers, "olga")
+    _token, secret = ApiToken.objects.create(olga, name="notebook")
+    program = {"HTTP_AUTHORIZATION": f"Bearer {secret}"}
+    assert hers.get("/studies/digits/").status_code == 200
+    assert Client().get(reverse("api:studies"), **program).status_code == 200
+    page = administrator.get(close(olga)).text
+    assert "Close the account of olga?" in page
+    assert "“Study digits” then has no operator who can sign in." in page
+    administrator.post(close(olga))
+    assert hers.get("/studies/digits/").status_code == 302
+    assert Client().get(reverse("api:studies"), **program).status_code == 401
+    assert sign_in(Client(), "olga").url == reverse("account_inactive")
+    assert "Open it again" in administrator.get(reverse("staff_accounts")).text
+    administrator.post(close(olga))
+    assert hers.get("/studies/digits/").status_code == 302, "the session does not come back"
+    assert Client().get(reverse("api:studies"), **program).status_code == 401, "nor does the token"
+    assert sign_in(hers, "olga").status_code == 302
+    assert hers.get("/studies/digits/").status_code == 200, "the role does"
+    acts = AccountChange.objects.filter(user=olga).order_by("pk").values_list("kind", "changed_by")
+    assert list(acts) == [("closed", ada.pk), ("reopened", ada.pk)]
+
+
+def test_no_mail_goes_to_a_closed_account(administrator: Client, mailbox: Mailbox, olga: User) -> None:
+    EmailAddress.objects.create(user=olga, email="olga@example.org", verified=True)
+    administrator.post(close(olga))
+    mails_send("account_changed", [olga.pk], about="password_changed")
+    assert mailbox.deliver() == []
+
+
+def test_nobody_closes_their_own_account(administrator: Client, ada: User) -> None:
+    assert "You cannot close your own account." in administrator.post(close(ada), follow=True).text
+    assert User.objects.get(pk=ada.pk).is_active
+
+
+def test_the_last_administrator_stays(ada: User) -> None:
+    with pytest.raises(ValidationError, match="last administrator"):
+        accounts.account_close(user=ada, acting_user=None)
+    bob = factories.user_create("bob")
+    accounts.administrator_set(user=bob, appointed=True, acting_user=None)
+    accounts.account_close(user=ada, acting_user=bob)
+    with pytest.raises(ValidationError, match="last administrator"):
+        accounts.account_close(user=bob, acting_user=None)
+
+
+def test_accounts_out_of_reach_are_not_closed(administrator: Client, ada: User) -> None:
+    root = factories.user_create("root", is_superuser=True, is_staff=True)
+    assert administrator.post(close(root)).status_code == 403
+    assert administrator.post(close(factories.user_create("hanna"))).status_code == 404, "no account of staff"
+    with pytest.raises(PermissionDenied):
+        accounts.account_close(user=ada, acting_user=factories.user_create("mallory"))
+    chair = factories.user_create("clara")
+    study = factories.study_create("hers")
+    services.membership_add(study=study, user=chair, role=Role.CHAIR, acting_user=None)
+    services.membership_add(study=study, user=ada, role=Role.OPERATOR, acting_user=None)
+    assert administrator.post(close(chair)).status_code == 403, "she oversees what the administrator operates"
+    assert User.objects.filter(is_active=False).count() == 0

@@ -178,7 +178,7 @@ def test_nobody_is_warned_of_what_nobody_can_change() -> None:
 
 def test_who_has_to_answer_a_new_form_is_not_left_out_of_the_numbers(study: Study) -> None:
     factories.form_publish(study, {"en": "More."}, renewal="required")
-    told = "30 people consented to an earlier form and have not answered the new one: their records are not used"
+    told = "The consents of 30 people have ended or wait for an answer: their records are not used"
     for page in ("study", "recruitment"):
         assert told in re.sub(r"\s+", " ", as_("auditor").get(url(page, study)).text)
 

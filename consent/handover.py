@@ -1,0 +1,122 @@
+"""Records of who answers for a holder; links and accounts are handed over with them.
+
+Whoever has the link or the account of a holder decides in the role that is on record. When somebody else answers from
+now on, both end, and whoever answers gets an invitation of their own.
+"""
+
+from datetime import date
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from consent.circumstances import REPRESENTED, circumstance_last, circumstances_over, day_of
+from consent.mail import mails_send
+from consent.models import Circumstance, DataHolder, Invitation, Study
+from consent.services import holder_link, study_lock
+
+_KIND = Circumstance.Kind
+#: Reason on record where a day came, and nobody recorded anything.
+_DAY_CAME = "until"
+#: Kinds under which the person has their own link.
+_OWN = (_KIND.PERSON, _KIND.INCAPABLE)
+
+
+@transaction.atomic
+def circumstance_record(
+    *,
+    study: Study,
+    pseudonym: str,
+    kind: str,
+    until: date | None = None,
+    reason: str,
+    acting_user: AbstractBaseUser | None,
+) -> Circumstance:
+    """Record who answers for a holder from now on, or that they have died or can no longer decide.
+
+    Args:
+        study: the study.
+        pseudonym: the holder's pseudonym.
+        kind: one of :class:`consent.models.Circumstance.Kind`.
+        until: the first day on which a guardian (who needs one) or proxy no longer answers.
+        reason: how it is known; kept with the record.
+        acting_user: who records it; None from the command line.
+
+    Returns:
+        The record; the last one if it says the same.
+
+    Raises:
+        ValidationError: an unknown pseudonym, an empty reason, a day that is missing, out of place or over, or a
+            circumstance that cannot follow the last one.
+    """
+    study_lock(study.pk)
+    holder = DataHolder.objects.filter(study=study, pseudonym=pseudonym.strip()).first()
+    if holder is None:
+        raise ValidationError({"pseudonym": _("Nobody in this study is called so. Check the spelling.")})
+    _day_check(kind, until)
+    last = circumstance_last(holder)
+    before, until_before = (last.kind, last.until) if last else (_KIND.PERSON, None)
+    if (before, until_before) == (kind, until) and last is not None:
+        return last
+    if before == _KIND.DIED and kind != _KIND.PERSON:
+        message = _("It is on record that this person has died. If that was a mistake, record first that they answer.")
+        raise ValidationError({"kind": message})
+    if kind == _KIND.INCAPABLE and before in REPRESENTED:
+        raise ValidationError({"kind": _("Somebody else answers for this person already. Record who does now.")})
+    return _append(holder, before, kind, until, reason, acting_user)
+
+
+def _day_check(kind: str, until: date | None) -> None:
+    if kind not in REPRESENTED:
+        if until is not None:
+            raise ValidationError({"until": _("Only a guardian or a proxy answers until a day. Leave it empty.")})
+    elif until is None and kind == _KIND.GUARDIAN:
+        raise ValidationError({"until": _("Say from which day on the person decides: when they come of age.")})
+    elif until is not None and until <= day_of(timezone.now()):
+        raise ValidationError({"until": _("This day is not to come. Record that the person answers instead.")})
+
+
+def _append(
+    holder: DataHolder,
+    before: str,
+    kind: str,
+    until: date | None,
+    reason: str,
+    acting_user: AbstractBaseUser | None,
+) -> Circumstance:
+    """Append the record, and end link and account of whoever answers no longer; the study's lock is held."""
+    now = timezone.now()
+    record = Circumstance(
+        study_id=holder.study_id,
+        holder=holder,
+        kind=kind,
+        until=until,
+        reason=reason.strip(),
+        recorded_by_id=acting_user.pk if acting_user else None,
+        recorded_at=now,
+    )
+    Circumstance.append([record])
+    if kind != before and not (kind in _OWN and before in _OWN):
+        ended = Invitation.objects.filter(holder=holder, revoked_at=None)
+        ended.update(revoked_at=now, revoked_by=acting_user.pk if acting_user else None)
+        if holder.user_id is not None:
+            mails_send("handed_over", [holder.user_id], study=holder.study)
+            holder_link(holder=holder, user=None)
+    return record
+
+
+@transaction.atomic
+def hand_over(holder: DataHolder) -> None:
+    """Record that the day came on which a guardian or proxy no longer answers, if it did and nobody has; idempotent."""
+    study_lock(holder.study_id)
+    last = circumstances_over(timezone.now()).filter(holder=holder).first()
+    if last is not None:
+        _append(DataHolder.objects.get(pk=holder.pk), last.kind, _KIND.PERSON, None, _DAY_CAME, None)
+
+
+def hand_overs() -> None:
+    """Hand over all holders whose guardian or proxy no longer answers from today on."""
+    for circumstance in circumstances_over(timezone.now()):
+        hand_over(circumstance.holder)

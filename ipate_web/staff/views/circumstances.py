@@ -1,0 +1,59 @@
+"""Pages of who answers for holders, and of letters on paper."""
+
+from django.conf import settings
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods
+
+from common.requests import SignedInRequest
+from consent.handover import circumstance_record
+from consent.letters import AT_ONCE, letters_due, letters_print
+from consent.models import Circumstance, Letter, Study
+from ipate_web.staff.forms.circumstances import CircumstanceForm
+from ipate_web.staff.views.invitations import qr_code
+from ipate_web.staff.views.pages import paginate, render_page, study_page
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("consent.view_circumstance")
+def circumstances(request: SignedInRequest, study: Study) -> HttpResponse:
+    """List what is on record; those who may record more find the form above."""
+    if request.method == "POST" and not request.user.has_perm("consent.record_circumstances", study):
+        raise PermissionDenied
+    form = CircumstanceForm(request.POST or None)
+    if form.is_valid():
+        try:
+            record = circumstance_record(study=study, acting_user=request.user, **form.cleaned_data)
+        except ValidationError as error:
+            form.add_error(None, error)
+        else:
+            told = _("It is on record: %(name)s, %(kind)s.")
+            messages.success(request, told % {"name": record.holder, "kind": record.get_kind_display()})
+            return redirect("staff:circumstances", study.slug)
+    rows = Circumstance.objects.filter(study=study).select_related("holder").prefetch_related("recorded_by")
+    context = {"form": form, "page": paginate(request, rows.order_by("-sequence"))}
+    return render_page(request, study, "staff/people/circumstances.html", context, status=422 if form.errors else 200)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("consent.invite_holders")
+def letters(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Say which letters are due to whom no mail reaches; print those of one kind, whose codes are shown once."""
+    if request.method == "POST":
+        kind = request.POST.get("kind", "")
+        if kind not in Letter.Kind.values:
+            raise Http404
+        if kind == Letter.Kind.RECEIPT and not request.user.has_perm("consent.view_holder_level", study):
+            raise PermissionDenied
+        printed = letters_print(study=study, kind=kind, acting_user=request.user, again="again" in request.POST)
+        context = {
+            "kind": Letter.Kind(kind),
+            "letters": [(letter, letter.issued and qr_code(letter.issued.link)) for letter in printed],
+            "site": settings.SITE_URL.rstrip("/"),
+        }
+        return render_page(request, study, "staff/people/letters_printed.html", context)
+    rows = [(kind, len(letters_due(study, kind)), len(letters_due(study, kind, again=True))) for kind in Letter.Kind]
+    return render_page(request, study, "staff/people/letters.html", {"kinds": rows, "at_once": AT_ONCE})

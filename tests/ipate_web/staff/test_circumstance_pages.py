@@ -1,0 +1,245 @@
+"""Pages of who answers and of letters on paper; pages of holders for whom somebody else answers."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from allauth.account.models import EmailAddress
+from django.test import Client
+from django.utils import timezone
+
+from consent import selectors, services
+from consent.circumstances import day_of
+from consent.handover import circumstance_record
+from consent.invitations import invitations_create
+from consent.models import Circumstance, ConsentEvent, DataHolder, Invitation, Letter, LevelAccess, Role, Study
+from consent.services import Valid
+from tests import factories
+
+pytestmark = pytest.mark.django_db
+
+ANSWERS, LETTERS = "/studies/digits/recruitment/answers/", "/studies/digits/invitations/letters/"
+
+
+@pytest.fixture
+def study() -> Study:
+    study = factories.study_open()
+    services.membership_add(study=study, user=factories.user_create("aud"), role=Role.AUDITOR, acting_user=None)
+    return study
+
+
+def as_(name: str) -> Client:
+    client = Client()
+    client.force_login(factories.user_create(name))
+    return client
+
+
+def by_link(study: Study, pseudonym: str) -> Client:
+    """Browser in which the link of a new invitation was opened."""
+    (new,) = invitations_create(study=study, acting_user=None, pseudonyms=[pseudonym], replace=True)
+    client = Client()
+    client.get(f"/join/{new.code}/")
+    return client
+
+
+def text(response) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", response.content.decode()))
+
+
+def later(days: int):
+    return day_of(timezone.now()) + timedelta(days=days)
+
+
+def record(study: Study, pseudonym: str, kind: str, **fields) -> None:
+    circumstance_record(study=study, pseudonym=pseudonym, kind=kind, reason="Register.", acting_user=None, **fields)
+
+
+def answer(client: Client, choice: str = "LOW") -> None:
+    form = {"form_version": 1, "policy_version": 1, "choice": choice}
+    client.post("/my/digits/decide/", form)
+
+
+# --- Who answers ----------------------------------------------------------------------------------------------------
+
+
+def test_a_steward_records_and_the_auditor_reads(study: Study) -> None:
+    factories.holder_create(study, "P-1")
+    sent = {"pseudonym": "P-1", "kind": "guardian", "until": later(900).isoformat(), "reason": "Birth certificate."}
+    told = text(as_("olga").post(ANSWERS, sent, follow=True))
+    assert "It is on record: P-1, a parent or guardian answers." in told
+    page = text(as_("aud").get(ANSWERS))
+    assert "Birth certificate." in page and "olga" in page
+    assert as_("aud").post(ANSWERS, sent).status_code == 403
+    assert Circumstance.objects.count() == 1
+
+
+def test_what_is_wrong_is_said_at_its_field(study: Study) -> None:
+    page = as_("olga").post(ANSWERS, {"pseudonym": "P-9", "kind": "died", "reason": "Letter."})
+    assert page.status_code == 422
+    assert "Nobody in this study is called so." in text(page)
+
+
+def test_invitations_say_who_answers(study: Study) -> None:
+    day = later(900)
+    rows = f"pseudonym,answers,until\nP-1,guardian,{day.isoformat()}\nP-2\n"
+    page = text(as_("olga").post("/studies/digits/invitations/", {"pseudonyms": rows, "open_places": 0}))
+    assert "2 invitations are made." in page
+    assert list(Circumstance.objects.values_list("holder__pseudonym", "kind", "until")) == [("P-1", "guardian", day)]
+    wrong = as_("olga").post("/studies/digits/invitations/", {"pseudonyms": "pseudonym,answers\nP-3,aunt"})
+    assert (wrong.status_code, DataHolder.objects.filter(pseudonym="P-3").exists()) == (422, False)
+
+
+def test_pages_tell_a_guardian_whom_they_answer_for(study: Study) -> None:
+    factories.holder_create(study, "P-1")
+    record(study, "P-1", "guardian", until=later(10))
+    browser = by_link(study, "P-1")
+    for path in ("/my/digits/", "/my/digits/choice/", "/my/digits/withdraw/", "/my/digits/uses/"):
+        answer(browser) if "withdraw" in path else None
+        assert "You answer for P-1, as parent or guardian" in text(browser.get(path)), path
+    assert "version 1 of the information · parent or guardian" in text(browser.get("/my/digits/choice/"))
+    receipt = text(browser.get("/my/digits/receipts/1/"))
+    assert "Decided by Parent or guardian" in receipt
+    event = browser.get("/my/digits/receipts/1/receipt.json").json()["consent_record"]["events"][0]
+    assert event["extension"]["answered_by"] == "guardian"
+    browser.post("/my/digits/withdraw/")
+    assert ConsentEvent.objects.latest("sequence").kind == "withdrawn"
+
+
+def test_the_guardians_visit_and_account_reach_nothing_once_the_day_came(study: Study, monkeypatch) -> None:
+    holder = factories.holder_create(study, "P-1")
+    record(study, "P-1", "guardian", until=later(10))
+    browser = by_link(study, "P-1")
+    services.holder_link(holder=holder, user=factories.user_create("mother"))
+    mother = as_("mother")
+    assert (browser.get("/my/digits/").status_code, mother.get("/my/digits/").status_code) == (200, 200)
+    now = timezone.now()
+    monkeypatch.setattr(timezone, "now", lambda: now + timedelta(days=11))
+    monkeypatch.setattr("consent.views.visits.Visit.is_over", False)
+    assert browser.get("/my/digits/").status_code == 302
+    as_("mother")
+    assert as_("mother").get("/my/digits/").status_code == 404
+
+
+def test_who_cannot_decide_any_more_can_still_withdraw(study: Study) -> None:
+    holder = factories.holder_create(study, "P-1")
+    browser = by_link(study, "P-1")
+    answer(browser)
+    record(study, "P-1", "incapable")
+    assert "it is on record that you cannot decide at present" in text(browser.get("/my/digits/choice/"))
+    answer(browser, "HIGH")
+    assert selectors.consent_current(holder).level == "LOW"
+    assert "It is on record that this person cannot decide" in text(browser.get("/my/digits/"))
+    browser.post("/my/digits/withdraw/")
+    assert selectors.consent_current(holder).kind == "withdrawn"
+
+
+# --- How long a consent counts --------------------------------------------------------------------------------------
+
+
+def test_a_version_is_published_with_its_validity_and_holders_read_it(study: Study) -> None:
+    olga = as_("olga")
+    draft = services.consent_form_draft_save(
+        study=study, acting_user=factories.user_create("olga"), texts={"en": "A year.", "de": "Ein Jahr."}
+    )
+    publish = "/studies/digits/consent-form/publish/"
+    seen = services.texts_digest(draft.texts)
+    both = {"seen": seen, "renewal": "not_asked", "valid_months": 12, "valid_until": later(90).isoformat()}
+    assert "Say one of the two" in text(olga.post(publish, both))
+    over = {"seen": seen, "renewal": "not_asked", "valid_until": later(-1).isoformat()}
+    assert "Nobody could consent to it any more." in text(olga.post(publish, over))
+    olga.post(publish, {"seen": seen, "renewal": "not_asked", "valid_months": 12})
+    assert selectors.consent_form_in_force(study).valid_months == 12
+    assert "12 months" in text(olga.get("/studies/digits/consent-form/"))
+    factories.holder_create(study, "P-1")
+    browser = by_link(study, "P-1")
+    assert "A consent counts for 12 months. Then you are asked again." in text(browser.get("/my/digits/"))
+    browser.post("/my/digits/", {"form_version": 2, "policy_version": 1, "choice": "LOW"})
+    assert "A consent counts for 12 months." in text(browser.get("/my/digits/check/"))
+    browser.post("/my/digits/decide/", {"form_version": 2, "policy_version": 1, "choice": "LOW"})
+    day = selectors.consent_current(study.holders.get()).renew_by - timedelta(seconds=1)
+    assert f"Your consent counts up to {day.day} {day:%B %Y}" in text(browser.get("/my/digits/choice/"))
+    assert "Counts up to" in text(browser.get("/my/digits/receipts/1/"))
+
+
+def test_a_proposal_keeps_its_validity(study: Study) -> None:
+    olga = factories.user_create("olga")
+    proposal = services.consent_form_propose(
+        study=study, acting_user=olga, texts={"en": "More."}, renewal="required", valid=Valid(months=6)
+    )
+    page = text(as_("olga").get(f"/studies/digits/consent-form/proposals/{proposal.sequence}/"))
+    assert "How long a consent counts: 6 months" in page
+    whole = as_("olga").get(f"/studies/digits/consent-form/as-read/en/?proposal={proposal.sequence}")
+    assert "A consent counts for 6 months." in text(whole)
+
+
+# --- Letters --------------------------------------------------------------------------------------------------------
+
+
+def print_letters(kind: str, **fields: str) -> str:
+    return as_("olga").post(LETTERS, {"kind": kind, **fields}).content.decode()
+
+
+def test_letters_go_to_whom_no_mail_reaches_whatever_they_decided(study: Study) -> None:
+    for name, choice in (("P-1", "LOW"), ("P-2", "NONE")):
+        factories.holder_create(study, name)
+        answer(by_link(study, name), choice)
+    reached = factories.user_create("rita")
+    EmailAddress.objects.create(user=reached, email="rita@example.org", verified=True)
+    holder = factories.holder_create(study, "P-3", user=reached)
+    services.consent_refuse(holder=holder, acting_user=None)
+    factories.holder_create(study, "P-4")  # never decided
+    factories.form_publish(study, {"en": "More.", "de": "Mehr."}, renewal="required")
+    assert "2 letters are due." in text(as_("olga").get(LETTERS))
+    page = print_letters("new_form")
+    assert re.findall(r"P-\d", page) == ["P-1", "P-2"]
+    assert "There is new information about this study." in page
+    assert "Es gibt neue Informationen" in page
+    (link, *_others) = re.findall(r"<code>http://[^/]+(/join/\w+/)</code>", page)
+    opened = Client()
+    assert opened.get(link).url == "/my/digits/"
+    assert "All are printed." in text(as_("olga").get(LETTERS))
+    assert "0 letters are made." in print_letters("new_form")
+    assert "2 letters are made." in print_letters("new_form", again="1")
+    assert Client().get(link).url == "/join/", "the newer link replaces it"
+    assert Letter.objects.filter(kind="new_form").count() == 4
+
+
+def test_a_letter_goes_out_when_somebody_else_answers(study: Study) -> None:
+    factories.holder_create(study, "P-1")
+    record(study, "P-1", "guardian", until=later(900))
+    page = print_letters("answerer")
+    assert "You decide about these records from now on." in page
+    assert "You answer for P-1, as parent or guardian" in page
+    assert "None is due." in text(as_("olga").get(LETTERS))
+    record(study, "P-1", "person")
+    assert not Invitation.objects.filter(revoked_at=None).exists()
+    assert "1 letter is made." in print_letters("answerer")
+    record(study, "P-1", "died")
+    assert "0 letters are made." in print_letters("answerer", again="1")
+
+
+def test_a_letter_asks_to_renew(study: Study) -> None:
+    services.consent_form_publish(
+        study=study, acting_user=factories.user_create("olga"), texts={"en": "A."}, valid=Valid(until=later(20))
+    )
+    factories.holder_create(study, "P-1")
+    by_link(study, "P-1").post("/my/digits/decide/", {"form_version": 2, "policy_version": 1, "choice": "HIGH"})
+    assert "In this study a consent counts for a time only." in print_letters("renewal")
+
+
+def test_receipts_on_paper_are_on_record_as_looks(study: Study) -> None:
+    from consent.paper import PaperConsent, paper_consents_record
+
+    factories.holder_create(study, "P-1")
+    today = timezone.now().date()
+    paper_consents_record(
+        study=study,
+        consents=[PaperConsent(1, "P-1", "AVERAGE", 1, today, "a.pdf")],
+        scans={"a.pdf": b"%PDF-1"},
+        acting_user=factories.user_create("olga"),
+    )
+    page = print_letters("receipt")
+    assert "average protection" in page
+    assert "/join/" not in page
+    assert LevelAccess.objects.get().reason == "A receipt on paper was printed."
+    assert as_("olga").post(LETTERS, {"kind": "other"}).status_code == 404
