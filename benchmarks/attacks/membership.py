@@ -53,14 +53,26 @@ def shadows(publish: Publish, truth: NDArray[np.integer], count: int, *, seed: i
 
 
 def likelihood_ratios(taking: Taking, logits: Floats) -> Floats:
-    """`(studies, people)` log-likelihood ratios of "took part", each by all studies but the one that is attacked."""
-    n_in, n_out = taking.sum(axis=0) - taking, (~taking).sum(axis=0) - ~taking
-    sums = np.where(taking, logits, 0).sum(axis=0), np.where(taking, 0, logits).sum(axis=0)
-    mean_in = (sums[0] - np.where(taking, logits, 0)) / n_in
-    mean_out = (sums[1] - np.where(taking, 0, logits)) / n_out
-    within = np.where(taking, logits - mean_in, logits - mean_out)
-    variance = (within**2).mean(axis=0)
-    return ((logits - mean_out) ** 2 - (logits - mean_in) ** 2) / (2 * variance)
+    """`(studies, people)` log-likelihood ratios of "took part", each by all studies but the one that is attacked.
+
+    Means and variance are those of the other studies alone: were the attacked one among them, its answer would be, too.
+    """
+    sides = [_of_the_others(side, logits) for side in (taking, ~taking)]
+    # of people of whom every model is as sure as can be written down, nothing can be told
+    variance = np.maximum(sum(squares for _, _, squares in sides) / (len(logits) - 3), 1e-9)
+    within, without = (
+        -((logits - mean) ** 2) / (2 * variance * (1 + 1 / number)) - np.log1p(1 / number) / 2
+        for number, mean, _ in sides
+    )
+    return within - without
+
+
+def _of_the_others(side: Taking, logits: Floats) -> tuple[Floats, Floats, Floats]:
+    """`(studies, people)` number, mean and sum of squared deviations of the other studies on this side."""
+    number = side.sum(axis=0) - side
+    total, squares = (np.where(side, logits**power, 0.0) for power in (1, 2))
+    mean = (total.sum(axis=0) - total) / number
+    return number, mean, squares.sum(axis=0) - squares - number * mean**2
 
 
 def attack(taking: Taking, ratios: Floats, mu: float) -> Attack:
