@@ -82,7 +82,7 @@ def membership(quick: bool) -> Iterator[Row]:
     for name, people, target_of in cases:
         for epsilons in PROMISES:
             target = target_of(name, people, epsilons)
-            taking, logits = shadows(target.publish, target.truth, 8 if quick else SHADOWS, seed=1)
+            taking, logits = shadows(target.publish, target.truth, 16 if quick else SHADOWS, seed=1)
             ratios = likelihood_ratios(taking, logits)
             for epsilon, cap in zip(epsilons, np.unique(target.caps), strict=True):
                 theirs = target.caps == cap

@@ -42,8 +42,8 @@ def shadows(publish: Publish, truth: NDArray[np.integer], count: int, *, seed: i
     """Who took part in each shadow study, `(count, people)`; and how sure its model is of their class, as logits."""
     random = np.random.default_rng(seed)
     people = len(truth)
-    # every person takes part in exactly half of the studies
-    taking = np.argsort(random.random((count, people)), axis=0) < count // 2
+    # by the toss of a coin: of people who are in exactly half of the studies, the others would tell of the last
+    taking = random.random((count, people)) < 0.5
     logits = np.empty((count, people))
     for study in tqdm(range(count), desc="shadow studies", leave=False):
         probabilities = publish(taking[study], seed + study)[np.arange(people), truth]
@@ -69,7 +69,7 @@ def likelihood_ratios(taking: Taking, logits: Floats) -> Floats:
 
 def _of_the_others(side: Taking, logits: Floats) -> tuple[Floats, Floats, Floats]:
     """`(studies, people)` number, mean and sum of squared deviations of the other studies on this side."""
-    number = side.sum(axis=0) - side
+    number = np.maximum(side.sum(axis=0) - side, 1)
     total, squares = (np.where(side, logits**power, 0.0) for power in (1, 2))
     mean = (total.sum(axis=0) - total) / number
     return number, mean, squares.sum(axis=0) - squares - number * mean**2
