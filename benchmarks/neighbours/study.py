@@ -66,9 +66,13 @@ class Data:
 
     def first(self, holders: int) -> Data:
         """The same with these holders alone."""
-        kept = self.holder < holders
+        return self.of(np.arange(self.holders) < holders)
+
+    def of(self, taking_part: NDArray[np.bool_]) -> Data:
+        """The same with some of the holders alone, numbered anew; `(holders,)` says who."""
+        kept, number = taking_part[self.holder], np.cumsum(taking_part) - 1
         changed = {"private": self.private[kept], "private_truth": self.private_truth[kept]}
-        return Data(**(vars(self) | changed | {"holder": self.holder[kept]}))
+        return Data(**(vars(self) | changed | {"holder": number[self.holder[kept]]}))
 
 
 @cache

@@ -30,7 +30,7 @@ from training.representations import FittedRepresentation, LinearModel
 DELTA = 1e-5
 SHARES = (0.34, 0.43, 0.23)
 TEST = 1000
-CLASSES = {"mnist": 10, "adult": 2, "diabetes": 2}
+CLASSES = {"digits": 10, "mnist": 10, "adult": 2, "diabetes": 2}
 
 Points = NDArray[np.floating]
 Labels = NDArray[np.integer]
@@ -56,9 +56,16 @@ class Case:
 
     def first(self, holders: int) -> Case:
         """The same with these holders alone."""
-        records, end = self.records, int(self.records.first[holders])
-        few = OwnedRecords(records.x[:end], records.y[:end], records.first[: holders + 1], records.identity[:holders])
-        return replace(self, records=few, people=holders)
+        return self.of(np.arange(len(self.records)) < holders)
+
+    def of(self, taking_part: NDArray[np.bool_]) -> Case:
+        """The same with some of the holders alone; `(holders,)` says who."""
+        records, kept = self.records, taking_part[self.records.holder]
+        number = np.cumsum(taking_part) - 1
+        some = owned_records(
+            records.x[kept], records.y[kept], number[records.holder[kept]], records.identity[taking_part]
+        )
+        return replace(self, records=some, people=len(some))
 
 
 @dataclass(frozen=True)
@@ -137,13 +144,22 @@ def caps_draw(epsilon: float | Sequence[float], holders: int) -> NDArray[np.floa
     return values[np.random.default_rng(0).choice(len(values), holders, p=shares)]
 
 
-def hold(case: Case, epsilon: float | Sequence[float], *, steps: Steps, seed: int, weighted: bool = True) -> Outcome:
+def hold(
+    case: Case,
+    epsilon: float | Sequence[float],
+    *,
+    steps: Steps,
+    seed: int,
+    weighted: bool = True,
+    caps: NDArray[np.float64] | None = None,
+) -> Outcome:
     """Plan and take all steps of one round, with the whole of every cap.
 
-    weighted: whether levels weigh by √cap, as planned; otherwise all alike, until accounts are used up.
+    caps: `(holders,)` in place of what `epsilon` gives them by chance.  weighted: whether levels weigh by √cap, as
+    planned; otherwise all alike, until accounts are used up.
     In a rehearsal every record stands for several holders with accounts of their own: its contribution counts so often.
     """
-    caps = caps_draw(epsilon, len(case.records))
+    caps = caps_draw(epsilon, len(case.records)) if caps is None else caps
     copies = case.people / len(case.records)
     values, counts = np.unique(caps, return_counts=True)
     levels = [Level(f"{cap:.3g}", float(cap), count * copies) for cap, count in zip(values, counts, strict=True)]

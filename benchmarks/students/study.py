@@ -84,13 +84,15 @@ def hold(
     *,
     radius_share: float | None = None,
     sigma: float | None = None,
+    caps: NDArray[np.float64] | None = None,
     seed: int = 1,
 ) -> Held:
     """Ask all public points: in two rounds if there is a student to `teach` between them, otherwise in one.
 
-    radius_share, sigma: in place of what is planned for the first round.
+    radius_share, sigma: in place of what is planned for the first round.  caps: `(holders,)` in place of what `epsilon`
+    gives them by chance.
     """
-    caps = caps_draw(epsilon, data.holders, DELTAS[data.name])
+    caps = caps_draw(epsilon, data.holders, DELTAS[data.name]) if caps is None else caps
     levels = levels_of(caps, len(data.private) / data.holders)
     noise, spent, clock = SimulationNoise(seed), np.zeros(data.holders), time.process_time()
     plan = plan_rounds(data.public, levels, share=1.0, n_classes=data.classes, rounds=1 if teach is None else 2)

@@ -1,0 +1,150 @@
+"""Attacks on the promises: what can be proven of somebody's part in a run, beside what was promised.
+
+    python -m benchmarks.attacks [canaries one-run membership] [--transcripts 100000] [--plant FAULT] [--quick]
+
+`canaries` makes many transcripts of each mechanism with and without a worst case of a person, and bounds μ from below.
+`one-run` puts a thousand of them into one run each. `membership` asks published models of real data who took part
+(IPATE_DATA_DIR for others than digits). All bounds together hold with a confidence of 99.9 %. Exit status 1 where one
+exceeds its promise: that is a defect. `--plant` puts one in, which has to be found. Numbers are kept in
+benchmarks/results/attacks.json, but for `--quick` and planted defects.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+
+RESULTS = Path(__file__).resolve().parents[1] / "results" / "attacks.json"
+DOUBT = 1e-3
+TRANSCRIPTS = 100_000
+ONE_RUN, GUESSES = 1_000, 200
+PROMISES = ((1.0, 2.0, 3.0), (10.0, 20.0))
+SHADOWS = 64
+
+
+def canaries(transcripts: int, doubt: float) -> Iterator[Row]:
+    """Worst cases, two worlds, many transcripts."""
+    from benchmarks.attacks.canaries import CANARIES
+    from benchmarks.attacks.estimate import gdp_bound
+
+    for canary in CANARIES:
+        count = transcripts // 10 if canary.one_by_one else transcripts
+        bound = gdp_bound(*canary.scores(count), doubt=doubt)
+        yield {
+            "mechanism": canary.name,
+            "epsilon": canary.epsilon,
+            "promise": round(canary.promise, 4),
+            "transcripts": count,
+            "bound": round(bound.least, 4),
+            "estimate": round(bound.point, 4),
+        }
+
+
+def one_run(doubt: float) -> Iterator[Row]:
+    """A thousand worst cases in one run."""
+    import numpy as np
+
+    from accounting.caps import caps_of
+    from benchmarks.attacks.canaries import DELTA
+    from benchmarks.attacks.estimate import one_run_mu
+    from benchmarks.attacks.one_run import MECHANISMS, guesses_right
+
+    for name, scores in MECHANISMS.items():
+        for epsilon in (1.0, 3.0, 8.0):
+            takes_part = np.random.default_rng(1).random(ONE_RUN) < 0.5
+            right = guesses_right(takes_part, scores(takes_part, epsilon, DELTA), GUESSES)
+            yield {
+                "mechanism": name,
+                "epsilon": epsilon,
+                "promise": round(float(np.sqrt(caps_of(epsilon, DELTA))), 4),
+                "guesses": GUESSES,
+                "right": right,
+                "bound": round(one_run_mu(ONE_RUN, GUESSES, right, doubt=doubt), 4),
+            }
+
+
+def membership(quick: bool) -> Iterator[Row]:
+    """LiRA on published models."""
+    import numpy as np
+
+    from benchmarks.attacks import published
+    from benchmarks.attacks.membership import attack, likelihood_ratios, shadows
+
+    cases = [("digits", 1_300, published.neighbours_target), ("digits", 1_300, published.steps_target)]
+    if not quick:
+        cases.append(("adult", 2_000, published.steps_target))
+    for name, people, target_of in cases:
+        for epsilons in PROMISES:
+            target = target_of(name, people, epsilons)
+            taking, logits = shadows(target.publish, target.truth, 16 if quick else SHADOWS, seed=1)
+            ratios = likelihood_ratios(taking, logits)
+            for epsilon, cap in zip(epsilons, np.unique(target.caps), strict=True):
+                theirs = target.caps == cap
+                found = attack(taking[:, theirs], ratios[:, theirs], float(np.sqrt(cap)))
+                yield {
+                    "data": name,
+                    "published": target_of.__name__.removesuffix("_target"),
+                    "epsilon": epsilon,
+                    "shadows": len(taking),
+                } | {key: round(value, 4) for key, value in vars(found).items()}
+
+
+def main() -> None:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    from benchmarks.attacks.canaries import CANARIES
+    from benchmarks.attacks.faults import FAULTS
+    from benchmarks.attacks.one_run import MECHANISMS
+    from benchmarks.neighbours.__main__ import table
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="part", help="all if none is named")
+    parser.add_argument("--transcripts", type=int, default=TRANSCRIPTS)
+    parser.add_argument("--plant", choices=sorted(FAULTS), help="a defect, which has to be found")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the transcripts, few shadow studies")
+    options = parser.parse_args()
+    transcripts = options.transcripts // 10 if options.quick else options.transcripts
+    doubt = DOUBT / (len(CANARIES) + 3 * len(MECHANISMS))
+    parts = {
+        "canaries": lambda: canaries(transcripts, doubt),
+        "one-run": lambda: one_run(doubt),
+        "membership": lambda: membership(options.quick),
+    }
+    if unknown := set(options.parts) - set(parts):
+        parser.error(f"there is no part {', '.join(sorted(unknown))}: choose among {', '.join(parts)}")
+    broken: list[str] = []
+    for part in options.parts or parts:
+        with FAULTS[options.plant]() if options.plant else nullcontext():
+            rows = list(parts[part]())
+        print(f"\n{part}:")
+        table(rows)
+        broken += [_named(row) for row in rows if exceeds(row)]
+        if not options.plant and not options.quick:
+            _keep(part, rows)
+    if broken:
+        sys.exit(f"More can be proven than was promised: {'; '.join(broken)}.")
+
+
+def exceeds(row: Row) -> bool:
+    """Whether an attack did better than the promise allows: a bound on μ, or an area four standard errors above."""
+    if "bound" in row:
+        return row["bound"] > row["promise"]
+    return row["area"] - 4 * row["uncertain"] > row["most_area"]
+
+
+def _named(row: Row) -> str:
+    return " ".join(str(row[key]) for key in ("mechanism", "data", "published", "epsilon") if key in row)
+
+
+def _keep(part: str, rows: Sequence[Row]) -> None:
+    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    RESULTS.write_text(json.dumps(kept | {part: list(rows)}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

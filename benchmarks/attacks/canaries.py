@@ -1,0 +1,342 @@
+"""Worst cases: one person whose records are chosen to be seen, and transcripts of the real code with and without them.
+
+Everybody else is known to the attacker. Scores are log-likelihood ratios where what is released has a density, and
+counts of labels otherwise; nothing that tells more of the person could be computed from the same transcript.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logit
+from scipy.stats import norm
+from tqdm import tqdm
+
+from accounting.caps import caps_of, slack_of
+from accounting.privacy import IndividualAccounts
+from common.noise import SystemNoise
+from training.methods.levels import Level
+from training.methods.neighbours.release import read_counts, release_counts
+from training.methods.neighbours.votes import neighbour_votes
+from training.methods.pate import Aggregator, ConfidentGNMax, GNMax, Group, LNMax, make_plan
+from training.methods.sgd import sampled
+from training.methods.sgd.contributions import Gradients
+from training.methods.sgd.descent import Descent
+from training.methods.sgd.linear import CLIP_STEPS, release_sums, step_contributions
+from training.methods.sgd.networks import network_create
+from training.methods.sgd.parameters import Steps
+from training.methods.sgd.planner import plan_steps
+from training.methods.sgd.records import OwnedRecords, owned_records
+from training.methods.sgd.sampled_planner import plan_sampled
+
+Floats = NDArray[np.float64]
+DELTA = 1e-5
+_AT_A_TIME = 20_000
+_ROUNDING = 1 + 1e-9
+_ENOUGH = 1e6  # the cap of the others
+
+
+@dataclass(frozen=True)
+class Canary(ABC):
+    """A mechanism with somebody in it who wants to be seen.
+
+    Attributes:
+        name: of the mechanism.
+        epsilon: what the person was promised, at `DELTA`.
+    """
+
+    epsilon: float = 3.0
+    name: ClassVar[str]
+    one_by_one: ClassVar[bool] = False
+    """Whether every transcript takes calls of its own: a tenth as many are made."""
+
+    @property
+    def cap(self) -> float:
+        """μ² of the promise, as studies compute it."""
+        return float(caps_of(self.epsilon, DELTA))
+
+    @property
+    def promise(self) -> float:
+        """μ that everything released is promised to have for the person."""
+        return math.sqrt(self.cap)
+
+    def scores(self, transcripts: int) -> tuple[Floats, Floats]:
+        """`(transcripts,)` each: of runs without and with the person."""
+        without, taking_part = (
+            np.concatenate(
+                [
+                    self.transcripts(min(_AT_A_TIME, transcripts - start), takes_part)
+                    for start in range(0, transcripts, _AT_A_TIME)
+                ]
+            )
+            for takes_part in (False, True)
+        )
+        return without, taking_part
+
+    @abstractmethod
+    def transcripts(self, count: int, takes_part: bool) -> Floats:
+        """`(count,)` scores of independent transcripts."""
+
+
+@dataclass(frozen=True)
+class Votes(Canary):
+    """Every holder votes: somebody with a record at every query; twice as many are asked as the cap pays for."""
+
+    name = "neighbours, one round"
+    asked: ClassVar[int] = 16
+
+    def transcripts(self, count: int, takes_part: bool) -> Floats:
+        sigma = math.sqrt(self.asked / 2 / self.cap) * _ROUNDING
+        everyone, _ = self._sums(sigma, self.cap)
+        others, _ = self._sums(sigma, 0.0)
+        counts = release_counts(np.tile(everyone if takes_part else others, (count, 1)), sigma, SystemNoise())
+        return _log_ratio(counts.reshape(count, -1, 2), everyone - others, others, sigma)
+
+    def _sums(self, sigma: float, cap: float) -> tuple[Floats, Floats]:
+        return _votes(np.zeros(self.asked, int), sigma, [_ENOUGH, cap], np.zeros(2))
+
+
+@dataclass(frozen=True)
+class TwoStudies(Votes):
+    """The same person in two studies: charges add up, and so does what may be told."""
+
+    name = "neighbours, two studies"
+
+    @property
+    def promise(self) -> float:
+        return math.sqrt(2 * self.cap)
+
+    def transcripts(self, count: int, takes_part: bool) -> Floats:
+        return super().transcripts(count, takes_part) + super().transcripts(count, takes_part)
+
+
+@dataclass(frozen=True)
+class ResidualVotes(Canary):
+    """Two rounds: the label of the first is what the second asks to be contradicted, and so decides who is charged."""
+
+    name = "neighbours, two rounds"
+    asked: ClassVar[int] = 16
+
+    def transcripts(self, count: int, takes_part: bool) -> Floats:
+        # a quarter of the cap for the first round; of the disagreements in the second, half are paid for
+        sigmas = math.sqrt(4 / self.cap) * _ROUNDING, math.sqrt(self.asked / 2 / (0.75 * self.cap)) * _ROUNDING
+        everyone, spent = _votes(np.zeros(1, int), sigmas[0], [_ENOUGH, self.cap], np.zeros(2))
+        others, spent_by_others = _votes(np.zeros(1, int), sigmas[0], [_ENOUGH, 0.0], np.zeros(2))
+        first = release_counts(np.tile(everyone if takes_part else others, (count, 1)), sigmas[0], SystemNoise())
+        score = _log_ratio(first[:, None], everyone - others, others, sigmas[0])
+        guessed = read_counts(first, sigmas[0]).labels
+        for label in (0, 1):
+            chosen = guessed == label
+            said, predicted = np.arange(self.asked) % 2, np.full(self.asked, label)
+            everyone, _ = _votes(said, sigmas[1], [_ENOUGH, self.cap], spent, predicted)
+            others, _ = _votes(said, sigmas[1], [_ENOUGH, 0.0], spent_by_others, predicted)
+            sums = np.tile(everyone if takes_part else others, (int(chosen.sum()), 1))
+            counts = release_counts(sums, sigmas[1], SystemNoise()).reshape(-1, self.asked, 2)
+            score[chosen] += _log_ratio(counts, everyone - others, others, sigmas[1])
+        return score
+
+
+@dataclass(frozen=True)
+class FullSteps(Canary):
+    """Private gradient steps of everybody: somebody whose gradient is as long as may be, always in one direction.
+
+    With two classes and one record it is. Where the steps lead, and so what the next is taken at, depends on the noise.
+    Twice as many steps are taken as the cap pays for.
+    """
+
+    name = "sgd, individual"
+    one_by_one = True
+    steps: ClassVar[int] = 4
+
+    def transcripts(self, count: int, takes_part: bool) -> Floats:
+        sigma = math.sqrt(self.steps / 2 / self.cap) * _ROUNDING
+        plan = plan_steps(
+            [Level("ALL", self.cap, 1.0)],
+            dimensions=1,
+            n_classes=2,
+            share=1.0,
+            steps=Steps(steps=self.steps, sigma=sigma),
+        )
+        record = _one_record()
+        start, spread = Descent.begin(plan, record.x, 2), plan.sigma * CLIP_STEPS
+        direction = self._sums(record, start, plan.sigma, IndividualAccounts([self.cap]))
+        nothing, scores = np.zeros_like(direction), np.zeros(count)
+        for place in tqdm(range(count), desc=self.name, leave=False, mininterval=2):
+            state, accounts = start, IndividualAccounts([self.cap])
+            for step in range(self.steps):
+                sums = self._sums(record, state, plan.sigma, accounts) if takes_part else nothing
+                released = release_sums(sums, plan.sigma, SystemNoise())
+                # an attacker who knows the cap knows what it pays for; with a defect, all that was contributed
+                told = direction if step < self.steps / 2 or sums.any() else nothing
+                scores[place] += _log_ratio(released[None], told, nothing, spread)[0]
+                state = state.after(released)
+        return scores
+
+    def _sums(
+        self, record: OwnedRecords, state: Descent, sigma: float, accounts: IndividualAccounts
+    ) -> NDArray[np.int64]:
+        sums, _ = step_contributions(record, state.weights, clip_norm=state.clip_norm, accounts=accounts, sigma=sigma)
+        return sums
+
+
+@dataclass(frozen=True)
+class SampledSteps(Canary):
+    """Gradient steps over samples, charged whole before the first."""
+
+    name = "sgd, sample"
+    one_by_one = True
+    steps: ClassVar[int] = 2
+    rate: ClassVar[float] = 0.5
+
+    @property
+    def slack(self) -> float:
+        """δ′, of which the bound on μ has to be cleared."""
+        return slack_of(DELTA)
+
+    def transcripts(self, count: int, takes_part: bool) -> Floats:
+        network = network_create("linear", (1,), 2, 1)
+        plan = plan_sampled(
+            "sample",
+            np.array([self.cap]),
+            np.array([1.0]),
+            share=1.0,
+            slack=self.slack,
+            steps=self.steps,
+            rate=self.rate,
+            clip_norm=0.01,
+            weights=4,
+        )
+        gradients, start, record = Gradients(network, (1,)), sampled.SampledSteps.start(network), _one_record()
+        mechanism = plan.mechanism
+        norms, spread = np.full(1, mechanism.norms[0]), mechanism.noise_multiplier * mechanism.clip_norm
+        direction = mechanism.unit * gradients.sums(start.weights, record, [0], norms, unit=mechanism.unit, step=0)
+        nobody = owned_records(record.x[:0], record.y[:0], [], [0])
+        scores = np.zeros(count)
+        for place in tqdm(range(count), desc=self.name, leave=False, mininterval=2):
+            state = start
+            for _ in range(self.steps):
+                after = sampled.run_chunk(
+                    state,
+                    record if takes_part else nobody,
+                    [0],
+                    gradients=gradients,
+                    mechanism=mechanism,
+                    steps=1,
+                    step_size=1.0,
+                    momentum=0.0,
+                    noise=SystemNoise(),
+                    sampling=sampled.SystemSampling(),
+                )
+                released = (state.weights - after.weights) * mechanism.expected
+                drawn = _log_ratio(released[None], direction, 0 * direction, spread)[0]
+                scores[place] += np.log1p(self.rate * np.expm1(drawn))
+                state = after
+        return scores
+
+
+@dataclass(frozen=True)
+class TeacherLabels(Canary):
+    """Teachers vote: somebody who moves their teacher from one class to the other where the rest is in balance."""
+
+    name = "pate, GNMax"
+    labels: ClassVar[int] = 32
+
+    def transcripts(self, count: int, takes_part: bool) -> Floats:
+        plan = make_plan(
+            [Group("ALL", self.epsilon, 101)],
+            variant="weighting",
+            teachers=101,
+            aggregator=self.aggregator(),
+            delta=DELTA,
+            weight_scheme="gdp",
+        )
+        weights = plan.teacher_weights()
+        queries = int(self.cap / plan.aggregator.charge(plan.groups[0].sensitivity).label)
+        said = np.tile((np.arange(101) % 2)[:, None], (1, queries))
+        said[0] = 1 if takes_part else 0
+        votes = plan.aggregator.count(said, 2, weights)
+        labels = plan.aggregator.release(np.tile(votes, (count, 1)), SystemNoise()).labels.reshape(count, queries)
+        return (labels == 1).sum(axis=1) - (labels == 0).sum(axis=1).astype(np.float64)
+
+    def aggregator(self) -> Aggregator:
+        """With so much noise that the cap pays for `labels` labels."""
+        return GNMax(sigma=math.sqrt(2 * self.labels / self.cap) * _ROUNDING)
+
+
+@dataclass(frozen=True)
+class TeacherChecks(TeacherLabels):
+    """The same, with the check of Confident-GNMax before every label."""
+
+    name = "pate, Confident-GNMax"
+
+    def aggregator(self) -> Aggregator:
+        sigma = math.sqrt(3 * self.labels / self.cap) * _ROUNDING
+        return ConfidentGNMax(sigma=sigma, sigma_threshold=sigma, threshold=40.0)
+
+
+@dataclass(frozen=True)
+class LaplaceLabels(TeacherLabels):
+    """The same with Laplace noise, whose cost is that of pure differential privacy."""
+
+    name = "pate, LNMax"
+
+    def aggregator(self) -> Aggregator:
+        # the ε of randomised response with this μ, see `accounting.privacy.pure_dp_mu`
+        pure = float(logit(norm.cdf(math.sqrt(self.cap / self.labels) / 2)))
+        return LNMax(gamma=pure / 2 / _ROUNDING)
+
+
+CANARIES: tuple[Canary, ...] = (
+    Votes(),
+    TwoStudies(),
+    ResidualVotes(),
+    FullSteps(),
+    SampledSteps(),
+    TeacherLabels(),
+    TeacherChecks(),
+    LaplaceLabels(),
+)
+
+
+def _votes(
+    said: NDArray[np.int64],
+    sigma: float,
+    caps: Sequence[float],
+    spent: Floats,
+    predicted: NDArray[np.int64] | None = None,
+) -> tuple[Floats, Floats]:
+    """Sums of the votes of two people, and what they have spent then: one is for class 1, the other for what is said.
+
+    Each has a record at every query.
+    """
+    points = np.arange(len(said))[:, None]
+    accounts = IndividualAccounts(caps, spent)
+    sums, _ = neighbour_votes(
+        points,
+        points,
+        np.vstack([points, points]),
+        np.concatenate([np.ones_like(said), said]),
+        np.repeat([0, 1], len(said)),
+        radius_share=1 / len(said),
+        n_classes=2,
+        accounts=accounts,
+        sigma=sigma,
+        predicted=predicted,
+    )
+    return sums, accounts.spent
+
+
+def _log_ratio(released: Floats, moved: Floats, others: Floats, sigma: float) -> Floats:
+    """`(n,)` logarithm of the densities of N(others + moved, σ²) over N(others, σ²)."""
+    axes = tuple(range(1, released.ndim))
+    return ((released - others) * moved - moved**2 / 2).sum(axis=axes) / sigma**2
+
+
+def _one_record() -> OwnedRecords:
+    return owned_records(np.array([[127]], np.int8), [1], [0], [0])

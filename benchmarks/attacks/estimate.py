@@ -1,0 +1,110 @@
+"""Lower bounds on what a mechanism tells, from guesses whether somebody took part, with a stated confidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.stats import beta, binom, norm
+
+from accounting.privacy import gdp_epsilon
+
+Floats = NDArray[np.float64]
+DELTAS = tuple(10.0**-power for power in range(3, 11))
+"""At which an audit of one run looks at ε."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """least: the lower bound on μ, 0 if nothing can be told.  point: the same guesses without their uncertainty."""
+
+    least: float
+    point: float
+
+
+def gdp_bound(without: Floats, taking_part: Floats, *, doubt: float) -> Bound:
+    """Lower bound on μ from scores of transcripts, larger where somebody is likelier to take part.
+
+    Of a μ-GDP mechanism every test has μ ≥ Φ⁻¹(1 − a) − Φ⁻¹(b), a the probability to say "took part" wrongly, b that of
+    "did not" (Dong, Roth, Su 2022, Definition 3). The threshold of the test is chosen on the first half of the scores;
+    a and b are bounded on the second by Clopper and Pearson (1934), each with half of the doubt.
+
+    Args:
+        without, taking_part: `(n,)` scores of independent transcripts.
+        doubt: the probability that the bound exceeds the true μ, at most.
+
+    >>> draws = np.random.default_rng(0).standard_normal((2, 20_000))
+    >>> bound = gdp_bound(draws[0], draws[1] + 0.5, doubt=1e-3)
+    >>> bound.least < 0.5 < bound.point + 0.05, round(bound.least, 1)
+    (True, 0.4)
+    """
+    half = len(without) // 2
+    threshold = _best_threshold(without[:half], taking_part[:half])
+    false_alarms = int((without[half:] > threshold).sum())
+    misses = int((taking_part[half:] <= threshold).sum())
+    count = len(without) - half
+    limits = [_at_most(events, count, doubt / 2) for events in (false_alarms, misses)]
+    least = float(norm.isf(limits[0]) - norm.ppf(limits[1]))
+    rates = [(events + 0.5) / (count + 1) for events in (false_alarms, misses)]
+    return Bound(max(0.0, least), float(norm.isf(rates[0]) - norm.ppf(rates[1])))
+
+
+def _best_threshold(without: Floats, taking_part: Floats) -> float:
+    """Threshold that tells most, among those that leave a thousandth of either scores on each side."""
+    candidates = np.unique(np.quantile(np.concatenate([without, taking_part]), np.linspace(0.01, 0.99, 99)))
+    a = np.array([(without > each).mean() for each in candidates])
+    b = np.array([(taking_part <= each).mean() for each in candidates])
+    least = 1e-3
+    told = norm.isf(np.clip(a, least, 1 - least)) - norm.ppf(np.clip(b, least, 1 - least))
+    # the more extreme a threshold is, the less certain is what it tells
+    spread = sum(np.sqrt(rate * (1 - rate)) / norm.pdf(norm.ppf(rate)) for rate in (a.clip(least), b.clip(least)))
+    return float(candidates[np.argmax(told - 3 * spread / np.sqrt(len(without)))])
+
+
+def _at_most(events: int, trials: int, doubt: float) -> float:
+    """Upper confidence limit of a probability."""
+    return 1.0 if events == trials else float(beta.ppf(1 - doubt, events + 1, trials - events))
+
+
+def one_run_mu(canaries: int, guesses: int, right: int, *, doubt: float) -> float:
+    """Lower bound on μ from one run, into which every canary was put with probability ½.
+
+    If the mechanism is μ-GDP, it is (ε(δ), δ)-DP for every δ, and each of `DELTAS` bounds the probability of so many
+    right guesses: the smallest of these bounds holds.
+
+    Args:
+        canaries: how many there were.
+        guesses: for how many of them a guess was made.
+        right: of these.
+        doubt: as for `gdp_bound`.
+
+    >>> one_run_mu(1000, 200, 190, doubt=1e-3) > 0.5
+    True
+    >>> one_run_mu(1000, 200, 100, doubt=1e-3)
+    0.0
+    """
+
+    def excess(mu: float) -> float:
+        epsilons = [max(0.0, float(gdp_epsilon(mu, delta))) for delta in DELTAS]
+        found = [
+            one_run_doubt(canaries, guesses, right, epsilon=epsilon, delta=delta)
+            for epsilon, delta in zip(epsilons, DELTAS, strict=True)
+        ]
+        return min(found) - doubt
+
+    least, most = 1e-3, 20.0
+    return 0.0 if excess(least) >= 0 else float(brentq(excess, least, most, xtol=1e-4))
+
+
+def one_run_doubt(canaries: int, guesses: int, right: int, *, epsilon: float, delta: float) -> float:
+    """Largest probability that so many guesses, or more, are right, of an (ε, δ)-DP mechanism.
+
+    Steinke, Nasr, Jagielski, "Privacy auditing with one (1) training run" (2023), Theorem 5.2 and Appendix D.
+    """
+    chance = 1 / (1 + np.exp(-epsilon))
+    tail = float(binom.sf(right - 1, guesses, chance))
+    counts = np.arange(1, right + 1)
+    steepest = float(np.max(np.cumsum(binom.pmf(right - counts, guesses, chance)) / counts, initial=0.0))
+    return min(1.0, tail + 2 * canaries * delta * steepest)

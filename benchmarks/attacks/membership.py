@@ -1,0 +1,93 @@
+"""Membership inference against what is published: LiRA, on models of shadow studies of a random half of the people.
+
+Carlini, Chien, Nasr, Song, Terzis, Tramèr, "Membership inference attacks from first principles" (2022), the online
+attack with one variance for all. The attacker has the public points, the promises, and everybody's records, and asks of
+each person whether they took part, of a published model that they have not seen trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+from sklearn.metrics import roc_auc_score, roc_curve
+from tqdm import tqdm
+
+Floats = NDArray[np.float64]
+Taking = NDArray[np.bool_]
+Publish = Callable[[Taking, int], Floats]
+"""Probabilities `(people, classes)` of a model learned from those taking part, with a seed."""
+FALSE_POSITIVES = 1e-3
+
+
+@dataclass(frozen=True)
+class Attack:
+    """Outcome among the people of one promise.
+
+    area: under the ROC curve.  uncertain: its standard error.  found: true positives at `FALSE_POSITIVES`.
+    most_area, most_found: what a μ-GDP promise allows.
+    """
+
+    area: float
+    uncertain: float
+    found: float
+    most_area: float
+    most_found: float
+
+
+def shadows(publish: Publish, truth: NDArray[np.integer], count: int, *, seed: int) -> tuple[Taking, Floats]:
+    """Who took part in each shadow study, `(count, people)`; and how sure its model is of their class, as logits."""
+    random = np.random.default_rng(seed)
+    people = len(truth)
+    # by the toss of a coin: of people who are in exactly half of the studies, the others would tell of the last
+    taking = random.random((count, people)) < 0.5
+    logits = np.empty((count, people))
+    for study in tqdm(range(count), desc="shadow studies", leave=False):
+        probabilities = publish(taking[study], seed + study)[np.arange(people), truth]
+        sure = np.clip(probabilities, 1e-9, 1 - 1e-9)
+        logits[study] = np.log(sure) - np.log1p(-sure)
+    return taking, logits
+
+
+def likelihood_ratios(taking: Taking, logits: Floats) -> Floats:
+    """`(studies, people)` log-likelihood ratios of "took part", each by all studies but the one that is attacked.
+
+    Means and variance are those of the other studies alone: were the attacked one among them, its answer would be, too.
+    """
+    sides = [_of_the_others(side, logits) for side in (taking, ~taking)]
+    # of people of whom every model is as sure as can be written down, nothing can be told
+    variance = np.maximum(sum(squares for _, _, squares in sides) / (len(logits) - 3), 1e-9)
+    within, without = (
+        -((logits - mean) ** 2) / (2 * variance * (1 + 1 / number)) - np.log1p(1 / number) / 2
+        for number, mean, _ in sides
+    )
+    return within - without
+
+
+def _of_the_others(side: Taking, logits: Floats) -> tuple[Floats, Floats, Floats]:
+    """`(studies, people)` number, mean and sum of squared deviations of the other studies on this side."""
+    number = np.maximum(side.sum(axis=0) - side, 1)
+    total, squares = (np.where(side, logits**power, 0.0) for power in (1, 2))
+    mean = (total.sum(axis=0) - total) / number
+    return number, mean, squares.sum(axis=0) - squares - number * mean**2
+
+
+def attack(taking: Taking, ratios: Floats, mu: float) -> Attack:
+    """Guess for all people at once whose promise is μ.
+
+    The standard error is that of the mean over studies of the area in each.
+    """
+    areas = [
+        roc_auc_score(row, scores) for row, scores in zip(taking, ratios, strict=True) if row.any() and not row.all()
+    ]
+    false, true, _ = roc_curve(taking.ravel(), ratios.ravel())
+    return Attack(
+        float(roc_auc_score(taking.ravel(), ratios.ravel())),
+        float(np.std(areas, ddof=1) / np.sqrt(len(areas))),
+        float(np.interp(FALSE_POSITIVES, false, true)),
+        float(norm.cdf(mu / np.sqrt(2))),
+        float(norm.cdf(norm.ppf(FALSE_POSITIVES) + mu)),
+    )

@@ -1,0 +1,119 @@
+"""Audits stay below the promise, and find each defect that is planted."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from accounting.privacy import gdp_epsilon
+from benchmarks.attacks.canaries import CANARIES, Canary
+from benchmarks.attacks.estimate import gdp_bound, one_run_doubt, one_run_mu
+from benchmarks.attacks.faults import FAULTS
+from benchmarks.attacks.membership import attack, likelihood_ratios
+from benchmarks.attacks.one_run import MECHANISMS, guesses_right
+
+DOUBT = 1e-5
+QUICK = [canary for canary in CANARIES if not canary.one_by_one]
+COUNTS = {"sgd, individual": 600, "sgd, sample": 3_000}
+SLOW = [canary for canary in CANARIES if canary.one_by_one]
+FOUND_BY = {
+    "noise-halved": (
+        "neighbours, one round",
+        "neighbours, two studies",
+        "neighbours, two rounds",
+        "pate, GNMax",
+        "pate, Confident-GNMax",
+    ),
+    "charge-dropped": ("neighbours, one round", "neighbours, two studies"),
+    "weight-squared": ("pate, GNMax",),
+}
+
+
+def exceeds(canary: Canary, transcripts: int = 20_000) -> bool:
+    """Whether more is proven than was promised."""
+    return gdp_bound(*canary.scores(transcripts), doubt=DOUBT).least > canary.promise
+
+
+@pytest.mark.parametrize("canary", QUICK, ids=lambda canary: canary.name)
+def test_no_bound_exceeds_its_promise(canary):
+    assert not exceeds(canary)
+
+
+@pytest.mark.parametrize(("fault", "name"), [(fault, name) for fault, names in FOUND_BY.items() for name in names])
+def test_a_planted_fault_is_found(fault, name):
+    canary = next(each for each in QUICK if each.name == name)
+    with FAULTS[fault]():
+        assert exceeds(canary, 80_000 if fault == "weight-squared" else 20_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("canary", SLOW, ids=lambda canary: canary.name)
+def test_steps_stay_below_their_promise_and_lose_it_with_half_of_the_noise(canary: Canary):
+    assert gdp_bound(*canary.scores(300), doubt=DOUBT).least <= canary.promise
+    with FAULTS["noise-halved"]():
+        assert gdp_bound(*canary.scores(COUNTS[canary.name]), doubt=DOUBT).point > 1.2 * canary.promise
+
+
+def test_the_bound_covers_the_truth_and_comes_near():
+    """100 audits of N(0, 1) against N(1, 1), each with a doubt of 1 %."""
+    random = np.random.default_rng(5)
+    bounds = [
+        gdp_bound(random.standard_normal(4_000), 1 + random.standard_normal(4_000), doubt=0.01).least
+        for _ in range(100)
+    ]
+    assert sum(bound > 1 for bound in bounds) <= 4
+    assert np.mean(bounds) > 0.8
+
+
+def test_nothing_is_told_of_a_mechanism_that_tells_nothing():
+    random = np.random.default_rng(6)
+    assert gdp_bound(random.standard_normal(5_000), random.standard_normal(5_000), doubt=DOUBT).least == 0
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_guesses_about_randomised_response_are_as_likely_as_the_theorem_says(epsilon):
+    """Without δ the bound is the exact tail of randomised response, here by enumeration of 2^12 outcomes."""
+    chance, guesses = 1 / (1 + np.exp(-epsilon)), 12
+    outcomes = (np.arange(2**guesses)[:, None] >> np.arange(guesses)) & 1
+    probability = np.prod(np.where(outcomes, chance, 1 - chance), axis=1)
+    for right in (6, 9, 12):
+        exact = probability[outcomes.sum(axis=1) >= right].sum()
+        assert one_run_doubt(guesses, guesses, right, epsilon=epsilon, delta=0.0) == pytest.approx(exact)
+
+
+def test_one_run_of_a_gaussian_stays_below_its_mu():
+    random = np.random.default_rng(7)
+    takes_part = random.random(1_000) < 0.5
+    bound = one_run_mu(
+        1_000, 200, guesses_right(takes_part, 2.0 * takes_part + random.standard_normal(1_000), 200), doubt=1e-3
+    )
+    assert 0.3 < bound < 2.0
+    assert gdp_epsilon(bound, 1e-5) < gdp_epsilon(2.0, 1e-5)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_one_run_of_the_real_mechanisms(name):
+    takes_part = np.random.default_rng(8).random(400) < 0.5
+    scores = MECHANISMS[name](takes_part, 8.0, 1e-5)
+    right = guesses_right(takes_part, scores, 100)
+    assert right > 75
+    assert one_run_mu(400, 100, right, doubt=DOUBT) < 1.6
+
+
+def test_likelihood_ratios_find_members_of_a_model_that_remembers():
+    """Confidences of those who took part are higher by μ standard deviations: the area is Φ(μ/√2)."""
+    random, mu = np.random.default_rng(9), 1.5
+    taking = random.random((64, 400)) < 0.5
+    logits = random.standard_normal(400) + mu * taking + random.standard_normal((64, 400))
+    found = attack(taking, likelihood_ratios(taking, logits), mu)
+    assert found.most_area == pytest.approx(norm.cdf(mu / np.sqrt(2)))
+    assert found.area == pytest.approx(found.most_area, abs=0.02)
+    assert 0.3 * found.most_found < found.found <= found.most_found + 0.02
+
+
+def test_a_study_that_is_attacked_is_not_learned_from():
+    """Noise alone: were its own confidence among those it is compared with, the area would not be a half."""
+    random = np.random.default_rng(10)
+    taking = random.random((16, 5_000)) < 0.5
+    found = attack(taking, likelihood_ratios(taking, random.standard_normal((16, 5_000))), 0.1)
+    assert abs(found.area - 0.5) < 0.02
+    assert found.found < 0.004
