@@ -26,6 +26,7 @@ from django.utils.translation import gettext as _
 from common.throttle import Attempt, Counter, attempt_begin, counters_check, hashed
 from consent.mail import confirmed_address, mails_send
 from consent.models import DataHolder, Invitation, LinkReissue, Study
+from consent.pseudonyms import holder_found
 from consent.services import holder_link, holders_register, study_asks_check, study_lock
 
 CODE_BYTES = 20
@@ -96,13 +97,13 @@ def invitations_create(
     wanted = list(dict.fromkeys(name for raw in pseudonyms if (name := raw.strip())))
     if any(len(name) > 200 for name in wanted):
         raise ValidationError(_("A pseudonym has at most 200 characters; put each on a line of its own."))
-    study_lock(study.pk)
-    holders_register(study=study, pseudonyms=wanted)
+    study = study_lock(study.pk)
+    ids = holders_register(study=study, pseudonyms=wanted)
     valid = Invitation.objects.filter(study=study, revoked_at=None, holder__isnull=False)
     invited = set() if replace else set(valid.values_list("holder_id", flat=True))
     without_account = DataHolder.objects.filter(study=study, user=None).exclude(pk__in=invited)
-    by_pseudonym = {holder.pseudonym: holder for holder in without_account.iterator(chunk_size=10_000)}
-    holders: list[DataHolder | None] = [by_pseudonym[name] for name in wanted if name in by_pseudonym]
+    by_id = {holder.pk: holder for holder in without_account.iterator(chunk_size=10_000)}
+    holders: list[DataHolder | None] = [by_id[ids[name]] for name in wanted if ids[name] in by_id]
     now = timezone.now()
     if replace:
         for start in range(0, len(holders), 500):
@@ -159,6 +160,8 @@ def try_begin(*, address: str) -> Attempt:
 def invitation_open(*, code: str, address: str) -> Invitation | None:
     """The invitation that a code opens, bound to its holder; None for any other code, whatever is wrong with it.
 
+    An open one of a closed study is bound to nobody any more.
+
     Raises:
         TooManyTriesError: too many codes from this network address were wrong; this one was not looked at.
     """
@@ -176,6 +179,8 @@ def _invitation_bind(code: str) -> Invitation | None:
     invitation = valid.filter(code_hash=code_hash(code)).first()
     if invitation is None:
         return None
+    if invitation.holder is None and invitation.study.is_closed:
+        return invitation
     if invitation.holder is None:
         study_lock(invitation.study_id)
         invitation = valid.get(pk=invitation.pk)  # somebody may have opened it in the same moment
@@ -268,7 +273,7 @@ def link_reissue(*, study: Study, pseudonym: str, reason: str, acting_user: Abst
         ValidationError: no holder of the study has this pseudonym, or the reason is empty.
     """
     study_lock(study.pk)
-    holder = DataHolder.objects.filter(study=study, pseudonym=pseudonym.strip()).first()
+    holder = holder_found(study, pseudonym.strip())
     if holder is None:
         raise ValidationError({"pseudonym": _("Nobody in this study is called so. Check the spelling.")})
     now = timezone.now()

@@ -29,6 +29,7 @@ def register() -> None:
         MailKind("receipt", _("your decision is recorded")),
         MailKind("new_form", _("a study has new information"), _form),
         MailKind("new_policy", _("what the levels mean has changed"), _policy),
+        MailKind("study_closed", _("a study was closed")),
         MailKind("new_link", _("a new link was made for you")),
         MailKind("policy_waiting", _("an ε policy waits for approval"), _waiting_policy),
     )

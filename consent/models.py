@@ -52,6 +52,13 @@ class LawfulBasis(models.TextChoices):
     OTHER = "other", _("consent under another law")
 
 
+class AfterWithdrawal(models.TextChoices):
+    """Fate of a person's stored records when they withdraw."""
+
+    ERASED = "erased", _("they are erased")
+    ASKED = "asked", _("the person decides whether they are erased")
+
+
 class Study(models.Model):
     """One purpose, one controller, one δ, its holders, data and runs."""
 
@@ -70,6 +77,19 @@ class Study(models.Model):
     )
     retention = models.TextField(
         _("how long"), blank=True, help_text=_("How long the records are kept for this, and what happens then.")
+    )
+    retention_until = models.DateField(
+        _("last day of the records"),
+        null=True,
+        blank=True,
+        help_text=_("On the day after it the study is closed and its private records are erased. Empty: no such day."),
+    )
+    after_withdrawal = models.CharField(
+        _("stored records after a withdrawal"),
+        max_length=10,
+        choices=AfterWithdrawal,
+        default=AfterWithdrawal.ASKED,
+        help_text=_("Holders read it before they decide, and it is carried out."),
     )
     lawful_basis = models.CharField(_("lawful basis"), max_length=20, choices=LawfulBasis, default=LawfulBasis.CONSENT)
     jurisdiction = models.CharField(
@@ -100,6 +120,10 @@ class Study(models.Model):
         default=False,
         help_text=_("Allows auditors to recompute every cost; the predictions are secrets."),
     )
+    closed_at = models.DateTimeField(null=True, blank=True, editable=False)
+    expired_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="When the private records of the closed study were erased."
+    )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
@@ -114,6 +138,11 @@ class Study(models.Model):
 
     def __str__(self) -> str:
         return self.title
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is asked and nothing is learned any more."""
+        return self.closed_at is not None
 
 
 class Membership(models.Model):
@@ -390,6 +419,12 @@ class DataHolder(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="holdings"
     )
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    erased_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="When their records were erased; from then on the pseudonym is a keyed commitment to it.",
+    )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
@@ -404,6 +439,11 @@ class DataHolder(models.Model):
 
     def __str__(self) -> str:
         return self.pseudonym
+
+    @property
+    def known_as(self) -> str:
+        """The pseudonym; empty once it was erased."""
+        return "" if self.erased_at else self.pseudonym
 
 
 class ConsentEvent(StudyChained):
@@ -592,6 +632,47 @@ class LinkReissue(StudyChained):
 
     def __str__(self) -> str:
         return f"by {self.issued_by_id} at {self.issued_at:%Y-%m-%d %H:%M}"
+
+
+class Disposal(StudyChained):
+    """Act that ended something for good: records or a dataset erased, the study closed, its records at their end.
+
+    Of a holder's records there are two rows: that it was asked for, and that it was done.
+    """
+
+    class Kind(models.TextChoices):
+        ASKED = "asked", _("erasure of a person's records was asked for")
+        ERASED = "erased", _("a person's records were erased")
+        DATASET = "dataset", _("dataset removed")
+        CLOSED = "closed", _("study closed")
+        EXPIRED = "expired", _("all private records erased")
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="disposals")
+    kind = models.CharField(max_length=10, choices=Kind)
+    holder = models.ForeignKey(DataHolder, on_delete=models.PROTECT, null=True, related_name="disposals")
+    subject = models.CharField(max_length=100, blank=True, help_text="Name of the dataset.")
+    rows = models.PositiveIntegerField(
+        null=True, blank=True, help_text="How many rows of private datasets were erased."
+    )
+    files = models.PositiveIntegerField(null=True, blank=True, help_text="How many scans of letters were erased.")
+    reason = models.CharField(max_length=500, blank=True)
+    recorded_by = _actor(null=True, help_text="Empty: the holder by their link, the study's rule, or a date.")
+    recorded_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta(StudyChained.Meta):
+        verbose_name = _("closing or erasure")
+        verbose_name_plural = _("closings and erasures")
+        constraints = [
+            models.UniqueConstraint(fields=["study", "sequence"], name="disposal_sequence_is_unique"),
+            models.CheckConstraint(
+                condition=Q(kind__in=["asked", "erased"], holder__isnull=False)
+                | Q(kind__in=["dataset", "closed", "expired"], holder__isnull=True),
+                name="disposal_kind_is_known_and_says_of_whom",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.sequence}"
 
 
 class Administrator(models.Model):

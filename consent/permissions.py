@@ -43,11 +43,13 @@ ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
         _STAFF
         | {
             "consent.change_study",
+            "consent.close_study",
             "consent.manage_members",  # all roles but those of the committee
             "consent.publish_consentform",
             "training.propose_run",
             "training.approve_run",
             "training.cancel_run",
+            "training.withdraw_model",
             _STATE_PROVENANCE,
             _USE_STUDENT,
         }
@@ -60,7 +62,9 @@ ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
             "consent.invite_holders",
             "consent.record_paper_consents",
             "consent.view_holder_level",  # one person's choice; every look is on record
+            "consent.erase_records",
             "training.import_dataset",
+            "training.remove_dataset",
             _STATE_PROVENANCE,
         }
     ),

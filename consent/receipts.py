@@ -85,7 +85,7 @@ def receipt_facts(event: ConsentEvent) -> list[tuple[str, str]]:
         (_("Study"), study.title),
         (_("Decision"), capfirst(f"{event.get_kind_display()}: {event.get_level_display()}".rstrip(": "))),
         (_("When"), _decided_at(event)),
-        (_("Known to the study as"), event.holder.pseudonym),
+        (_("Known to the study as"), event.holder.known_as),
     ]
     if event.policy is not None:
         right = right_guesses_in_100(event.policy.epsilon(event.level), study.delta)

@@ -12,6 +12,7 @@ urlpatterns = [
     path("<slug:slug>/decide/", decision.decide, name="decide"),
     path("<slug:slug>/choice/", decision.choice, name="choice"),
     path("<slug:slug>/withdraw/", decision.withdraw, name="withdraw"),
+    path("<slug:slug>/erase/", decision.erase, name="erase"),
     path("<slug:slug>/receipts/<int:n>/", records.receipt, name="receipt"),
     path("<slug:slug>/receipts/<int:n>/receipt.pdf", records.receipt_as_pdf, name="receipt_pdf"),
     path("<slug:slug>/receipts/<int:n>/receipt.json", records.receipt_as_json, name="receipt_json"),

@@ -194,6 +194,7 @@ CELERY_BEAT_SCHEDULE = {
     "sweep runs": {"task": "training.tasks.runs_sweep", "schedule": SWEEP_INTERVAL},
     "sweep throttle": {"task": "common.tasks.throttle_sweep", "schedule": 3600.0},
     "deliver mails": {"task": "consent.tasks.mails_deliver", "schedule": 60.0},
+    "erase what is due": {"task": "training.tasks.records_due_erase", "schedule": 900.0},
     "sweep accounts": {"task": "accounting.tasks.accounts_sweep", "schedule": 3600.0},
 }
 #: The largest ε that a policy may promise to anyone.

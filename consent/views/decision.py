@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_safe
 
 from consent import selectors, services
+from consent.erasures import erasure_ask, erasure_state
 from consent.forms import NOT_TAKING_PART, DecisionForm, Option, level_option
 from consent.languages import own_name
 from consent.mail import confirmed_address
@@ -35,6 +36,17 @@ def _decision_form(holder: DataHolder, data: Any = None) -> DecisionForm | None:
     if consent_form is None or policy is None:
         return None
     return DecisionForm(data, consent_form=consent_form, policy=policy, delta=holder.study.delta)
+
+
+def _erase_asked(request: HttpRequest) -> bool:
+    """Whether somebody who withdraws wants their stored records erased; a missing answer keeps nobody from it."""
+    return request.POST.get("records") == "erase"
+
+
+def closed_page(request: HttpRequest, study: Study, holder: DataHolder | None) -> HttpResponse:
+    """Tell that a study is closed; who has decided is led to their choice and receipts."""
+    decided = holder is not None and selectors.consent_current(holder) is not None
+    return render(request, "consent/closed.html", {"study": study, "decided": decided}, status=410)
 
 
 def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm, chosen: str | None = None) -> HttpResponse:
@@ -83,6 +95,8 @@ def my_studies(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpRespo
 @holder_page
 def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     """Show the consent form and the levels; a choice leads to a page that asks for confirmation."""
+    if holder.study.is_closed:
+        return closed_page(request, holder.study, holder)
     form = _decision_form(holder, request.POST or None)
     if form is None:
         return render(request, "consent/not_open.html", {"study": holder.study})
@@ -97,6 +111,8 @@ def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 @holder_page
 def check(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     """Ask for confirmation of the answer that was sent. Without one, lead to the form."""
+    if holder.study.is_closed:
+        return redirect("consent:study", holder.study.slug)
     kept = answer_kept(request, holder)
     form = _decision_form(holder, kept) if kept else None
     if form is None:
@@ -118,14 +134,16 @@ def check(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     """Record a confirmed choice. A GET leads to the form."""
     form = _decision_form(holder, request.POST) if request.method == "POST" else None
-    if form is None:
+    if form is None or holder.study.is_closed:
         return redirect("consent:study", holder.study.slug)
     if not form.is_valid():
         return _read(request, holder, form)
     level, before = form.cleaned_data["choice"], selectors.consent_current(holder)
     try:
         if level == NOT_TAKING_PART:
-            event = services.consent_refuse(holder=holder, acting_user=acting_user(request), form=form.consent_form)
+            event = services.consent_refuse(
+                holder=holder, acting_user=acting_user(request), form=form.consent_form, erase=_erase_asked(request)
+            )
         else:
             event = services.consent_give(
                 holder=holder, level=level, form=form.consent_form, policy=form.policy, acting_user=acting_user(request)
@@ -155,6 +173,7 @@ def choice(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         "standing": stands,
         "changes": stands.changes(get_language() or ""),
         "option": option_in_force(current) if current and current.grants else None,
+        "erasure": erasure_state(holder),
         "so_far": usage_of(holder).right_guesses,
         "links": LinkReissue.objects.filter(holder=holder).order_by("-sequence"),
         "visit": visit_of(request),
@@ -186,6 +205,21 @@ def withdraw(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         if request.method != "POST":
             return render(request, "consent/withdraw.html", {"study": holder.study})
         with suppress(ValidationError):  # A second click came at the same moment and found it withdrawn.
-            services.consent_withdraw(holder=holder, acting_user=acting_user(request))
+            services.consent_withdraw(holder=holder, acting_user=acting_user(request), erase=_erase_asked(request))
         messages.success(request, _("Your consent is withdrawn. It counts from now on."))
+    return redirect("consent:choice", holder.study.slug)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@holder_page
+def erase(request: HttpRequest, holder: DataHolder) -> HttpResponse:
+    """Explain what erasing leaves, and ask for the erasure of the records of somebody who does not take part."""
+    current, state = selectors.consent_current(holder), erasure_state(holder)
+    if current is None or current.grants or state.asked_at or state.done_at:
+        return redirect("consent:choice", holder.study.slug)
+    if request.method != "POST":
+        return render(request, "consent/erase.html", {"study": holder.study})
+    with suppress(ValidationError):  # They took part again in another window.
+        erasure_ask(holder=holder, acting_user=acting_user(request))
+        messages.success(request, _("Your records are being erased."))
     return redirect("consent:choice", holder.study.slug)

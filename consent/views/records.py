@@ -89,7 +89,8 @@ def export(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         "exported_at": timezone.now().isoformat(),
         "study": {"title": holder.study.title, "controller": holder.study.controller, "contact": holder.study.contact},
         "holder": {
-            "pseudonym": holder.pseudonym,
+            "pseudonym": holder.known_as,
+            "records_erased": holder.erased_at and holder.erased_at.isoformat(),
             "id": str(holder.public_id),
             "since": holder.created_at.isoformat(),
             "account": {"user_name": holder.user.get_username(), "email": holder.user.email} if holder.user else None,

@@ -42,6 +42,8 @@ class StudyForm(forms.ModelForm):
             "data_categories",
             "recipients",
             "retention",
+            "retention_until",
+            "after_withdrawal",
             "lawful_basis",
             "jurisdiction",
             "languages",
@@ -52,6 +54,7 @@ class StudyForm(forms.ModelForm):
         widgets = {
             "purpose": forms.Textarea(attrs={"rows": 4}),
             **dict.fromkeys(("data_categories", "recipients", "retention"), forms.Textarea(attrs={"rows": 2})),
+            "retention_until": forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
         }
         error_messages = {"contact": {"invalid": INVALID_EMAIL}}
 
@@ -59,7 +62,7 @@ class StudyForm(forms.ModelForm):
         super().__init__(*args, **kwargs)
         self.initial["languages"] = " ".join(self.instance.languages)
         # Whoever says nothing leaves it as it is.
-        self.fields["lawful_basis"].required = False
+        self.fields["lawful_basis"].required = self.fields["after_withdrawal"].required = False
         for name in fixed:
             del self.fields[name]
         if "delta" in self.fields:
@@ -72,6 +75,9 @@ class StudyForm(forms.ModelForm):
 
     def clean_lawful_basis(self) -> str:
         return self.cleaned_data["lawful_basis"] or self.instance.lawful_basis
+
+    def clean_after_withdrawal(self) -> str:
+        return self.cleaned_data["after_withdrawal"] or self.instance.after_withdrawal
 
     def clean_slug(self) -> str:
         slug = self.cleaned_data["slug"]

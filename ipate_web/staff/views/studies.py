@@ -75,7 +75,7 @@ def study(request: SignedInRequest, study: Study) -> HttpResponse:
         "policy": policy,
         "options": options(policy, study.delta)[:3] if policy else [],
         "consent_form": selectors.consent_form_in_force(study),
-        "datasets": study.datasets.all(),
+        "datasets": study.datasets.filter(removed_at=None),
         "latest_runs": runs_visible_to(request.user).filter(study=study)[:LATEST_RUNS],
         "run_count": runs_of(study).count(),
         "released": labels_released(study),
