@@ -66,14 +66,35 @@ class Study(models.Model):
     title = models.CharField(_("title"), max_length=200)
     purpose = models.TextField(_("purpose"), help_text=_("What will be learned, and for whom, in plain words."))
     controller = models.CharField(_("controller"), max_length=200, help_text=_("The organisation that answers for it."))
+    controller_address = models.TextField(
+        _("address of the controller"), blank=True, help_text=_("Postal address, as on a letter.")
+    )
+    data_protection_officer = models.TextField(
+        _("data protection officer"),
+        blank=True,
+        help_text=_("Name or office, and how to reach it. Empty: there is none."),
+    )
+    supervisory_authority = models.TextField(
+        _("supervisory authority"),
+        blank=True,
+        help_text=_("With which people can lodge a complaint: name and address."),
+    )
     contact = models.EmailField(_("contact"), help_text=_("Where holders can ask questions."))
     data_categories = models.TextField(
         _("which data"), blank=True, help_text=_("Which records of a person, in plain words: what, and from when.")
     )
+    data_source = models.TextField(
+        _("source of the data"),
+        blank=True,
+        help_text=_("Where the records come from, such as: your treatment at our clinic. It cannot be changed later."),
+    )
     recipients = models.TextField(
         _("who else sees raw records"),
         blank=True,
-        help_text=_("People or bodies beside the controller. Empty: nobody."),
+        help_text=_(
+            "People or bodies beside the controller. Empty: nobody. If one is outside the European Union, say where, "
+            "and what protects the records there."
+        ),
     )
     retention = models.TextField(
         _("how long"), blank=True, help_text=_("How long the records are kept for this, and what happens then.")
@@ -100,6 +121,12 @@ class Study(models.Model):
         default=first_language,
         validators=[languages_check],
         help_text=_("In which the consent form must be complete before it is published: codes like en, de, fr."),
+    )
+    translations = models.JSONField(
+        default=dict,
+        blank=True,
+        editable=False,
+        help_text="Texts of the study in other languages: code → field → text; see consent.study_texts.",
     )
     delta = models.FloatField(
         "δ",

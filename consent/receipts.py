@@ -5,8 +5,8 @@ structure): a header, what the processing is, who the parties are, and the event
 mandatory are those that W3C's Data Privacy Vocabulary Community Group lists ("Consent Records and Receipts as per
 ISO/IEC TS 27560:2023 using DPV", w3id.org/dpv/guides/consent-27560, final report of 2024-08-01), written with
 underscores; values that a vocabulary can name are terms of that vocabulary (prefix ``dpv``). What the standard has no
-name for (protection level, ε) stands under ``extension``. A study keeps no postal address of its controller, so that
-the mandatory ``party_address`` is null.
+name for (protection level, ε) stands under ``extension``. The mandatory ``party_address`` is null where the study does
+not state it.
 
 What leads from a receipt to the record is its number, a keyed hash. The event's own hash would tell what others chose:
 it goes into that of the next event, so that whoever knows the hashes of two events has those of the one in between, and
@@ -29,6 +29,7 @@ from fpdf.enums import WrapMode
 from consent.models import ConsentEvent
 from consent.odds import right_guesses_in_100
 from consent.standing import standing
+from consent.study_texts import study_text
 
 FONT = Path(__file__).with_name("fonts") / "DejaVuSans.ttf"
 SCHEMA = "ISO/IEC TS 27560:2023"
@@ -82,7 +83,7 @@ def receipt_facts(event: ConsentEvent) -> list[tuple[str, str]]:
     """Terms and values of a decision's receipt, in the reader's language."""
     study = event.study
     facts = [
-        (_("Study"), study.title),
+        (_("Study"), str(study_text(study, "title"))),
         (_("Decision"), capfirst(f"{event.get_kind_display()}: {event.get_level_display()}".rstrip(": "))),
         (_("When"), _decided_at(event)),
         (_("Known to the study as"), event.holder.known_as),
@@ -108,12 +109,16 @@ def receipt_facts(event: ConsentEvent) -> list[tuple[str, str]]:
         facts.append((_("Information read"), text))
     facts += [
         (_("Who asks"), study.controller),
-        (_("What for"), study.purpose),
-        (_("Which data"), study.data_categories),
-        (_("Who else sees raw records"), study.recipients or _("nobody")),
-        (_("How long"), study.retention),
+        (_("What for"), str(study_text(study, "purpose"))),
+        (_("Which data"), str(study_text(study, "data_categories"))),
+        (_("Who else sees raw records"), str(study_text(study, "recipients")) or _("nobody")),
+        (_("How long"), str(study_text(study, "retention"))),
         (_("Lawful basis"), study.get_lawful_basis_display()),
         (_("Jurisdiction"), study.jurisdiction),
+        (_("Address"), study.controller_address),
+        (_("Data protection officer"), study.data_protection_officer),
+        (_("Source of the data"), str(study_text(study, "data_source"))),
+        (_("Complaints"), study.supervisory_authority),
         (_("Withdrawing"), _("At any time, on the page “My choice”, without a reason and without any disadvantage.")),
         (_("Questions"), study.contact),
         (_("Receipt number"), receipt_number(event.hash)),
@@ -170,16 +175,16 @@ def receipt_json(events: list[ConsentEvent]) -> dict[str, Any]:
                 "language": get_language(),
                 "purposes": [
                     {
-                        "purpose": study.purpose,
+                        "purpose": str(study_text(study, "purpose")),
                         "lawful_basis": study.lawful_basis,
-                        "pii_information": [{"pii_type": study.data_categories}],
+                        "pii_information": [{"pii_type": str(study_text(study, "data_categories"))}],
                         "pii_controllers": ["controller"],
                         "collection_method": "held by the controller",
                         "processing_method": "differentially private learning under individual promises",
                         "storage_locations": [study.controller],
-                        "retention_period": study.retention,
+                        "retention_period": str(study_text(study, "retention")),
                         "jurisdiction": study.jurisdiction,
-                        "recipient_third_parties": [study.recipients] if study.recipients else [],
+                        "recipient_third_parties": [str(study_text(study, "recipients"))] if study.recipients else [],
                         "withdrawal_method": f"{settings.SITE_URL}/my/{study.slug}/withdraw/",
                         "privacy_rights": ["access", "portability", "withdrawal of consent", "complaint"],
                     }
@@ -189,7 +194,7 @@ def receipt_json(events: list[ConsentEvent]) -> dict[str, Any]:
                 {
                     "party_id": "controller",
                     "party_name": study.controller,
-                    "party_address": None,
+                    "party_address": study.controller_address or None,
                     "party_email": study.contact,
                     "party_contact": study.contact,
                     "party_role": "dpv:DataController",
@@ -205,7 +210,7 @@ def receipt_pdf(event: ConsentEvent) -> bytes:
     """Receipt of a decision as PDF: one A4 page in most cases, with selectable text and a declared language."""
     pdf = FPDF(format="A4")
     pdf.set_creation_date(event.recorded_at)
-    pdf.set_title(f"{_('Receipt')}: {event.study.title}")
+    pdf.set_title(f"{_('Receipt')}: {study_text(event.study, 'title')}")
     pdf.set_lang(get_language() or settings.LANGUAGE_CODE)
     pdf.add_font("DejaVu", fname=FONT)
     pdf.set_margin(22)

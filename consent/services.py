@@ -38,6 +38,7 @@ from consent.models import (
 from consent.permissions import roles_given_by
 from consent.pseudonyms import holders_found
 from consent.second_person import second_person_check
+from consent.study_texts import texts_missing
 
 
 @transaction.atomic
@@ -76,12 +77,40 @@ FIXED_BY_CONSENT = (
     "data_categories",
     "recipients",
     "retention",
-    "retention_until",
     "after_withdrawal",
     "lawful_basis",
     "jurisdiction",
     "delta",
 )
+
+
+#: Of these a text or day that was stated cannot change; what was left open can be stated later.
+STATED_ONCE = ("data_source", "retention_until")
+
+
+def study_fixed(study: Study) -> list[str]:
+    """Names of what cannot change any more since a holder has decided; of translations with their language."""
+    if not ConsentEvent.objects.filter(study=study).exists():
+        return []
+    stated = [name for name in STATED_ONCE if getattr(study, name)]
+    told = [(name, code) for code, texts in study.translations.items() for name in texts if name != "title"]
+    return [*FIXED_BY_CONSENT, *stated, *(f"{name}_{code}" for name, code in told)]
+
+
+def _relied_on(study: Study, fields: Mapping[str, Any]) -> list[str]:
+    """Names of those of ``fields`` that would change what holders relied on when they decided.
+
+    A translation can be added, and one that is there is as fixed as what it translates.
+    """
+    changed = [name for name in fields if name != "translations" and fields[name] != getattr(study, name)]
+    fixed = [name for name in changed if name in FIXED_BY_CONSENT and name not in STATED_ONCE]
+    fixed += [name for name in changed if name in STATED_ONCE and getattr(study, name)]
+    for language, texts in study.translations.items() if "translations" in fields else ():
+        for name, text in texts.items():
+            now = fields["translations"].get(language, {}).get(name, "")
+            if text != now and (name in FIXED_BY_CONSENT or name in STATED_ONCE):
+                fixed.append(f"{name}_{language}")
+    return fixed
 
 
 @transaction.atomic
@@ -97,12 +126,13 @@ def study_update(*, study: Study, **fields: Any) -> Study:
         message = _("Whether a study is a rehearsal is decided when it is set up. Set up another study instead.")
         raise ValidationError({"rehearsal": message})
     if ConsentEvent.objects.filter(study=study).exists():
-        fixed = [name for name in FIXED_BY_CONSENT if name in fields and fields[name] != getattr(study, name)]
+        fixed = _relied_on(study, fields)
         if fixed:
             message = _(
                 "Holders have decided on these words and this δ; they cannot change. Begin a new study instead."
             )
-            raise ValidationError(dict.fromkeys(fixed, message))
+            known = {name if name in fields else "translations" for name in fixed}
+            raise ValidationError(dict.fromkeys(sorted(known), message))
     for name, value in fields.items():
         setattr(study, name, value)
     study.full_clean()
@@ -304,6 +334,13 @@ def consent_form_check(study: Study, texts: Mapping[str, str]) -> dict[str, str]
         raise ValidationError(
             {"texts": _("The study promises a text in %(languages)s, too. Write it first.") % {"languages": missing}}
         )
+    untold = texts_missing(study)
+    if untold:
+        message = _(
+            "The study's own texts (title, purpose and so on) are missing in %(languages)s. Write them in the study's "
+            "settings first."
+        )
+        raise ValidationError({"texts": message % {"languages": _names(untold)}})
     latest = selectors.consent_form_in_force(study)
     if latest is None:
         return texts

@@ -60,6 +60,7 @@ def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm, chosen: 
         "study": holder.study,
         "form": form,
         "text": text,
+        "reading": text.language if request.GET.get("text") else None,
         "other_texts": [(code, own_name(code)) for code in form.consent_form.texts if code != text.language],
         "so_far": usage_of(holder).right_guesses,
         "chosen": None if form.is_bound and form.changed else form["choice"].value() or chosen,

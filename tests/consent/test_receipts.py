@@ -277,7 +277,7 @@ def test_an_unsaid_retention_is_said_to_be_unsaid(browser: Client, hanna: User) 
     study = factories.study_open("silent")
     factories.holder_create(study, user=hanna)
     page = browser.get(url("study", study)).content.decode()
-    assert "has not said how long it keeps them" in page
+    assert "has not said. Ask, if that matters to you." in page
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from accounting.shares import share_free, shares
 from common.requests import SignedInRequest
 from consent import selectors, services
 from consent.forms import options
-from consent.models import ConsentEvent, EpsilonPolicy, Level, Study
+from consent.models import EpsilonPolicy, Level, Study
 from consent.permissions import study_permissions
 from ipate_web.staff.forms.studies import StudyForm
 from ipate_web.staff.views.pages import render_page, study_page
@@ -50,8 +50,8 @@ def study_new(request: SignedInRequest) -> HttpResponse:
 @study_page("consent.change_study")
 def study_edit(request: SignedInRequest, study: Study) -> HttpResponse:
     """Change a study's settings: all before the first decision of a holder, few afterwards."""
-    decided = ConsentEvent.objects.filter(study=study).exists()
-    fixed = ("slug", "rehearsal", *(services.FIXED_BY_CONSENT if decided else ()))
+    decided = services.study_fixed(study)
+    fixed = ("slug", "rehearsal", *decided)
     form = StudyForm(request.POST or None, instance=copy(study), fixed=fixed)
     if form.is_valid():
         try:
