@@ -14,6 +14,7 @@ urlpatterns = [
     path("<slug:slug>/withdraw/", decision.withdraw, name="withdraw"),
     path("<slug:slug>/erase/", decision.erase, name="erase"),
     path("<slug:slug>/receipts/<int:n>/", records.receipt, name="receipt"),
+    path("<slug:slug>/receipts/<int:n>/text/", records.receipt_text, name="receipt_text"),
     path("<slug:slug>/receipts/<int:n>/receipt.pdf", records.receipt_as_pdf, name="receipt_pdf"),
     path("<slug:slug>/receipts/<int:n>/receipt.json", records.receipt_as_json, name="receipt_json"),
     path("<slug:slug>/uses/", records.uses, name="uses"),

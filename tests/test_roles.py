@@ -108,6 +108,7 @@ TABLE: dict[str, Row] = {
     "consent:withdraw": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
     "consent:erase": Row(HOLDER, SLUG, turned_away=NOT_FOUND, answer=302),  # they take part
     "consent:receipt": Row(HOLDER, ("slug", "version"), turned_away=NOT_FOUND),
+    "consent:receipt_text": Row(HOLDER, ("slug", "version"), turned_away=NOT_FOUND),
     "consent:receipt_pdf": Row(HOLDER, ("slug", "version"), turned_away=NOT_FOUND),
     "consent:receipt_json": Row(HOLDER, ("slug", "version"), turned_away=NOT_FOUND),
     "consent:uses": Row(HOLDER, SLUG, turned_away=NOT_FOUND),

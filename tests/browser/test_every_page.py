@@ -317,6 +317,7 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, settings, langua
     for name in ("consent:study", "consent:choice", "consent:withdraw", "consent:uses"):
         tour.open(name, "digits")
     tour.open("consent:receipt", "digits", 1)
+    tour.open("consent:receipt_text", "digits", 1)
     tour.open("consent:study", "digits", look=False)
     tour.submit()  # no answer
     tour.site.page.locator("[name=choice]").first.check()

@@ -92,6 +92,24 @@ def test_the_study_page_says_who_asks_for_what_and_the_odds(browser: Client, hol
         assert odds in page
 
 
+def test_the_study_page_tells_rights_authority_and_source(browser: Client, hanna: User) -> None:
+    study = factories.study_open(
+        "complete",
+        controller_address="1 Hospital Road",
+        data_protection_officer="Dana Privacy, dana@example.org",
+        supervisory_authority="The Data Protection Authority",
+        data_source="Your treatment since 2020.",
+    )
+    factories.holder_create(study, user=hanna)
+    page = text(browser.get(url("study", study)))
+    for part in (
+        "1 Hospital Road", "Dana Privacy", "You can complain to: The Data Protection Authority",
+        "Your treatment since 2020.", "You need not take part.", "take a copy", "corrected", "erased",
+        "You can withdraw at any time.", "No decision about you is made by a program here.",
+    ):  # fmt: skip
+        assert part in page
+
+
 def test_what_the_limit_does_not_cover_is_said_where_it_is_promised(
     browser: Client, holder: DataHolder, give: Decide
 ) -> None:
