@@ -279,6 +279,15 @@ SOCIALACCOUNT_PROVIDERS = {
     }
 }
 
+# --- The installation, as its pages name it --------------------------------------------------------------------------
+SITE_NAME = env.read("IPATE_SITE_NAME", env.TEXT, default="iPATE")
+SITE_LOGO = env.read("IPATE_SITE_LOGO", env.file_of({".svg", ".png"}), default="")
+#: Who runs the site: name and postal address; and where to write to.
+SITE_OPERATOR = env.read("IPATE_SITE_OPERATOR", env.TEXT, default="")
+SITE_CONTACT = env.read("IPATE_SITE_CONTACT", env.MAIL_ADDRESS, default="")
+#: A folder with the installation's own privacy notice and accessibility statement, such as privacy.en.md.
+SITE_PAGES = env.read("IPATE_SITE_PAGES", env.TEXT, default="")
+
 # --- Mail -----------------------------------------------------------------------------------------------------------
 # Without a server every mail is a file that its owner alone can read: some carry links that open an account.
 _mail = env.read("IPATE_MAIL", env.MAIL, default={"BACKEND": "filebased", "FILE_PATH": str(VAR_DIR / "mail")})

@@ -114,6 +114,9 @@ TABLE: dict[str, Row] = {
     "consent:uses": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
     "consent:export": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
     "glossary": Row(EVERYBODY),
+    "privacy": Row(EVERYBODY),
+    "accessibility": Row(EVERYBODY),
+    "logo": Row(EVERYBODY, answer=404),  # none is set
     # What bearers of an invitation see: a wrong one leads to the page that asks for it, no matter who holds it.
     "join": Row(EVERYBODY),
     "open_link": Row(EVERYBODY, ("token",), answer=302),
@@ -133,6 +136,7 @@ TABLE: dict[str, Row] = {
     "staff:holder_look": Row(STEWARDS, SLUG),
     "staff:holder_looks": Row(COMMITTEE | {"auditor"}, SLUG),
     "staff:paper_consent": Row(STEWARDS, SLUG),
+    "staff:paper_blank": Row(STEWARDS, SLUG),
     "staff:paper_list": Row(STEWARDS, SLUG),
     "staff:invitations": Row(STEWARDS, SLUG),
     "staff:link_new": Row(STEWARDS, SLUG),

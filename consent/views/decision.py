@@ -24,7 +24,7 @@ from consent.odds import CHANCE
 from consent.questions import questions
 from consent.rendering import consent_text
 from consent.standing import Standing, standing
-from consent.uses import usage_of
+from consent.uses import right_guesses_together, usage_of
 from consent.views.page import acting_user, holder_page, own_page
 from consent.views.visits import answer_forget, answer_keep, answer_kept, visit_of
 
@@ -88,8 +88,13 @@ def page_preview(study: Study, consent_form: ConsentForm, policy: EpsilonPolicy,
 @own_page
 def my_studies(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse:
     """List the holder's studies and decisions."""
-    holdings = [(holder.study, standing(holder)) for holder in holders]
-    return render(request, "consent/my_studies.html", {"holdings": holdings})
+    known = list(holders)
+    usages = [usage_of(holder) for holder in known] if len(known) > 1 else []
+    context = {
+        "holdings": [(holder.study, standing(holder)) for holder in known],
+        "together": right_guesses_together(usages) if sum(usage.mu_squared > 0 for usage in usages) > 1 else None,
+    }
+    return render(request, "consent/my_studies.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

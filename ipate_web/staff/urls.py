@@ -33,6 +33,7 @@ urlpatterns = [
     path("<slug:slug>/recruitment/", recruitment.recruitment, name="recruitment"),
     path("<slug:slug>/recruitment/consents.<slug:kind>", recruitment.consents_export, name="consents_export"),
     path("<slug:slug>/recruitment/paper/", paper.paper_consent, name="paper_consent"),
+    path("<slug:slug>/recruitment/paper/form/", paper.paper_blank, name="paper_blank"),
     path("<slug:slug>/recruitment/paper/list/", paper.paper_list, name="paper_list"),
     path("<slug:slug>/recruitment/person/", access.holder_look, name="holder_look"),
     path("<slug:slug>/recruitment/looks/", access.holder_looks, name="holder_looks"),
