@@ -28,6 +28,7 @@ class Release(StudyChained):
         MODEL = "model", _("student model")
         CHOICE = "choice", _("choice of the published student")
         DOWNLOAD = "download", _("download")
+        WITHDRAWAL = "withdrawal", _("model withdrawn")
         GAP = "gap", _("gap after a restore")
 
     # The unique constraint on study and sequence is index enough.

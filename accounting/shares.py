@@ -17,7 +17,7 @@ from accounting.models import ShareRecord
 from accounting.restores import lock_check, missing_rows
 from common.journal import facts_note
 from consent.models import Study
-from consent.services import study_lock
+from consent.services import study_lock, study_open_check
 
 #: Shares are compared up to this much: sums of decimal fractions are not exact.
 ROUNDING = 1e-9
@@ -84,7 +84,7 @@ def share_grant(
     *, study: Study, subject: UUID, purpose: str, share: float, acting_user: AbstractBaseUser | None
 ) -> None:
     """Give ``share`` of every cap to ``subject``. Raises ValidationError where less than that is free."""
-    study_lock(study.pk)
+    study_open_check(study_lock(study.pk))
     lock_check(study)
     share_check(share)
     free = share_free(study)

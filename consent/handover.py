@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from consent.circumstances import REPRESENTED, circumstance_last, circumstances_over, day_of
 from consent.mail import mails_send
 from consent.models import Circumstance, DataHolder, Invitation, Study
+from consent.pseudonyms import holder_found
 from consent.services import holder_link, study_lock
 
 _KIND = Circumstance.Kind
@@ -52,7 +53,7 @@ def circumstance_record(
             circumstance that cannot follow the last one.
     """
     study_lock(study.pk)
-    holder = DataHolder.objects.filter(study=study, pseudonym=pseudonym.strip()).first()
+    holder = holder_found(study, pseudonym.strip())
     if holder is None:
         raise ValidationError({"pseudonym": _("Nobody in this study is called so. Check the spelling.")})
     _day_check(kind, until)

@@ -31,6 +31,7 @@ from consent.circumstances import REPRESENTED, Answering, answering_for, circums
 from consent.handover import circumstance_record, hand_over
 from consent.mail import confirmed_address, mails_send
 from consent.models import Circumstance, DataHolder, Invitation, LinkReissue, Study
+from consent.pseudonyms import holder_found
 from consent.services import holder_link, holders_register, study_asks_check, study_lock
 
 CODE_BYTES = 20
@@ -149,8 +150,8 @@ def invitations_create(
     wanted = list(dict.fromkeys(each.pseudonym for each in people if each.pseudonym))
     if any(len(name) > 200 for name in wanted):
         raise ValidationError(_("A pseudonym has at most 200 characters; put each on a line of its own."))
-    study_lock(study.pk)
-    holders_register(study=study, pseudonyms=wanted)
+    study = study_lock(study.pk)
+    ids = holders_register(study=study, pseudonyms=wanted)
     for over in circumstances_over(timezone.now()).filter(study=study):
         hand_over(over.holder)
     for each in people:
@@ -162,8 +163,8 @@ def invitations_create(
     confirmed = EmailAddress.objects.filter(user=OuterRef("user"), verified=True, user__is_active=True)
     has_account = Exists(confirmed) if replace else Q(user__isnull=False)
     without_account = DataHolder.objects.filter(~has_account, study=study).exclude(pk__in=invited)
-    by_pseudonym = {holder.pseudonym: holder for holder in without_account.iterator(chunk_size=10_000)}
-    holders: list[DataHolder | None] = [by_pseudonym[name] for name in wanted if name in by_pseudonym]
+    by_id = {holder.pk: holder for holder in without_account.iterator(chunk_size=10_000)}
+    holders: list[DataHolder | None] = [by_id[ids[name]] for name in wanted if ids[name] in by_id]
     now = timezone.now()
     if replace:
         for start in range(0, len(holders), 500):
@@ -187,7 +188,8 @@ def invitations_create(
 
 def _answers_record(study: Study, person: Invited, acting_user: AbstractBaseUser | None) -> None:
     """Record who answers for somebody who is invited; that the person does is recorded where somebody else did."""
-    known = Circumstance.objects.filter(study=study, holder__pseudonym=person.pseudonym).exists()
+    holder = holder_found(study, person.pseudonym)
+    known = Circumstance.objects.filter(holder=holder).exists()
     if person.answers == Circumstance.Kind.PERSON and not known:
         return
     try:
@@ -238,6 +240,8 @@ def try_begin(*, address: str) -> Attempt:
 def invitation_open(*, code: str, address: str) -> Invitation | None:
     """The invitation that a code opens, bound to its holder; None for any other code, whatever is wrong with it.
 
+    An open one of a closed study is bound to nobody any more.
+
     Raises:
         TooManyTriesError: too many codes from this network address were wrong; this one was not looked at.
     """
@@ -259,6 +263,8 @@ def _invitation_bind(code: str) -> Invitation | None:
     if over is not None:
         hand_over(over.holder)
         return None
+    if invitation.holder is None and invitation.study.is_closed:
+        return invitation
     if invitation.holder is None:
         study_lock(invitation.study_id)
         invitation = valid.get(pk=invitation.pk)  # somebody may have opened it in the same moment
@@ -351,7 +357,7 @@ def link_reissue(*, study: Study, pseudonym: str, reason: str, acting_user: Abst
         ValidationError: no holder of the study has this pseudonym, or the reason is empty.
     """
     study_lock(study.pk)
-    holder = DataHolder.objects.filter(study=study, pseudonym=pseudonym.strip()).first()
+    holder = holder_found(study, pseudonym.strip())
     if holder is None:
         raise ValidationError({"pseudonym": _("Nobody in this study is called so. Check the spelling.")})
     hand_over(holder)

@@ -9,5 +9,6 @@ urlpatterns = [
     path("leave/", joining.leave, name="leave"),
     path("stay/", joining.stay, name="stay"),
     path("account/", joining.account, name="account"),
+    path("closed/", joining.closed, name="closed"),
     path("<str:code>/", joining.open_link, name="open_link"),
 ]

@@ -91,9 +91,14 @@ _DUE: dict[str, Callable[[Study], list[Due]]] = {
 
 
 def letters_due(study: Study, kind: str, *, again: bool = False) -> list[Due]:
-    """Letters of one kind that are due, oldest cause first: those that were never printed, or all with ``again``."""
+    """Letters of one kind that are due, oldest cause first: those that were never printed, or all with ``again``.
+
+    None where the study is closed, and none to whoever had their records erased: nobody knows who that is.
+    """
+    if study.is_closed:
+        return []
     died = set(circumstances_last(study).filter(kind=Circumstance.Kind.DIED).values_list("holder_id", flat=True))
-    due = [each for each in _DUE[kind](study) if each.holder.pk not in died]
+    due = [each for each in _DUE[kind](study) if each.holder.pk not in died and each.holder.erased_at is None]
     if again:
         return due
     printed = set(Letter.objects.filter(study=study, kind=kind).values_list("holder_id", "about"))

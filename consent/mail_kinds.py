@@ -40,6 +40,7 @@ def register() -> None:
         MailKind("new_policy", _("what the levels mean has changed"), _policy),
         MailKind("renewal", _("a decision is to be renewed"), _renewal),
         MailKind("handed_over", _("somebody else answers now")),
+        MailKind("study_closed", _("a study was closed")),
         MailKind("new_link", _("a new link was made for you")),
         MailKind("policy_waiting", _("an ε policy waits for approval"), _waiting_policy),
     )

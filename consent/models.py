@@ -59,6 +59,13 @@ class Afterwards(models.TextChoices):
     STANDS = "stands", _("consent stands")
 
 
+class AfterWithdrawal(models.TextChoices):
+    """Fate of a person's stored records when they withdraw."""
+
+    ERASED = "erased", _("they are erased")
+    ASKED = "asked", _("the person decides whether they are erased")
+
+
 class Study(models.Model):
     """One purpose, one controller, one δ, its holders, data and runs."""
 
@@ -66,17 +73,51 @@ class Study(models.Model):
     title = models.CharField(_("title"), max_length=200)
     purpose = models.TextField(_("purpose"), help_text=_("What will be learned, and for whom, in plain words."))
     controller = models.CharField(_("controller"), max_length=200, help_text=_("The organisation that answers for it."))
+    controller_address = models.TextField(
+        _("address of the controller"), blank=True, help_text=_("Postal address, as on a letter.")
+    )
+    data_protection_officer = models.TextField(
+        _("data protection officer"),
+        blank=True,
+        help_text=_("Name or office, and how to reach it. Empty: there is none."),
+    )
+    supervisory_authority = models.TextField(
+        _("supervisory authority"),
+        blank=True,
+        help_text=_("With which people can lodge a complaint: name and address."),
+    )
     contact = models.EmailField(_("contact"), help_text=_("Where holders can ask questions."))
     data_categories = models.TextField(
         _("which data"), blank=True, help_text=_("Which records of a person, in plain words: what, and from when.")
     )
+    data_source = models.TextField(
+        _("source of the data"),
+        blank=True,
+        help_text=_("Where the records come from, such as: your treatment at our clinic. It cannot be changed later."),
+    )
     recipients = models.TextField(
         _("who else sees raw records"),
         blank=True,
-        help_text=_("People or bodies beside the controller. Empty: nobody."),
+        help_text=_(
+            "People or bodies beside the controller. Empty: nobody. If one is outside the European Union, say where, "
+            "and what protects the records there."
+        ),
     )
     retention = models.TextField(
         _("how long"), blank=True, help_text=_("How long the records are kept for this, and what happens then.")
+    )
+    retention_until = models.DateField(
+        _("last day of the records"),
+        null=True,
+        blank=True,
+        help_text=_("On the day after it the study is closed and its private records are erased. Empty: no such day."),
+    )
+    after_withdrawal = models.CharField(
+        _("stored records after a withdrawal"),
+        max_length=10,
+        choices=AfterWithdrawal,
+        default=AfterWithdrawal.ASKED,
+        help_text=_("Holders read it before they decide, and it is carried out."),
     )
     lawful_basis = models.CharField(_("lawful basis"), max_length=20, choices=LawfulBasis, default=LawfulBasis.CONSENT)
     jurisdiction = models.CharField(
@@ -102,6 +143,12 @@ class Study(models.Model):
         validators=[languages_check],
         help_text=_("In which the consent form must be complete before it is published: codes like en, de, fr."),
     )
+    translations = models.JSONField(
+        default=dict,
+        blank=True,
+        editable=False,
+        help_text="Texts of the study in other languages: code → field → text; see consent.study_texts.",
+    )
     delta = models.FloatField(
         "δ",
         default=1e-5,
@@ -121,6 +168,10 @@ class Study(models.Model):
         default=False,
         help_text=_("Allows auditors to recompute every cost; the predictions are secrets."),
     )
+    closed_at = models.DateTimeField(null=True, blank=True, editable=False)
+    expired_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="When the private records of the closed study were erased."
+    )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
@@ -139,6 +190,11 @@ class Study(models.Model):
 
     def __str__(self) -> str:
         return self.title
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is asked and nothing is learned any more."""
+        return self.closed_at is not None
 
 
 class Membership(models.Model):
@@ -437,6 +493,12 @@ class DataHolder(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="holdings"
     )
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    erased_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="When their records were erased; from then on the pseudonym is a keyed commitment to it.",
+    )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
@@ -451,6 +513,11 @@ class DataHolder(models.Model):
 
     def __str__(self) -> str:
         return self.pseudonym
+
+    @property
+    def known_as(self) -> str:
+        """The pseudonym; empty once it was erased."""
+        return "" if self.erased_at else self.pseudonym
 
 
 class Answerer(models.TextChoices):
@@ -737,6 +804,47 @@ class LinkReissue(StudyChained):
 
     def __str__(self) -> str:
         return f"by {self.issued_by_id} at {self.issued_at:%Y-%m-%d %H:%M}"
+
+
+class Disposal(StudyChained):
+    """Act that ended something for good: records or a dataset erased, the study closed, its records at their end.
+
+    Of a holder's records there are two rows: that it was asked for, and that it was done.
+    """
+
+    class Kind(models.TextChoices):
+        ASKED = "asked", _("erasure of a person's records was asked for")
+        ERASED = "erased", _("a person's records were erased")
+        DATASET = "dataset", _("dataset removed")
+        CLOSED = "closed", _("study closed")
+        EXPIRED = "expired", _("all private records erased")
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="disposals")
+    kind = models.CharField(max_length=10, choices=Kind)
+    holder = models.ForeignKey(DataHolder, on_delete=models.PROTECT, null=True, related_name="disposals")
+    subject = models.CharField(max_length=100, blank=True, help_text="Name of the dataset.")
+    rows = models.PositiveIntegerField(
+        null=True, blank=True, help_text="How many rows of private datasets were erased."
+    )
+    files = models.PositiveIntegerField(null=True, blank=True, help_text="How many scans of letters were erased.")
+    reason = models.CharField(max_length=500, blank=True)
+    recorded_by = _actor(null=True, help_text="Empty: the holder by their link, the study's rule, or a date.")
+    recorded_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta(StudyChained.Meta):
+        verbose_name = _("closing or erasure")
+        verbose_name_plural = _("closings and erasures")
+        constraints = [
+            models.UniqueConstraint(fields=["study", "sequence"], name="disposal_sequence_is_unique"),
+            models.CheckConstraint(
+                condition=Q(kind__in=["asked", "erased"], holder__isnull=False)
+                | Q(kind__in=["dataset", "closed", "expired"], holder__isnull=True),
+                name="disposal_kind_is_known_and_says_of_whom",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.sequence}"
 
 
 class Administrator(models.Model):

@@ -23,8 +23,10 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from consent.circumstances import Answering, answering, renew_by
+from consent.erasures import withdrawals_follow
 from consent.mail import mails_send
 from consent.models import Answerer, Circumstance, ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, Level, Study
+from consent.pseudonyms import holders_found
 from consent.selectors import policies_in_force
 from consent.services import study_lock
 
@@ -144,6 +146,12 @@ def scan_load(study: Study, digest: str) -> tuple[str, bytes] | None:
     return None
 
 
+def scan_delete(study: Study, digest: str) -> None:
+    """Delete the scan with this SHA-256, if it is there."""
+    for suffix in SCANS.values():
+        storages["private"].delete(f"evidence/{study.pk}/{digest}{suffix}")
+
+
 # --- Recording ------------------------------------------------------------------------------------------------------
 
 
@@ -187,6 +195,8 @@ def paper_consents_record(
         digests = {name: scan_store(study, content) for name, content in scans.items()}
         for chunk in _chunks(watch(consents)):
             events = ConsentEvent.append(paper.events(chunk, digests, acting_user))
+            withdrawn = [event.holder_id for event in events if event.kind == ConsentEvent.Kind.WITHDRAWN]
+            withdrawals_follow(study, withdrawn, erase=False, acting_user=acting_user)
             accounts = DataHolder.objects.filter(pk__in=[event.holder_id for event in events], user__isnull=False)
             mails_send("receipt", accounts.values_list("user_id", flat=True), study=study)
     return len(consents)
@@ -225,9 +235,7 @@ class _Paper:
     def _standing(self, consents: Sequence[PaperConsent]) -> tuple[dict[str, int], dict[int, ConsentEvent]]:
         """Pseudonym → holder id, and holder id → their last event, of the holders of some rows."""
         pseudonyms = [consent.pseudonym for consent in consents]
-        holders = dict(
-            DataHolder.objects.filter(study=self.study, pseudonym__in=pseudonyms).values_list("pseudonym", "pk")
-        )
+        holders = holders_found(self.study, pseudonyms)
         events = ConsentEvent.objects.filter(holder__in=holders.values()).order_by()
         last = events.values("holder").annotate(last=Max("sequence")).values_list("last", flat=True)
         standing = ConsentEvent.objects.filter(study=self.study, sequence__in=list(last))
@@ -262,6 +270,8 @@ class _Paper:
             if consent.level not in ANSWERS:
                 message = _("the level is “%(level)s”. Write one of %(levels)s.")
                 yield Problem(consent.row, message % {"level": consent.level, "levels": ", ".join(ANSWERS)})
+            elif self.study.is_closed and consent.level != NOT_TAKING_PART:
+                yield Problem(consent.row, _("the study is closed: nobody can take part any more. Leave this row out."))
             form = self.forms.get(consent.form_version)
             if form is None or form.published_at.date() > consent.signed_on:
                 message = _("version %(version)d of the form was not published on %(day)s. Check which one was signed.")

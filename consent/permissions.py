@@ -45,11 +45,13 @@ ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
         _STAFF
         | {
             "consent.change_study",
+            "consent.close_study",
             "consent.manage_members",  # all roles but those of the committee
             "consent.publish_consentform",
             "training.propose_run",
             "training.approve_run",
             "training.cancel_run",
+            "training.withdraw_model",
             _STATE_PROVENANCE,
             _USE_STUDENT,
         }
@@ -64,7 +66,9 @@ ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
             "consent.record_circumstances",
             _VIEW_CIRCUMSTANCES,
             "consent.view_holder_level",  # one person's choice; every look is on record
+            "consent.erase_records",
             "training.import_dataset",
+            "training.remove_dataset",
             _STATE_PROVENANCE,
         }
     ),

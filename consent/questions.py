@@ -7,6 +7,7 @@ from itertools import combinations
 from django.utils.translation import gettext as _
 
 from consent.models import DataHolder
+from consent.study_texts import study_text
 
 _COUNT = 4
 #: Which questions show the right answer first: always two of the four, so that no position is the safe one.
@@ -49,7 +50,7 @@ def _questions(holder: DataHolder, guesses: int) -> list[tuple[str, tuple[str, s
     study, odds = holder.study, {"right": guesses}
     sees = _("Yes. It holds your records and prepares them for learning, so it sees them.")
     if study.recipients:
-        sees += " " + _("Besides, these see them: %(recipients)s") % {"recipients": study.recipients}
+        sees += " " + _("Besides, these see them: %(recipients)s") % {"recipients": study_text(study, "recipients")}
     return [
         (
             _("What does high protection mean?"),

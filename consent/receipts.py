@@ -5,17 +5,19 @@ structure): a header, what the processing is, who the parties are, and the event
 mandatory are those that W3C's Data Privacy Vocabulary Community Group lists ("Consent Records and Receipts as per
 ISO/IEC TS 27560:2023 using DPV", w3id.org/dpv/guides/consent-27560, final report of 2024-08-01), written with
 underscores; values that a vocabulary can name are terms of that vocabulary (prefix ``dpv``). What the standard has no
-name for (protection level, ε) stands under ``extension``. A study keeps no postal address of its controller, so that
-the mandatory ``party_address`` is null.
+name for (protection level, ε) stands under ``extension``. The mandatory ``party_address`` is null where the study does
+not state it.
 
 What leads from a receipt to the record is its number, a keyed hash. The event's own hash would tell what others chose:
 it goes into that of the next event, so that whoever knows the hashes of two events has those of the one in between, and
 of the few levels that it may have granted, only one fits.
 """
 
+import json
 from pathlib import Path
 from typing import Any
 
+import typst
 from django.conf import settings
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
@@ -23,15 +25,17 @@ from django.utils.formats import date_format
 from django.utils.text import capfirst
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
-from fpdf import FPDF
-from fpdf.enums import WrapMode
 
 from consent.circumstances import last_day
 from consent.models import Answerer, ConsentEvent
 from consent.odds import right_guesses_in_100
 from consent.standing import standing
+from consent.study_texts import study_text
 
-FONT = Path(__file__).with_name("fonts") / "DejaVuSans.ttf"
+FONTS = Path(__file__).with_name("fonts")
+TEMPLATE = Path(__file__).with_name("receipt.typ")
+#: Crockford's base 32: no letter that is taken for another when it is read out.
+_READ_OUT = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 SCHEMA = "ISO/IEC TS 27560:2023"
 #: What a holder can decide, as a consent status of the Data Privacy Vocabulary.
 STATES = {
@@ -51,15 +55,32 @@ def receipt_number(event_hash: str, key: str | None = None) -> str:
     return salted_hmac("consent.receipts", event_hash, secret=key, algorithm="sha256").hexdigest()
 
 
+def receipt_code(number: str) -> str:
+    """Twelve letters and digits that stand for a receipt number, to be read out: its first 60 bits.
+
+    >>> receipt_code("0123456789abcdef" + "0" * 48)
+    '04HM-ASW9-NF6Y'
+    """
+    bits = int(number[:15], 16)
+    letters = "".join(_READ_OUT[(bits >> shift) & 31] for shift in range(55, -1, -5))
+    return "-".join(letters[start : start + 4] for start in range(0, 12, 4))
+
+
+def _code_typed(text: str) -> str:
+    """A code as it was heard or typed, without dashes; letters that base 32 lacks stand for those they look like."""
+    return text.upper().replace("-", "").translate(str.maketrans("OIL", "011"))
+
+
 def receipt_event(number: str) -> ConsentEvent | None:
     """The decision, of whatever study, that has this receipt number.
 
     Numbers given out under an earlier secret key are found while ``SECRET_KEY_FALLBACKS`` names it. A number may also
-    be the event's hash: receipts had that once.
+    be the event's hash: receipts had that once. Or it is the code that was read out.
     """
-    keys = (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
+    keys, code = (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS), _code_typed(number)
     for pk, event_hash in ConsentEvent.objects.order_by().values_list("pk", "hash").iterator(chunk_size=2000):
-        if number == event_hash or any(number == receipt_number(event_hash, key) for key in keys):
+        numbers = [receipt_number(event_hash, key) for key in keys]
+        if number in (event_hash, *numbers) or code in map(_code_typed, map(receipt_code, numbers)):
             return ConsentEvent.objects.select_related("study", "holder", "form", "policy").get(pk=pk)
     return None
 
@@ -79,14 +100,35 @@ def _decided_at(event: ConsentEvent) -> str:
     return f"{date_format(moment, 'DATETIME_FORMAT')} ({moment.tzname()})"
 
 
+def receipt_sentence(event: ConsentEvent) -> str:
+    """The decision in one sentence, in the reader's language."""
+    told = {
+        "controller": event.study.controller,
+        "study": study_text(event.study, "title"),
+        "level": event.get_level_display(),
+        "when": _decided_at(event),
+    }
+    if event.grants:
+        return (
+            _(
+                "On %(when)s you allowed %(controller)s to learn from your records for the study “%(study)s”, "
+                "with this protection: %(level)s."
+            )
+            % told
+        )
+    if event.kind == ConsentEvent.Kind.WITHDRAWN:
+        return _("On %(when)s you withdrew your consent to the study “%(study)s” of %(controller)s.") % told
+    return _("On %(when)s you decided not to take part in the study “%(study)s” of %(controller)s.") % told
+
+
 def receipt_facts(event: ConsentEvent) -> list[tuple[str, str]]:
     """Terms and values of a decision's receipt, in the reader's language."""
     study = event.study
     facts = [
-        (_("Study"), study.title),
+        (_("Study"), str(study_text(study, "title"))),
         (_("Decision"), capfirst(f"{event.get_kind_display()}: {event.get_level_display()}".rstrip(": "))),
         (_("When"), _decided_at(event)),
-        (_("Known to the study as"), event.holder.pseudonym),
+        (_("Known to the study as"), event.holder.known_as),
     ]
     if event.answered_by != Answerer.PERSON:
         facts.append((_("Decided by"), capfirst(event.get_answered_by_display())))
@@ -113,14 +155,19 @@ def receipt_facts(event: ConsentEvent) -> list[tuple[str, str]]:
         facts.append((_("Information read"), text))
     facts += [
         (_("Who asks"), study.controller),
-        (_("What for"), study.purpose),
-        (_("Which data"), study.data_categories),
-        (_("Who else sees raw records"), study.recipients or _("nobody")),
-        (_("How long"), study.retention),
+        (_("What for"), str(study_text(study, "purpose"))),
+        (_("Which data"), str(study_text(study, "data_categories"))),
+        (_("Who else sees raw records"), str(study_text(study, "recipients")) or _("nobody")),
+        (_("How long"), str(study_text(study, "retention"))),
         (_("Lawful basis"), study.get_lawful_basis_display()),
         (_("Jurisdiction"), study.jurisdiction),
+        (_("Address"), study.controller_address),
+        (_("Data protection officer"), study.data_protection_officer),
+        (_("Source of the data"), str(study_text(study, "data_source"))),
+        (_("Complaints"), study.supervisory_authority),
         (_("Withdrawing"), _("At any time, on the page “My choice”, without a reason and without any disadvantage.")),
         (_("Questions"), study.contact),
+        (_("To read out on the telephone"), receipt_code(receipt_number(event.hash))),
         (_("Receipt number"), receipt_number(event.hash)),
     ]
     return [(term, value) for term, value in facts if value]
@@ -177,16 +224,16 @@ def receipt_json(events: list[ConsentEvent]) -> dict[str, Any]:
                 "language": get_language(),
                 "purposes": [
                     {
-                        "purpose": study.purpose,
+                        "purpose": str(study_text(study, "purpose")),
                         "lawful_basis": study.lawful_basis,
-                        "pii_information": [{"pii_type": study.data_categories}],
+                        "pii_information": [{"pii_type": str(study_text(study, "data_categories"))}],
                         "pii_controllers": ["controller"],
                         "collection_method": "held by the controller",
                         "processing_method": "differentially private learning under individual promises",
                         "storage_locations": [study.controller],
-                        "retention_period": study.retention,
+                        "retention_period": str(study_text(study, "retention")),
                         "jurisdiction": study.jurisdiction,
-                        "recipient_third_parties": [study.recipients] if study.recipients else [],
+                        "recipient_third_parties": [str(study_text(study, "recipients"))] if study.recipients else [],
                         "withdrawal_method": f"{settings.SITE_URL}/my/{study.slug}/withdraw/",
                         "privacy_rights": ["access", "portability", "withdrawal of consent", "complaint"],
                     }
@@ -196,7 +243,7 @@ def receipt_json(events: list[ConsentEvent]) -> dict[str, Any]:
                 {
                     "party_id": "controller",
                     "party_name": study.controller,
-                    "party_address": None,
+                    "party_address": study.controller_address or None,
                     "party_email": study.contact,
                     "party_contact": study.contact,
                     "party_role": "dpv:DataController",
@@ -209,26 +256,28 @@ def receipt_json(events: list[ConsentEvent]) -> dict[str, Any]:
 
 
 def receipt_pdf(event: ConsentEvent) -> bytes:
-    """Receipt of a decision as PDF: one A4 page in most cases, with selectable text and a declared language."""
-    pdf = FPDF(format="A4")
-    pdf.set_creation_date(event.recorded_at)
-    pdf.set_title(f"{_('Receipt')}: {event.study.title}")
-    pdf.set_lang(get_language() or settings.LANGUAGE_CODE)
-    pdf.add_font("DejaVu", fname=FONT)
-    pdf.set_margin(22)
-    pdf.set_auto_page_break(True, margin=22)
-    pdf.add_page()
-    pdf.set_font("DejaVu", size=20)
-    pdf.multi_cell(0, 10, _("Receipt of your decision"), new_x="LMARGIN", new_y="NEXT")
-    pdf.ln(4)
-    for term, value in receipt_copy_facts(event):
-        pdf.set_font("DejaVu", size=8.5)
-        pdf.set_text_color(80)
-        pdf.multi_cell(0, 5, term, new_x="LMARGIN", new_y="NEXT")
-        pdf.set_font("DejaVu", size=11)
-        pdf.set_text_color(0)
-        # A number of 64 digits has no spaces at which it could be broken.
-        wrap = WrapMode.WORD if " " in value else WrapMode.CHAR
-        pdf.multi_cell(0, 6, value, align="L", wrapmode=wrap, new_x="LMARGIN", new_y="NEXT")
-        pdf.ln(2.5)
-    return bytes(pdf.output())
+    """Receipt of a decision as a tagged PDF (PDF/UA-1): structure, language and title for whoever reads it aloud.
+
+    Where the font has no letter for something that a study says, other fonts are tried and the standard is not claimed.
+    """
+    moment = timezone.localtime(event.recorded_at)
+    told = {
+        "title": f"{_('Receipt')}: {study_text(event.study, 'title')}",
+        "author": event.study.controller,
+        "date": {"year": moment.year, "month": moment.month, "day": moment.day},
+        "lang": (get_language() or settings.LANGUAGE_CODE).split("-")[0],
+        "heading": _("Receipt of your decision"),
+        "sentence": receipt_sentence(event),
+        "facts": receipt_copy_facts(event),
+        "address_term": _("Where you can look it up and decide otherwise"),
+        "address": f"{settings.SITE_URL.rstrip('/')}/my/{event.study.slug}/choice/",
+    }
+    inputs = {"told": json.dumps(told)}
+    try:
+        return _compiled(inputs, ignore_system_fonts=True, pdf_standards="ua-1")
+    except typst.TypstError:
+        return _compiled(inputs, ignore_system_fonts=False)
+
+
+def _compiled(inputs: dict[str, str], **options: Any) -> bytes:
+    return typst.compile(TEMPLATE.read_bytes(), format="pdf", font_paths=[FONTS], sys_inputs=inputs, **options)

@@ -22,7 +22,9 @@ def reminders_send() -> int:
         The number of mails.
     """
     now = timezone.now()
-    soon = ConsentEvent.objects.filter(renew_by__gt=now, renew_by__lte=now + REMINDED, holder__user__isnull=False)
+    soon = ConsentEvent.objects.filter(
+        renew_by__gt=now, renew_by__lte=now + REMINDED, holder__user__isnull=False, study__closed_at=None
+    )
     later = ConsentEvent.objects.filter(holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"))
     reminded = Mail.objects.filter(kind=KIND, user=OuterRef("holder__user"), about=OuterRef("key"))
     due = soon.annotate(key=Cast("pk", CharField())).filter(~Exists(later), ~Exists(reminded))

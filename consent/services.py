@@ -17,7 +17,9 @@ from django.utils.translation import gettext as _
 from common.append_only import chains_begin
 from consent import selectors
 from consent.circumstances import answering_for, day_of, renew_by
+from consent.erasures import withdrawals_follow
 from consent.languages import own_name
+from consent.locks import study_lock
 from consent.mail import holders_mail, mails_send
 from consent.models import (
     ConsentEvent,
@@ -36,16 +38,9 @@ from consent.models import (
     Study,
 )
 from consent.permissions import roles_given_by
+from consent.pseudonyms import holders_found
 from consent.second_person import second_person_check
-
-
-def study_lock(study_id: int) -> Study:
-    """Lock a study: consent events, approvals and charges of one study happen one after the other.
-
-    Call it first in a transaction. On PostgreSQL it is the study's row lock; on SQLite the immediate transaction
-    (see the settings) already holds the whole database.
-    """
-    return Study.objects.select_for_update().get(pk=study_id)
+from consent.study_texts import texts_missing
 
 
 @transaction.atomic
@@ -61,9 +56,20 @@ def study_create(*, acting_user: AbstractBaseUser, **fields: Any) -> Study:
 
 
 def study_asks_check(study: Study) -> None:
-    """Refuse to ask people in a rehearsal study, which keeps no accounts for them. Raises ValidationError."""
+    """Refuse to ask people in a closed study, or in a rehearsal study, which keeps no accounts for them.
+
+    Raises:
+        ValidationError: the study asks nobody.
+    """
     if study.rehearsal:
         raise ValidationError(_("A rehearsal study asks nobody. Set up another study for people's consents."))
+    study_open_check(study)
+
+
+def study_open_check(study: Study) -> None:
+    """Refuse what a closed study does not do any more. Raises ValidationError."""
+    if study.is_closed:
+        raise ValidationError(_("This study is closed: it asks nobody, stores nothing new, and learns nothing more."))
 
 
 #: What holders were told when they decided, and what their budgets rest on: fixed from the first decision on.
@@ -73,12 +79,42 @@ FIXED_BY_CONSENT = (
     "data_categories",
     "recipients",
     "retention",
+    "after_withdrawal",
     "lawful_basis",
     "jurisdiction",
     "after_death",
     "after_incapacity",
     "delta",
 )
+
+
+#: Of these a text or day that was stated cannot change; what was left open can be stated later.
+STATED_ONCE = ("data_source", "retention_until")
+
+
+def study_fixed(study: Study) -> list[str]:
+    """Names of what cannot change any more since a holder has decided; of translations with their language."""
+    if not ConsentEvent.objects.filter(study=study).exists():
+        return []
+    stated = [name for name in STATED_ONCE if getattr(study, name)]
+    told = [(name, code) for code, texts in study.translations.items() for name in texts if name != "title"]
+    return [*FIXED_BY_CONSENT, *stated, *(f"{name}_{code}" for name, code in told)]
+
+
+def _relied_on(study: Study, fields: Mapping[str, Any]) -> list[str]:
+    """Names of those of ``fields`` that would change what holders relied on when they decided.
+
+    A translation can be added, and one that is there is as fixed as what it translates.
+    """
+    changed = [name for name in fields if name != "translations" and fields[name] != getattr(study, name)]
+    fixed = [name for name in changed if name in FIXED_BY_CONSENT and name not in STATED_ONCE]
+    fixed += [name for name in changed if name in STATED_ONCE and getattr(study, name)]
+    for language, texts in study.translations.items() if "translations" in fields else ():
+        for name, text in texts.items():
+            now = fields["translations"].get(language, {}).get(name, "")
+            if text != now and (name in FIXED_BY_CONSENT or name in STATED_ONCE):
+                fixed.append(f"{name}_{language}")
+    return fixed
 
 
 @transaction.atomic
@@ -94,12 +130,13 @@ def study_update(*, study: Study, **fields: Any) -> Study:
         message = _("Whether a study is a rehearsal is decided when it is set up. Set up another study instead.")
         raise ValidationError({"rehearsal": message})
     if ConsentEvent.objects.filter(study=study).exists():
-        fixed = [name for name in FIXED_BY_CONSENT if name in fields and fields[name] != getattr(study, name)]
+        fixed = _relied_on(study, fields)
         if fixed:
             message = _(
                 "Holders have decided on these words and this δ; they cannot change. Begin a new study instead."
             )
-            raise ValidationError(dict.fromkeys(fixed, message))
+            known = {name if name in fields else "translations" for name in fixed}
+            raise ValidationError(dict.fromkeys(sorted(known), message))
     for name, value in fields.items():
         setattr(study, name, value)
     study.full_clean()
@@ -294,6 +331,7 @@ def consent_form_approve(*, proposal: ConsentFormProposal, acting_user: Abstract
             newer version has been published since.
     """
     study = study_lock(proposal.study_id)
+    study_open_check(study)
     second_person_check(
         proposal.proposed_by_id,
         acting_user,
@@ -325,6 +363,13 @@ def consent_form_check(study: Study, texts: Mapping[str, str], valid: Valid = FO
         raise ValidationError(
             {"texts": _("The study promises a text in %(languages)s, too. Write it first.") % {"languages": missing}}
         )
+    untold = texts_missing(study)
+    if untold:
+        message = _(
+            "The study's own texts (title, purpose and so on) are missing in %(languages)s. Write them in the study's "
+            "settings first."
+        )
+        raise ValidationError({"texts": message % {"languages": _names(untold)}})
     latest = selectors.consent_form_in_force(study)
     if latest is None:
         return texts
@@ -481,7 +526,7 @@ def epsilon_policy_approve(
         ValidationError: the approver proposed it or operates the study, the proposer's account is gone, it is already
             approved or rejected, or a newer one is approved.
     """
-    study_lock(policy.study_id)
+    study_open_check(study_lock(policy.study_id))
     _no_operator_check(policy.study_id, acting_user)
     second_person_check(
         policy.proposed_by_id,
@@ -511,17 +556,21 @@ def epsilon_policy_approve(
 def holders_register(*, study: Study, pseudonyms: Iterable[str]) -> dict[str, int]:
     """Register a holder for every pseudonym that has none.
 
+    Whoever had their records erased is found by the commitment to their pseudonym, and keeps their account.
+
     Returns:
         The holder id of every pseudonym.
+
+    Raises:
+        ValidationError: the study is closed, or the key to erased pseudonyms is missing.
     """
+    study_open_check(study)
     pseudonyms = list(dict.fromkeys(pseudonyms))
-    new = (DataHolder(study_id=study.pk, pseudonym=pseudonym) for pseudonym in pseudonyms)
+    known = holders_found(study, pseudonyms)
+    names = [pseudonym for pseudonym in pseudonyms if pseudonym not in known]
+    new = (DataHolder(study_id=study.pk, pseudonym=name) for name in names)
     DataHolder.objects.bulk_create(new, batch_size=2000, ignore_conflicts=True)
-    ids: dict[str, int] = {}
-    for start in range(0, len(pseudonyms), 2000):
-        found = DataHolder.objects.filter(study=study, pseudonym__in=pseudonyms[start : start + 2000])
-        ids.update(found.order_by().values_list("pseudonym", "pk"))
-    return ids
+    return known | holders_found(study, names)
 
 
 @transaction.atomic
@@ -598,6 +647,7 @@ def consent_give(
     if level not in Level.values:
         raise ValidationError(_("Choose one of the three levels, or that you do not take part."))
     study = study_lock(holder.study_id)
+    study_open_check(study)
     if form != selectors.consent_form_in_force(study):
         raise ValidationError(_("The consent form has changed since you opened it. Please read the new one."))
     policy_in_force = selectors.policy_in_force(study)
@@ -640,33 +690,56 @@ def consent_refuse(
     acting_user: AbstractBaseUser | None,
     form: ConsentForm | None = None,
     channel: str = ConsentEvent.Channel.FORM,
+    erase: bool = False,
 ) -> ConsentEvent:
     """Record that a holder does not take part; a standing consent is withdrawn.
+
+    Args:
+        holder: the holder.
+        acting_user: who recorded it; None for the bearer of an invitation.
+        form: the version that they read.
+        channel: one of :class:`consent.models.ConsentEvent.Channel`.
+        erase: of a standing consent that is withdrawn, whether their stored records are to be erased.
 
     Returns:
         The new event, or the current one if they refused the same form before.
     """
-    study_lock(holder.study_id)
+    study = study_lock(holder.study_id)
     current = selectors.consent_current(holder)
     same = (form.pk if form else None, answering_for(holder).role)
     if current and not current.grants and (current.form_id, current.answered_by) == same:
         return current
     withdraws = current is not None and current.grants
     kind = ConsentEvent.Kind.WITHDRAWN if withdraws else ConsentEvent.Kind.REFUSED
-    return _decide(holder=holder, kind=kind, acting_user=acting_user, channel=channel, form=form)
+    event = _decide(holder=holder, kind=kind, acting_user=acting_user, channel=channel, form=form)
+    if withdraws:
+        withdrawals_follow(study, [holder.pk], erase=erase, acting_user=acting_user)
+    return event
 
 
 @transaction.atomic
 def consent_withdraw(
-    *, holder: DataHolder, acting_user: AbstractBaseUser | None, channel: str = ConsentEvent.Channel.FORM
+    *,
+    holder: DataHolder,
+    acting_user: AbstractBaseUser | None,
+    channel: str = ConsentEvent.Channel.FORM,
+    erase: bool = False,
 ) -> ConsentEvent:
     """Withdraw a holder's consent, effective at once.
+
+    Args:
+        holder: the holder.
+        acting_user: who recorded it; None for the bearer of an invitation.
+        channel: one of :class:`consent.models.ConsentEvent.Channel`.
+        erase: whether their stored records are to be erased; where the study promises that, they are anyway.
 
     Raises:
         ValidationError: the holder has no consent in force.
     """
-    study_lock(holder.study_id)
+    study = study_lock(holder.study_id)
     current = selectors.consent_current(holder)
     if current is None or not current.grants:
         raise ValidationError(_("There is no consent to withdraw."))
-    return _decide(holder=holder, kind=ConsentEvent.Kind.WITHDRAWN, acting_user=acting_user, channel=channel)
+    event = _decide(holder=holder, kind=ConsentEvent.Kind.WITHDRAWN, acting_user=acting_user, channel=channel)
+    withdrawals_follow(study, [holder.pk], erase=erase, acting_user=acting_user)
+    return event

@@ -1,7 +1,7 @@
 """Registry of uses: training, which consent must not import, reports here what a holder's data was used for."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -38,6 +38,11 @@ class Usage:
     def right_guesses(self) -> int:
         """Largest number of right guesses in 100 about whether the holder took part."""
         return right_guesses_at(math.sqrt(self.mu_squared))
+
+
+def right_guesses_together(usages: Iterable[Usage]) -> int:
+    """Largest number of right guesses in 100 by all that several studies of one person released: their μ² add up."""
+    return right_guesses_at(math.sqrt(sum(usage.mu_squared for usage in usages)))
 
 
 Provider = Callable[[DataHolder], Usage]

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from email.utils import parseaddr
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import unquote, urlsplit
 from zoneinfo import available_timezones
@@ -42,6 +43,17 @@ def read(name: str, kind: Kind[T], *, default: T) -> T:
         return kind.parse(text)
     except ValueError:
         raise ImproperlyConfigured(f"{name} should be {kind.wanted}. See docs/operations.md.") from None
+
+
+def file_of(suffixes: Collection[str]) -> Kind[str]:
+    """Kind for the path of a file that is there and ends in one of ``suffixes``."""
+
+    def parse(text: str) -> str:
+        if not Path(text).is_file() or Path(text).suffix not in suffixes:
+            raise ValueError
+        return text
+
+    return Kind(f"the path of a file that ends in {' or '.join(sorted(suffixes))}", parse)
 
 
 def all_or_none(values: dict[str, object]) -> None:

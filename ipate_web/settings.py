@@ -196,6 +196,7 @@ CELERY_BEAT_SCHEDULE = {
     "send reminders": {"task": "consent.tasks.reminders_send", "schedule": 3600.0},
     "hand over": {"task": "consent.tasks.hand_overs", "schedule": 3600.0},
     "deliver mails": {"task": "consent.tasks.mails_deliver", "schedule": 60.0},
+    "erase what is due": {"task": "training.tasks.records_due_erase", "schedule": 900.0},
     "sweep accounts": {"task": "accounting.tasks.accounts_sweep", "schedule": 3600.0},
 }
 #: The largest ε that a policy may promise to anyone.
@@ -279,6 +280,15 @@ SOCIALACCOUNT_PROVIDERS = {
         "APPS": [{"provider_id": "sso", "settings": {"server_url": OIDC_SERVER}, **_oidc}] if OIDC_SERVER else [],
     }
 }
+
+# --- The installation, as its pages name it --------------------------------------------------------------------------
+SITE_NAME = env.read("IPATE_SITE_NAME", env.TEXT, default="iPATE")
+SITE_LOGO = env.read("IPATE_SITE_LOGO", env.file_of({".svg", ".png"}), default="")
+#: Who runs the site: name and postal address; and where to write to.
+SITE_OPERATOR = env.read("IPATE_SITE_OPERATOR", env.TEXT, default="")
+SITE_CONTACT = env.read("IPATE_SITE_CONTACT", env.MAIL_ADDRESS, default="")
+#: A folder with the installation's own privacy notice and accessibility statement, such as privacy.en.md.
+SITE_PAGES = env.read("IPATE_SITE_PAGES", env.TEXT, default="")
 
 # --- Mail -----------------------------------------------------------------------------------------------------------
 # Without a server every mail is a file that its owner alone can read: some carry links that open an account.

@@ -5,6 +5,7 @@ from django.contrib import admin
 from django.urls import include, path
 
 from consent.views.glossary import glossary
+from ipate_web import site_pages
 from ipate_web.health import healthz
 from ipate_web.views import home
 
@@ -19,6 +20,9 @@ urlpatterns = [
     path("my/", include("consent.urls")),
     path("join/", include("consent.joining_urls")),
     path("glossary/", glossary, name="glossary"),
+    path("privacy/", site_pages.privacy, name="privacy"),
+    path("accessibility/", site_pages.accessibility, name="accessibility"),
+    path("logo", site_pages.logo, name="logo"),
     # What staff see
     path("studies/", include("ipate_web.staff.urls")),
     # What programs see

@@ -52,6 +52,7 @@ COMMANDS: dict[str, list[str] | str] = {
     "up": "starts the site",
     "export_ledger": ["table"],
     "settle_restore": ["table", "--withdrawals-entered"],
+    "erase_due": [],
     "verify_receipt": ["0" * 64],
     "verify_ledger": [],
     "verify_consents": ["table", "{folder}/list.csv"],

@@ -107,15 +107,21 @@ TABLE: dict[str, Row] = {
     "consent:decide": Row(HOLDER, SLUG, "post", turned_away=NOT_FOUND, answer=422),
     "consent:choice": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
     "consent:withdraw": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
+    "consent:erase": Row(HOLDER, SLUG, turned_away=NOT_FOUND, answer=302),  # they take part
     "consent:receipt": Row(HOLDER, ("slug", "version"), turned_away=NOT_FOUND),
+    "consent:receipt_text": Row(HOLDER, ("slug", "version"), turned_away=NOT_FOUND),
     "consent:receipt_pdf": Row(HOLDER, ("slug", "version"), turned_away=NOT_FOUND),
     "consent:receipt_json": Row(HOLDER, ("slug", "version"), turned_away=NOT_FOUND),
     "consent:uses": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
     "consent:export": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
     "glossary": Row(EVERYBODY),
+    "privacy": Row(EVERYBODY),
+    "accessibility": Row(EVERYBODY),
+    "logo": Row(EVERYBODY, answer=404),  # none is set
     # What bearers of an invitation see: a wrong one leads to the page that asks for it, no matter who holds it.
     "join": Row(EVERYBODY),
     "open_link": Row(EVERYBODY, ("token",), answer=302),
+    "closed": Row(EVERYBODY, answer=302),  # nobody was led to a closed study
     "leave": Row(EVERYBODY, method="post", answer=302),
     "stay": Row(EVERYBODY, method="post", answer=302),
     "account": Row(EVERYBODY, answer=302),
@@ -123,14 +129,17 @@ TABLE: dict[str, Row] = {
     "staff:study_new": Row(ADMINISTRATORS, turned_away=FORBIDDEN),
     "staff:study": Row(STAFF, SLUG),
     "staff:study_edit": Row(OPERATORS, SLUG),
+    "staff:study_close": Row(OPERATORS, SLUG),
     "staff:members": Row(STAFF, SLUG),
     "staff:member_remove": Row(OPERATORS, ("slug", "membership")),
     "staff:recruitment": Row(STEWARDS | {"auditor"}, SLUG),
+    "staff:disposals": Row(STEWARDS | {"auditor"}, SLUG),
     "staff:holder_look": Row(STEWARDS, SLUG),
     "staff:holder_looks": Row(COMMITTEE | {"auditor"}, SLUG),
     "staff:circumstances": Row(STEWARDS | COMMITTEE | {"auditor"}, SLUG),
     "staff:letters": Row(STEWARDS, SLUG),
     "staff:paper_consent": Row(STEWARDS, SLUG),
+    "staff:paper_blank": Row(STEWARDS, SLUG),
     "staff:paper_list": Row(STEWARDS, SLUG),
     "staff:invitations": Row(STEWARDS, SLUG),
     "staff:link_new": Row(STEWARDS, SLUG),
@@ -151,6 +160,7 @@ TABLE: dict[str, Row] = {
     "staff:policy_approve": Row(COMMITTEE, ("slug", "version")),
     "staff:datasets": Row(STAFF, SLUG),
     "staff:dataset": Row(STAFF, ("slug", "dataset")),
+    "staff:dataset_remove": Row(STEWARDS, ("slug", "dataset")),
     "staff:head_counts": Row(OPERATORS, SLUG),
     "staff:runs": Row(RUNNERS, SLUG),
     "staff:run_new": Row(USERS, SLUG),
@@ -162,6 +172,7 @@ TABLE: dict[str, Row] = {
     "staff:run_student_new": Row(USERS, RUN),
     "staff:run_student_model": Row(USERS, VERSION),
     "staff:run_student_publish": Row(OPERATORS, VERSION),
+    "staff:run_student_withdraw": Row(OPERATORS, VERSION),
     "staff:run_approve": Row(OPERATORS, DRAFT),
     "staff:run_cancel": Row(OPERATORS, DRAFT),
     "staff:ledger": Row(STAFF, SLUG),
@@ -273,7 +284,7 @@ def test_a_run_is_found_in_its_own_study_alone(study: Study, parts: dict[str, An
     for name in ("run_students", "run_student_new"):
         url = reverse(f"staff:{name}", args=["other", parts["run"]])
         assert client_of("operator").get(url).status_code == 404, name
-    for name in ("run_student_model", "run_student_publish"):
+    for name in ("run_student_model", "run_student_publish", "run_student_withdraw"):
         url = reverse(f"staff:{name}", args=["other", parts["run"], 1])
         assert client_of("operator").get(url).status_code == 404, name
 

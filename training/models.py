@@ -40,6 +40,9 @@ class Dataset(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
     )
     imported_at = models.DateTimeField(default=timezone.now, editable=False)
+    removed_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="When its arrays were deleted; the row stays for its runs."
+    )
 
     class Meta:
         verbose_name = _("dataset")
@@ -446,6 +449,8 @@ class StudentModel(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
     )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
+    withdrawn_at = models.DateTimeField(null=True, blank=True, editable=False)
+    withdrawal_reason = models.CharField(max_length=500, blank=True, editable=False)
 
     class Meta:
         verbose_name = _("student model")
@@ -454,6 +459,11 @@ class StudentModel(models.Model):
 
     def __str__(self) -> str:
         return f"student {self.version} of {self.run}"
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether it is given to nobody any more."""
+        return self.withdrawn_at is not None
 
     @property
     def is_released_itself(self) -> bool:

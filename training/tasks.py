@@ -3,7 +3,7 @@
 from celery import shared_task
 from celery.signals import worker_ready
 
-from training.services import advance, sweep, trainings
+from training.services import advance, closing, erasures, sweep, trainings
 
 
 @shared_task
@@ -24,6 +24,16 @@ def shard_ask(shard_id: str, *_: object, **__: object) -> None:
 @shared_task
 def student_learn(training_id: str, *_: object, **__: object) -> None:
     trainings.student_learn(training_id)
+
+
+@shared_task
+def records_erase(study_id: str, *_: object, **__: object) -> None:
+    erasures.records_erase(study_id)
+
+
+@shared_task
+def records_due_erase(*_: object, **__: object) -> None:
+    closing.records_due_erase()
 
 
 @shared_task

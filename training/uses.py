@@ -14,6 +14,7 @@ from common.artifacts import arrays_load
 from consent.models import ConsentEvent, DataHolder
 from consent.uses import Usage, Use
 from training.models import Dataset, Run
+from training.services.records import records_load
 
 
 def _state(run: Run) -> str:
@@ -27,8 +28,8 @@ def _state(run: Run) -> str:
 def _records(holder: DataHolder) -> dict[str, Any]:
     """The holder's own records as they are stored, by dataset."""
     own = {}
-    for dataset in Dataset.objects.filter(study=holder.study_id, kind=Dataset.Kind.PRIVATE):
-        arrays = arrays_load(dataset.artifact)
+    for dataset in Dataset.objects.filter(study=holder.study_id, kind=Dataset.Kind.PRIVATE, removed_at=None):
+        arrays = records_load(dataset)
         mine = arrays["holder"] == holder.pk
         if mine.any():
             labels = [dataset.classes[label] for label in arrays["y"][mine]] if "y" in arrays else []

@@ -2,17 +2,24 @@
 
 import hashlib
 from collections.abc import Iterator
+from datetime import timedelta
 
 import numpy as np
 from django.db.models import Count, QuerySet
+from django.utils import timezone
 
 from accounting.models import Release
 from accounting.shares import ROUNDING, shares
-from common.artifacts import model_fetch
-from consent.models import Study
-from training.models import Batch, Query, Run
+from common.artifacts import arrays_digest, arrays_load, model_fetch
+from consent.disposals import holders_erased_once, holders_refused
+from consent.erasures import holders_waiting
+from consent.models import Disposal, Study
+from training.models import Batch, Dataset, Query, Run
 from training.services.methods import method_of
 from training.services.spending import share_used
+
+#: Until an erasure that was asked for is done.
+LONGEST_WAIT = timedelta(days=1)
 
 
 def release_faults(run: Run) -> Iterator[str]:
@@ -100,11 +107,44 @@ def _model_faults(run: Run) -> Iterator[str]:
             continue
         if digest != version.digest:
             yield f"run {run.pk}: the file of version {number} of its student is not the one that was recorded."
+    yield from _withdrawal_faults(run)
     choices = Release.objects.filter(run=run.pk, kind=Release.Kind.CHOICE).order_by("sequence")
     last = choices.values_list("content", flat=True).last()
     chosen = last["version"] if last else min(versions, default=None)
     if (run.student.version if run.student else None) != chosen:
         yield f"run {run.pk}: the published version of its student is not the one that was chosen."
+
+
+def _withdrawal_faults(run: Run) -> Iterator[str]:
+    """Are the versions that are withheld those that the register says were withdrawn?"""
+    told = Release.objects.filter(run=run.pk, kind=Release.Kind.WITHDRAWAL).values_list("content", flat=True)
+    withheld = run.students.filter(withdrawn_at__isnull=False).values_list("version", flat=True)
+    if {content["version"] for content in told} != set(withheld):
+        yield f"run {run.pk}: the versions that were withdrawn are not those in the register."
+
+
+def record_faults(study: Study) -> Iterator[str]:
+    """Is every dataset as it was stored, and was everything erased that had to be?"""
+    private = []
+    for dataset in Dataset.objects.filter(study=study, removed_at=None):
+        try:
+            digest = arrays_digest(dataset.artifact)
+        except FileNotFoundError:
+            yield f"dataset “{dataset.name}”: its file is missing."
+            continue
+        if digest != dataset.digest:
+            yield f"dataset “{dataset.name}”: its file is not the one that was stored."
+        if dataset.kind == Dataset.Kind.PRIVATE:
+            private.append(dataset)
+    if study.expired_at and private:
+        yield f"The private records of the study were erased, but {len(private)} private datasets are there."
+    waiting = Disposal.objects.filter(study=study, kind=Disposal.Kind.ASKED, holder__in=holders_waiting(study))
+    if waiting.filter(recorded_at__lt=timezone.now() - LONGEST_WAIT).exists():
+        yield "Somebody asked for the erasure of their records more than a day ago, and it was not done."
+    gone = holders_refused(study, holders_erased_once(study.pk)) - holders_waiting(study)
+    for dataset in private:
+        if np.isin(arrays_load(dataset.artifact, "holder")["holder"], list(gone)).any():
+            yield f"dataset “{dataset.name}”: holds records of somebody whose records were erased."
 
 
 def stray_faults(study: Study) -> Iterator[str]:
@@ -119,7 +159,7 @@ def stray_faults(study: Study) -> Iterator[str]:
 def batches_kept(study: Study) -> QuerySet[Batch]:
     """The batches whose votes were kept, so that who was charged can be computed anew."""
     batches = Batch.objects.filter(run__study=study, run__rehearsal=False, run__status=Run.Status.FINISHED)
-    kept = batches if study.retain_votes else batches.none()
+    kept = batches.filter(run__private_dataset__removed_at=None) if study.retain_votes else batches.none()
     return kept.select_related("run__private_dataset", "run__public_dataset", "round").order_by("run", "index")
 
 

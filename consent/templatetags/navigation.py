@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django import template
+from django.conf import settings
 from django.template import Context
 from django.urls import NoReverseMatch, reverse
 from django.utils.functional import Promise
@@ -39,6 +40,12 @@ def _links(user: Any, by_invitation: bool) -> list[tuple[str, str | Promise]]:
     return [*names, ("account_overview", _("My account"))]
 
 
+@register.simple_tag
+def site_name() -> str:
+    """Name of the installation."""
+    return settings.SITE_NAME
+
+
 @register.simple_tag(takes_context=True)
 def visit_open(context: Context) -> Visit | None:
     """The visit by invitation of this request that is not over, or None."""
@@ -57,4 +64,10 @@ def navigation(context: Context) -> dict[str, Any]:
             links.append(Link(reverse(name), text))
         except NoReverseMatch:
             continue
-    return {"links": links, "by_invitation": by_invitation, **{key: context.get(key) for key in ("user", "request")}}
+    brand = {"name": settings.SITE_NAME, "has_logo": bool(settings.SITE_LOGO)}
+    return {
+        "brand": brand,
+        "links": links,
+        "by_invitation": by_invitation,
+        **{key: context.get(key) for key in ("user", "request")},
+    }

@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_safe
 
 from consent import selectors, services
+from consent.erasures import erasure_ask, erasure_state
 from consent.forms import NOT_TAKING_PART, DecisionForm, Option, level_option
 from consent.languages import own_name
 from consent.mail import confirmed_address
@@ -23,7 +24,7 @@ from consent.odds import CHANCE
 from consent.questions import questions
 from consent.rendering import consent_text
 from consent.standing import Standing, standing
-from consent.uses import usage_of
+from consent.uses import right_guesses_together, usage_of
 from consent.views.page import acting_user, holder_page, own_page
 from consent.views.visits import answer_forget, answer_keep, answer_kept, visit_of
 
@@ -37,6 +38,17 @@ def _decision_form(holder: DataHolder, data: Any = None) -> DecisionForm | None:
     return DecisionForm(data, consent_form=consent_form, policy=policy, delta=holder.study.delta)
 
 
+def _erase_asked(request: HttpRequest) -> bool:
+    """Whether somebody who withdraws wants their stored records erased; a missing answer keeps nobody from it."""
+    return request.POST.get("records") == "erase"
+
+
+def closed_page(request: HttpRequest, study: Study, holder: DataHolder | None) -> HttpResponse:
+    """Tell that a study is closed; who has decided is led to their choice and receipts."""
+    decided = holder is not None and selectors.consent_current(holder) is not None
+    return render(request, "consent/closed.html", {"study": study, "decided": decided}, status=410)
+
+
 def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm, chosen: str | None = None) -> HttpResponse:
     """Page to read and answer; ``chosen`` is marked where the form was not sent."""
     text = consent_text(form.consent_form, request.GET.get("text") or get_language() or "")
@@ -48,6 +60,7 @@ def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm, chosen: 
         "study": holder.study,
         "form": form,
         "text": text,
+        "reading": text.language if request.GET.get("text") else None,
         "other_texts": [(code, own_name(code)) for code in form.consent_form.texts if code != text.language],
         "so_far": usage_of(holder).right_guesses,
         "chosen": None if form.is_bound and form.changed else form["choice"].value() or chosen,
@@ -75,14 +88,21 @@ def page_preview(study: Study, consent_form: ConsentForm, policy: EpsilonPolicy,
 @own_page
 def my_studies(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpResponse:
     """List the holder's studies and decisions."""
-    holdings = [(holder.study, standing(holder)) for holder in holders]
-    return render(request, "consent/my_studies.html", {"holdings": holdings})
+    known = list(holders)
+    usages = [usage_of(holder) for holder in known] if len(known) > 1 else []
+    context = {
+        "holdings": [(holder.study, standing(holder)) for holder in known],
+        "together": right_guesses_together(usages) if sum(usage.mu_squared > 0 for usage in usages) > 1 else None,
+    }
+    return render(request, "consent/my_studies.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
 def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     """Show the consent form and the levels; a choice leads to a page that asks for confirmation."""
+    if holder.study.is_closed:
+        return closed_page(request, holder.study, holder)
     form = _decision_form(holder, request.POST or None)
     if form is None:
         return render(request, "consent/not_open.html", {"study": holder.study})
@@ -97,6 +117,8 @@ def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 @holder_page
 def check(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     """Ask for confirmation of the answer that was sent. Without one, lead to the form."""
+    if holder.study.is_closed:
+        return redirect("consent:study", holder.study.slug)
     kept = answer_kept(request, holder)
     form = _decision_form(holder, kept) if kept else None
     if form is None:
@@ -118,14 +140,16 @@ def check(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     """Record a confirmed choice. A GET leads to the form."""
     form = _decision_form(holder, request.POST) if request.method == "POST" else None
-    if form is None:
+    if form is None or holder.study.is_closed:
         return redirect("consent:study", holder.study.slug)
     if not form.is_valid():
         return _read(request, holder, form)
     level, before = form.cleaned_data["choice"], selectors.consent_current(holder)
     try:
         if level == NOT_TAKING_PART:
-            event = services.consent_refuse(holder=holder, acting_user=acting_user(request), form=form.consent_form)
+            event = services.consent_refuse(
+                holder=holder, acting_user=acting_user(request), form=form.consent_form, erase=_erase_asked(request)
+            )
         else:
             event = services.consent_give(
                 holder=holder, level=level, form=form.consent_form, policy=form.policy, acting_user=acting_user(request)
@@ -155,6 +179,7 @@ def choice(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         "standing": stands,
         "changes": stands.changes(get_language() or ""),
         "option": option_in_force(current) if current and current.grants else None,
+        "erasure": erasure_state(holder),
         "so_far": usage_of(holder).right_guesses,
         "links": LinkReissue.objects.filter(holder=holder).order_by("-sequence"),
         "visit": visit_of(request),
@@ -186,6 +211,21 @@ def withdraw(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         if request.method != "POST":
             return render(request, "consent/withdraw.html", {"study": holder.study})
         with suppress(ValidationError):  # A second click came at the same moment and found it withdrawn.
-            services.consent_withdraw(holder=holder, acting_user=acting_user(request))
+            services.consent_withdraw(holder=holder, acting_user=acting_user(request), erase=_erase_asked(request))
         messages.success(request, _("Your consent is withdrawn. It counts from now on."))
+    return redirect("consent:choice", holder.study.slug)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@holder_page
+def erase(request: HttpRequest, holder: DataHolder) -> HttpResponse:
+    """Explain what erasing leaves, and ask for the erasure of the records of somebody who does not take part."""
+    current, state = selectors.consent_current(holder), erasure_state(holder)
+    if current is None or current.grants or state.asked_at or state.done_at:
+        return redirect("consent:choice", holder.study.slug)
+    if request.method != "POST":
+        return render(request, "consent/erase.html", {"study": holder.study})
+    with suppress(ValidationError):  # They took part again in another window.
+        erasure_ask(holder=holder, acting_user=acting_user(request))
+        messages.success(request, _("Your records are being erased."))
     return redirect("consent:choice", holder.study.slug)

@@ -22,15 +22,36 @@ from common.requests import client_address
 from common.throttle import TooManyTriesError
 from consent import invitations
 from consent.forms import AccountForm, CodeForm
-from consent.models import DataHolder
+from consent.models import DataHolder, Invitation, Study
+from consent.selectors import consent_current
+from consent.views.decision import closed_page
 from consent.views.page import own_page
 from consent.views.visits import answer_kept, visit_begin, visit_forget, visit_of
+
+
+def _closed(request: HttpRequest, invitation: Invitation) -> HttpResponse:
+    """The link of a closed study leads whoever has decided to their choice, and everybody else nowhere."""
+    if invitation.holder is None or consent_current(invitation.holder) is None:
+        request.session["closed_study"] = invitation.study_id
+        return redirect("closed")
+    visit_begin(request, invitation)
+    return redirect("consent:choice", invitation.study.slug)
+
+
+@never_cache
+@require_safe
+def closed(request: HttpRequest) -> HttpResponse:
+    """Tell whoever was invited to a closed study and has not decided that it is closed; nobody else hears of it."""
+    study = Study.objects.filter(pk=request.session.get("closed_study"), closed_at__isnull=False).first()
+    return redirect("join") if study is None else closed_page(request, study, None)
 
 
 @sensitive_variables("code")
 def _open(request: HttpRequest, code: str) -> HttpResponse:
     """The same answer to every code that opens nothing: the page that asks for one."""
     invitation = invitations.invitation_open(code=code, address=client_address(request))
+    if invitation is not None and invitation.study.is_closed:
+        return _closed(request, invitation)
     if invitation is None or invitation.holder is None:
         messages.error(
             request,

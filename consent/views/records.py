@@ -8,11 +8,26 @@ from django.contrib.auth import get_user_model
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils import timezone
+from django.utils.translation import get_language
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from consent.models import Circumstance, ConsentEvent, DataHolder, Invitation, Letter, LevelAccess, LinkReissue, Mail
+from consent.languages import own_name
+from consent.models import (
+    Circumstance,
+    ConsentEvent,
+    DataHolder,
+    Disposal,
+    Invitation,
+    Letter,
+    LevelAccess,
+    LinkReissue,
+    Mail,
+)
 from consent.paper import scan_load
-from consent.receipts import receipt_facts, receipt_json, receipt_pdf
+from consent.receipts import receipt_facts, receipt_json, receipt_pdf, receipt_sentence
+from consent.rendering import consent_text
+from consent.selectors import consent_form_in_force
 from consent.standing import standing
 from consent.uses import usage_of
 from consent.views.decision import events_of, option_in_force
@@ -40,10 +55,31 @@ def receipt(request: HttpRequest, events: list[ConsentEvent]) -> HttpResponse:
     context = {
         "study": event.study,
         "n": len(events),
+        "sentence": receipt_sentence(event),
+        "read": event.form is not None,
         "facts": receipt_facts(event),
         "standing": standing(event.holder),
     }
     return render(request, "consent/receipt.html", context)
+
+
+@_receipt_page
+def receipt_text(request: HttpRequest, events: list[ConsentEvent]) -> HttpResponse:
+    """Show the version of the information that was read for a decision, however many came after it."""
+    event = events[-1]
+    if event.form is None:
+        raise Http404
+    text = consent_text(event.form, request.GET.get("text") or get_language() or "")
+    newest = consent_form_in_force(event.study)
+    context = {
+        "study": event.study,
+        "n": len(events),
+        "form": event.form,
+        "newest": newest.version if newest else None,
+        "text": text,
+        "other_texts": [(code, own_name(code)) for code in event.form.texts if code != text.language],
+    }
+    return render(request, "consent/receipt_text.html", context)
 
 
 @_receipt_page
@@ -89,7 +125,8 @@ def export(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         "exported_at": timezone.now().isoformat(),
         "study": {"title": holder.study.title, "controller": holder.study.controller, "contact": holder.study.contact},
         "holder": {
-            "pseudonym": holder.pseudonym,
+            "pseudonym": holder.known_as,
+            "records_erased": holder.erased_at and holder.erased_at.isoformat(),
             "id": str(holder.public_id),
             "since": holder.created_at.isoformat(),
             "account": {"user_name": holder.user.get_username(), "email": holder.user.email} if holder.user else None,
@@ -121,6 +158,11 @@ def export(request: HttpRequest, holder: DataHolder) -> HttpResponse:
             for mail in Mail.objects.filter(study=holder.study, user=holder.user_id).order_by("created_at")
             if holder.user_id
         ],
+        "account": _account(events, usage.right_guesses),
+        "erasures": [
+            {"what": row.kind, "when": row.recorded_at.isoformat(), "rows": row.rows, "scans": row.files}
+            for row in Disposal.objects.filter(holder=holder).order_by("sequence")
+        ],
         "decisions": receipt_json(events)["consent_record"]["events"] if events else [],
         "uses": [{"purpose": use.purpose, "state": use.state, "since": use.since.isoformat()} for use in usage.uses],
         "scans": [_scan(event) for event in events if event.evidence],
@@ -131,6 +173,24 @@ def export(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         "records": usage.records(),
     }
     return _download(_json(data), f"my-data-{holder.study.slug}.json")
+
+
+def _account(events: list[ConsentEvent], so_far: int) -> dict[str, Any]:
+    """The account as far as it is told: what was promised and a public bound of what was spent.
+
+    The amount itself follows from the holder's records: whoever makes somebody show it would learn about these what
+    no release tells. The bound follows from what is public and from the choice alone; see docs/rights.md.
+    """
+    option = option_in_force(events[-1]) if events and events[-1].grants else None
+    return {
+        "right_guesses_in_100_promised_at_most": option.right_guesses if option else None,
+        "right_guesses_in_100_by_all_releases_so_far_at_most": so_far,
+        "amount": None,
+        "why_no_amount": _(
+            "How much of your limit was really used follows from your records. Whoever makes you show it would learn "
+            "something about them. So nobody is shown it, and the number above is the most that it can be."
+        ),
+    }
 
 
 def _scan(event: ConsentEvent) -> dict[str, Any]:

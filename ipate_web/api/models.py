@@ -6,12 +6,13 @@ from uuid import UUID
 
 from django.db.models import F, QuerySet
 from django.http import HttpResponse
+from django.utils import timezone
 from django.utils.cache import get_conditional_response
 from django.utils.http import content_disposition_header, quote_etag
 from django.utils.translation import gettext_noop
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema
-from rest_framework import exceptions, generics, serializers
+from rest_framework import exceptions, generics, serializers, status
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -42,11 +43,19 @@ class VersionSerializer(serializers.Serializer):
     version = serializers.IntegerField(required=False, min_value=1, help_text="The published one if left out.")
 
 
+class Gone(exceptions.APIException):
+    """A model that was withdrawn, with the reason."""
+
+    status_code = status.HTTP_410_GONE
+    default_code = "withdrawn"
+
+
 def usable_model(request: Request, pk: UUID) -> StudentModel:
     """Model of the run ``pk``: the published version, or that in the query of the request.
 
     Raises:
         NotFound: there is none, or the user may not use it.
+        Gone: it was withdrawn.
     """
     chosen = VersionSerializer(data=request.query_params.dict())
     chosen.is_valid(raise_exception=True)
@@ -55,6 +64,9 @@ def usable_model(request: Request, pk: UUID) -> StudentModel:
     model = versions_usable_by(request.user).filter(run=pk, **which).first()
     if model is None:
         raise exceptions.NotFound("There is no such model, or none that you may use. GET /api/v1/models lists yours.")
+    if model.withdrawn_at is not None:
+        day = timezone.localdate(model.withdrawn_at).isoformat()
+        raise Gone(f"Version {model.version} of this model was withdrawn on {day}: {model.withdrawal_reason}")
     return model
 
 
@@ -72,13 +84,15 @@ class ModelSerializer(serializers.ModelSerializer):
     label_accuracy = serializers.FloatField(
         allow_null=True, help_text="Share of released labels that are right, rounded in the same way."
     )
+    withdrawn_at = MinuteField(allow_null=True, help_text="Null unless the model was withdrawn: then it is not given.")
+    withdrawal_reason = serializers.CharField(help_text="Empty unless the model was withdrawn.")
     created_at = MinuteField(help_text="To the minute.")
 
     class Meta:
         model = StudentModel
         fields = [
             *("id", "version", "study", "title", "learner", "labels", "rehearsal"),
-            *("accuracy", "label_accuracy", "digest", "created_at"),
+            *("accuracy", "label_accuracy", "digest", "created_at", "withdrawn_at", "withdrawal_reason"),
         ]
 
 

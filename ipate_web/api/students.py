@@ -41,12 +41,14 @@ class StudentVersionSerializer(serializers.ModelSerializer):
     )
     asked_by: serializers.SlugRelatedField = serializers.SlugRelatedField(slug_field="username", read_only=True)
     created_at = MinuteField(help_text="To the minute.")
+    withdrawn_at = MinuteField(allow_null=True, help_text="Null unless it was withdrawn: then it is not given.")
+    withdrawal_reason = serializers.CharField(help_text="Empty unless it was withdrawn.")
 
     class Meta:
         model = StudentModel
         fields = [
             *("version", "published", "learner", "parameters", "seed", "score", "evaluation", "reference"),
-            *("seconds", "digest", "asked_by", "created_at"),
+            *("seconds", "digest", "asked_by", "created_at", "withdrawn_at", "withdrawal_reason"),
         ]
 
 

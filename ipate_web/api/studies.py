@@ -113,6 +113,6 @@ class StudyDetail(ApiView):
             ],
             "head_counts": head_counts(study),
             "share_free": share_free(study),
-            "datasets": study.datasets.all(),
+            "datasets": study.datasets.filter(removed_at=None),
         }
         return Response(StudyDetailSerializer(document).data)

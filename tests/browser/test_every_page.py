@@ -11,6 +11,7 @@ from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
 from django.contrib.auth.models import Permission, User
 from django.urls import URLPattern, URLResolver, get_resolver, resolve, reverse
+from django.utils import timezone
 from playwright.sync_api import Locator
 
 from accounting.head_counts import head_counts_draw
@@ -29,6 +30,8 @@ from tests.browser.conftest import SIZES, Site
 from tests.training.asking import CLEAR_RUN, SAMPLED_RUN, STEPS_RUN, batch_ask, run_ask
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
 from training.models import Run
+from training.services.closing import study_close
+from training.services.erasures import records_erase
 from training.services.trainings import student_ask, student_learn
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -62,6 +65,7 @@ NO_PAGES = {
     "api:": "for programs",
     "schema": "for programs",
     "healthz": "for programs",
+    "logo": "a picture",
     "set_language": "a button",
     "account_logout": "a button",
     "leave": "a button",
@@ -196,6 +200,10 @@ def study() -> Study:
     )
     holder_level_access(study=study, pseudonym=holders[1].pseudonym, acting_user=olga, reason="They called.")
     services.consent_withdraw(holder=holders[1], acting_user=None)
+    services.holder_link(holder=holders[1], user=factories.user_create("hedwig"))
+    services.consent_withdraw(holder=holders[4], acting_user=None, erase=True)
+    records_erase(study.pk)
+    factories.study_open("over", title="Long over")
     link_reissue(study=study, pseudonym=holders[2].pseudonym, acting_user=olga, reason="Lost the letter.")
     factories.user_create("root", is_superuser=True, is_staff=True)
     account_create(username="waiting", first_name="W.", last_name="Ait", email="w@example.org", acting_user=None)
@@ -228,9 +236,16 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, settings, langua
     to_ask = Run.objects.get(title="All to be asked").pk
     learned, to_learn = Run.objects.get(title="Steps were taken").pk, Run.objects.get(title="Steps to be taken").pk
     (invitation,) = invitations.invitations_create(study=study, acting_user=None, pseudonyms=["guest"])
+    (old,) = invitations.invitations_create(study=Study.objects.get(slug="over"), acting_user=None, open_places=1)
+    study_close(
+        study=Study.objects.get(slug="over"),
+        reason="Done.",
+        acting_user=User.objects.get(username="olga"),
+        erase_after=timezone.localdate(),
+    )
 
     tour.begin()
-    for name in ("home", "account_login", "glossary", "join"):
+    for name in ("home", "account_login", "glossary", "privacy", "accessibility", "join"):
         tour.open(name)
     tour.submit()  # no code
     tour.open("open_link", "wrong")
@@ -239,6 +254,12 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, settings, langua
             invitations.try_begin(address="127.0.0.1")
     tour.refused(reverse("join"))  # too many wrong codes
     ThrottleEntry.objects.all().delete()
+
+    tour.begin()
+    tour.site.open(reverse("open_link", args=[old.code]))  # of a study that was closed since
+    tour.seen.add("closed")
+    tour.site.complaints.clear()  # Chromium notes the status itself.
+    tour.look()
 
     tour.begin()
     tour.open("open_link", invitation.code)
@@ -297,11 +318,16 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, settings, langua
     for name in ("consent:study", "consent:choice", "consent:withdraw", "consent:uses"):
         tour.open(name, "digits")
     tour.open("consent:receipt", "digits", 1)
+    tour.open("consent:receipt_text", "digits", 1)
     tour.open("consent:study", "digits", look=False)
     tour.submit()  # no answer
     tour.site.page.locator("[name=choice]").first.check()
     tour.submit()  # an answer, to be checked
     tour.seen.add(resolve(urlsplit(tour.site.page.url).path).view_name)
+
+    tour.begin("hedwig")
+    for name in ("consent:choice", "consent:erase"):
+        tour.open(name, "digits")
 
     tour.begin("olga")
     for name in ("home", "api-tokens", "staff:study_new"):
@@ -317,6 +343,8 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, settings, langua
         "study", "study_edit", "members", "invitations", "letters", "link_new", "circumstances",
         "recruitment", "paper_consent", "paper_list",
         "holder_look",
+        "study", "study_edit", "study_close", "members", "invitations", "link_new", "recruitment", "paper_consent",
+        "paper_list", "paper_blank", "holder_look", "disposals",
         "consent_forms", "consent_form_new", "consent_form_publish", "policies", "datasets", "runs", "run_new",
         "ledger", "ledger_check", "head_counts",
     ):  # fmt: skip
@@ -332,6 +360,8 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, settings, langua
         ("run", waiting),
         ("run_student_new", finished),
         ("run_student_publish", finished, 2),
+        ("run_student_withdraw", finished, 2),
+        ("dataset_remove", study.datasets.get(kind="private").pk),
         ("run_labels", finished),
         ("run_approve", draft),
         ("run_cancel", waiting),
@@ -351,6 +381,7 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, settings, langua
         tour.open(f"staff:{name}", "empty")  # nothing there yet
     for name in ("study", "runs", "run_new", "datasets"):
         tour.open(f"staff:{name}", "rehearsal")
+    tour.open("staff:study", "over")  # closed
     for run in Run.objects.filter(rehearsal=True):
         tour.open("staff:run", "rehearsal", run.pk)
     tour.open("staff:run_approve", "rehearsal", Run.objects.get(title="To be rehearsed").pk)

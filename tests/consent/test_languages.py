@@ -10,12 +10,17 @@ from consent.models import DataHolder, Study
 from tests import factories
 
 TEXTS = {"en": "We ask.", "de": "Wir fragen.", "fr": "Nous demandons."}
+FRENCH = {"title": "Étude Chiffres", "purpose": "Apprendre à lire.", "recipients": "Les archives."}
 
 
 @pytest.fixture
 def study(db: None) -> Study:
     """Promises French as well."""
-    study = factories.study_create(languages=["en", "fr"])
+    study = factories.study_create(
+        languages=["en", "fr"],
+        recipients="The archive.",
+        translations={"fr": FRENCH, "de": {"title": "Studie Ziffern"}},
+    )
     factories.policy_approve(study)
     return study
 
@@ -37,6 +42,7 @@ def test_a_holder_reads_the_text_in_each_language(study: Study, holder: DataHold
     html = client.get(path, {"text": "fr"}).content.decode()
     assert '<div class="prose" lang="fr"><p>Nous demandons.</p>' in html
     assert "no text in your language" not in html
+    assert '<h1><span lang="fr">Étude Chiffres</span></h1>' in html and "Les archives." in html
     assert "We ask." in client.get(path, {"text": "xx"}).content.decode()
 
 
@@ -59,3 +65,58 @@ def test_an_operator_adds_a_language_and_writes_the_text(study: Study, client: C
     assert study.languages == ["en", "pl"]
     form = client.get(reverse("staff:consent_form_new", args=[study.slug])).content.decode()
     assert 'lang="pl"' in form
+
+
+def test_what_a_study_says_of_itself_is_in_the_readers_language_and_marked(
+    study: Study, holder: DataHolder, client: Client
+) -> None:
+    factories.form_publish(study, TEXTS)
+    client.force_login(holder.user)
+    client.cookies["django_language"] = "de"
+    html = client.get(reverse("consent:study", args=[study.slug])).content.decode()
+    assert "<h1>Studie Ziffern</h1>" in html and "<title>Studie Ziffern" in html
+    assert '<span lang="en">Learn to read handwritten digits.</span>' in html, "there is no German of it"
+    assert "Étude" not in html
+
+
+def test_a_form_waits_until_the_studys_own_texts_are_in_all_its_languages(study: Study) -> None:
+    told = {"fr": {name: text for name, text in FRENCH.items() if name != "recipients"}}
+    services.study_update(study=study, translations=told)
+    with pytest.raises(ValidationError, match="missing in Français"):
+        factories.form_publish(study, TEXTS)
+    services.study_update(study=study, translations={"fr": FRENCH})
+    factories.form_publish(study, TEXTS)
+
+
+def test_after_a_decision_translations_can_be_added_and_not_changed(study: Study, holder: DataHolder) -> None:
+    form = factories.form_publish(study, TEXTS)
+    services.consent_give(holder=holder, level="LOW", form=form, acting_user=None)
+    german = {"title": "Ziffern", "purpose": "Ziffern lesen lernen."}
+    services.study_update(study=study, translations={"fr": FRENCH, "de": german}, data_source="Your treatment here.")
+    for changed in (
+        {"translations": {"fr": FRENCH, "de": german | {"purpose": "Mehr."}}},
+        {"translations": {"de": german}},
+        {"data_source": "Somebody else."},
+        {"recipients": "The press."},
+    ):
+        with pytest.raises(ValidationError, match="cannot change"):
+            services.study_update(study=study, **changed)
+    services.study_update(study=study, translations={"fr": FRENCH, "de": german | {"title": "Andere Ziffern"}})
+
+
+def test_the_form_of_a_study_has_its_texts_in_each_language(db: None, client: Client) -> None:
+    olga = factories.user_create("olga", is_superuser=True)
+    study = factories.study_create("plain")
+    client.force_login(olga)
+    page = reverse("staff:study_edit", args=["plain"])
+    html = client.get(page).content.decode()
+    assert 'name="purpose_de"' in html and 'lang="de"' in html
+    sent = {
+        "title": study.title, "purpose": study.purpose, "controller": study.controller, "contact": study.contact,
+        "languages": "en de", "delta": "1e-5", "title_de": "Schlicht", "purpose_de": "Ziffern lesen.",
+        "controller_address": "Street 1", "supervisory_authority": "The authority",
+    }  # fmt: skip
+    assert client.post(page, sent).status_code == 302
+    study.refresh_from_db()
+    assert study.translations == {"de": {"title": "Schlicht", "purpose": "Ziffern lesen."}}
+    assert study.controller_address == "Street 1"

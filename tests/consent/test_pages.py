@@ -83,8 +83,32 @@ def test_the_study_page_says_who_asks_for_what_and_the_odds(browser: Client, hol
     page = text(browser.get(url("study", holder.study)))
     for part in ("University Hospital", "Learn to read handwritten digits.", "study@example.org", "Version 1 of this"):
         assert part in page
-    for odds in ("at most 56 times in 100", "at most 60 times in 100", "at most 65 times in 100", "50 times in 100"):
+    assert "Someone who guesses whether you took part would be right at most so often" in page
+    for odds in (
+        "56 times in 100 instead of 50",
+        "60 times in 100",
+        "65 times in 100",
+        "50 times in 100, as with a coin",
+    ):
         assert odds in page
+
+
+def test_the_study_page_tells_rights_authority_and_source(browser: Client, hanna: User) -> None:
+    study = factories.study_open(
+        "complete",
+        controller_address="1 Hospital Road",
+        data_protection_officer="Dana Privacy, dana@example.org",
+        supervisory_authority="The Data Protection Authority",
+        data_source="Your treatment since 2020.",
+    )
+    factories.holder_create(study, user=hanna)
+    page = text(browser.get(url("study", study)))
+    for part in (
+        "1 Hospital Road", "Dana Privacy", "You can complain to: The Data Protection Authority",
+        "Your treatment since 2020.", "You need not take part.", "take a copy", "corrected", "erased",
+        "You can withdraw at any time.", "No decision about you is made by a program here.",
+    ):  # fmt: skip
+        assert part in page
 
 
 def test_what_the_limit_does_not_cover_is_said_where_it_is_promised(
@@ -115,7 +139,8 @@ def test_the_same_odds_are_told_everywhere(browser: Client, hanna: User, delta: 
     told = [browser.get(url("study", study)), checked(browser, holder, "HIGH")]
     submit(browser, "decide", holder, "HIGH")
     told += [browser.get(url("choice", study)), browser.get(reverse("consent:receipt", args=[study.slug, 1]))]
-    assert [f"at most {right} times in 100 instead of 50" in text(response) for response in told] == [True] * 4
+    assert [f"{right} times in 100 instead of 50" in text(response) for response in told] == [True] * 4
+    assert [f"at most {right} times in 100 instead of 50" in text(response) for response in told[1:]] == [True] * 3
     export = browser.get(url("export", study)).json()
     assert export["decisions"][0]["extension"]["right_guesses_in_100"] == right
     committee = factories.user_create("carla")
@@ -169,10 +194,10 @@ def test_a_study_in_preparation_asks_nothing(browser: Client, hanna: User) -> No
 
 def test_check_questions_explain_and_never_block(browser: Client, holder: DataHolder) -> None:
     html = browser.get(url("study", holder.study)).content.decode()
-    questions = re.search(r'aria-labelledby="questions">.*?</section>', html, re.DOTALL).group()
+    questions = re.search(r"Four questions: is it clear\?.*?</div>", html, re.DOTALL).group()
     answers = re.findall(r"<details[^>]*><summary>.*?</summary><p>(Yes|No)", questions)
     assert sorted(answers) == ["No"] * 4 + ["Yes"] * 4
-    assert "at most 56 times" in text(browser.get(url("study", holder.study)))
+    assert "“At most 56 times in 100”: what is that?" in text(browser.get(url("study", holder.study)))
     assert "<input" not in questions  # nothing is sent, nothing is in the way
 
 
@@ -244,7 +269,7 @@ def test_what_changed_meanwhile_must_be_read_first(browser: Client, holder: Data
     else:
         factories.policy_approve(holder.study, 2, 3, 4)
         response = submit(browser, step, holder, "HIGH", policy_version=1)
-        assert "at most 68 times in 100" in text(response)
+        assert "68 times in 100" in text(response)
     html = response.content.decode()
     assert response.status_code == 422
     assert "has changed since you opened this page" in html
@@ -295,12 +320,13 @@ def test_who_is_asked_again_reads_what_changed_since_they_agreed(
 
 
 @pytest.mark.parametrize("page", ["withdraw", "study", "choice"])
-def test_withdrawing_says_that_stored_records_stay(browser: Client, hanna: User, give: Decide, page: str) -> None:
+def test_withdrawing_says_what_becomes_of_stored_records(browser: Client, hanna: User, give: Decide, page: str) -> None:
     study = factories.study_open("kept", retention="Until 2030.")
     give(factories.holder_create(study, user=hanna), "HIGH")
     shown = text(browser.get(url(page, study)))
-    assert "Withdrawing deletes no records by itself. University Hospital still stores them." in shown
-    assert "write to study@example.org. How long they are stored: Until 2030." in shown
+    assert "your stored records are erased here within a day, or they stay stored and are not used" in shown
+    assert "What University Hospital holds about you for other purposes is not part of this." in shown
+    assert "How long they are stored: Until 2030." in shown
 
 
 def test_my_choice_shows_the_whole_history_newest_first(browser: Client, holder: DataHolder, give: Decide) -> None:
@@ -403,7 +429,7 @@ def test_the_whole_path_in_german(browser: Client, holder: DataHolder, give: Dec
     page = browser.get(url("study", holder.study))
     assert '<html lang="de">' in page.content.decode()
     assert "Wir möchten aus Ihren Daten lernen" in text(page)
-    assert "höchstens 56 von 100 Mal" in text(page)
+    assert "56 von 100 Mal" in text(page)
     assert "Prüfen Sie Ihre Antwort" in text(checked(browser, holder, "HIGH"))
     give(holder, "HIGH")
     assert "Sie nehmen teil: hoher Schutz." in text(browser.get(url("choice", holder.study)))

@@ -6,22 +6,25 @@ import io
 import logging
 import re
 from collections.abc import Iterator
+from html import unescape
 
 import pytest
 from django.conf import LazySettings
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.http import HttpResponse
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import strip_tags
 
 from common.append_only import triggers_remove
 from consent import services
 from consent.access import holder_level_access
 from consent.models import ConsentEvent, DataHolder, Level, Study
 from consent.paper import PaperConsent, paper_consents_record
-from consent.receipts import receipt_copy_facts, receipt_number
+from consent.receipts import receipt_code, receipt_copy_facts, receipt_event, receipt_number
 from tests import factories
 from tests.consent.conftest import Decide
 
@@ -43,6 +46,11 @@ def browser(hanna: User) -> Client:
     client = Client()
     client.force_login(hanna)
     return client
+
+
+def text(response: HttpResponse) -> str:
+    """Text of a page, without tags."""
+    return " ".join(unescape(strip_tags(response.content.decode())).split())
 
 
 def url(name: str, study: Study, *args: object) -> str:
@@ -131,15 +139,64 @@ def test_every_mandatory_field_of_the_standard_is_there(
 def test_the_pdf_is_whole_in_every_alphabet_it_promises(
     browser: Client, study: Study, holder: DataHolder, give: Decide, language: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    services.study_update(study=study, title="Zażółć – ε, Ж, “x” ≤ ß")
+    services.study_update(study=study, title="Zażółć – ε, Ж, “x” ≤ ß # *not* markup")
     give(holder, "HIGH")
     browser.cookies["django_language"] = language
     with caplog.at_level(logging.WARNING):
         response = browser.get(url("receipt_pdf", study, 1))
     assert response["Content-Type"] == "application/pdf"
     assert response.content.startswith(b"%PDF-")
-    assert f"/Lang ({language})".encode() in response.content
-    assert caplog.records == []  # fpdf warns of letters that its font lacks
+    assert f"/Lang({language})".encode() in response.content
+    assert caplog.records == []
+    for tagged in (b"/StructTreeRoot", b"/MarkInfo", b"pdfuaid:part>1<", b"/Title"):
+        assert tagged in response.content
+
+
+def test_letters_that_the_font_lacks_cost_the_standard_and_not_the_receipt(
+    browser: Client, study: Study, holder: DataHolder, give: Decide
+) -> None:
+    services.study_update(study=study, title="手書き")
+    give(holder, "HIGH")
+    response = browser.get(url("receipt_pdf", study, 1))
+    assert response.status_code == 200 and b"/StructTreeRoot" in response.content
+    assert b"pdfuaid" not in response.content
+
+
+def test_a_receipt_says_the_decision_in_a_sentence_and_has_a_code_to_read_out(
+    browser: Client, study: Study, holder: DataHolder, give: Decide
+) -> None:
+    event = give(holder, "HIGH")
+    page = text(browser.get(url("receipt", study, 1)))
+    assert f"you allowed University Hospital to learn from your records for the study “{study.title}”" in page
+    code = receipt_code(receipt_number(event.hash))
+    assert code in page and len(code) == 14
+    for heard in (code, code.lower(), code.replace("-", " "), code.replace("0", "o").replace("1", "l")):
+        assert receipt_event("".join(heard.split()).lower()) == event
+    assert receipt_event("0000-0000-0000") is None
+
+
+def test_what_was_read_then_stays_readable_after_newer_versions(
+    browser: Client, study: Study, holder: DataHolder, give: Decide
+) -> None:
+    give(holder, "HIGH")
+    factories.form_publish(study, {"en": "All is new.", "de": "Alles ist neu."})
+    page = browser.get(url("receipt_text", study, 1))
+    assert "read handwriting" in text(page) and "All is new." not in text(page)
+    assert "Version 2 is in force now." in text(page)
+    assert "Handschrift" in text(browser.get(url("receipt_text", study, 1), {"text": "de"}))
+    assert url("receipt_text", study, 1) in browser.get(url("choice", study)).content.decode()
+    services.consent_withdraw(holder=holder, acting_user=None)
+    assert browser.get(url("receipt_text", study, 2)).status_code == 404, "nothing was read for it"
+
+
+def test_the_copy_tells_a_bound_of_the_account_and_never_the_amount(
+    browser: Client, study: Study, holder: DataHolder, give: Decide
+) -> None:
+    give(holder, "HIGH")
+    account = browser.get(url("export", study)).json()["account"]
+    assert account["right_guesses_in_100_promised_at_most"] == 56
+    assert account["right_guesses_in_100_by_all_releases_so_far_at_most"] == 50
+    assert account["amount"] is None and "follows from your records" in account["why_no_amount"]
 
 
 def test_the_export_holds_all_decisions(browser: Client, study: Study, holder: DataHolder, give: Decide) -> None:
@@ -277,7 +334,7 @@ def test_an_unsaid_retention_is_said_to_be_unsaid(browser: Client, hanna: User) 
     study = factories.study_open("silent")
     factories.holder_create(study, user=hanna)
     page = browser.get(url("study", study)).content.decode()
-    assert "has not said how long it keeps them" in page
+    assert "has not said. Ask, if that matters to you." in page
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from django.test import Client
+from django.urls import reverse
 
 from accounting.book import balances, charges_of
 from accounting.caps import caps_of
@@ -9,8 +11,10 @@ from accounting.models import Release
 from accounting.shares import shares
 from consent import services
 from consent.models import ConsentForm, DataHolder, Study
-from consent.uses import Usage, usage_of
-from tests.training.asking import EVERYBODY, run_ask
+from consent.services import holder_link
+from consent.uses import Usage, right_guesses_together, usage_of
+from tests.factories import user_create
+from tests.training.asking import ASKING_RUN, EVERYBODY, run_ask
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, run_teach, study_with_table
 from training.models import Run
 
@@ -134,3 +138,20 @@ def test_the_largest_cap_counts_for_who_chose_a_stronger_level_since() -> None:
     before = so_far(usage_of(holder))
     services.consent_give(holder=holder, level="HIGH", form=ConsentForm.objects.get(study=study), acting_user=None)
     assert so_far(usage_of(holder)) == before > 0
+
+
+def test_whoever_is_in_several_studies_reads_what_they_release_together() -> None:
+    user = user_create("hanna")
+    client = Client()
+    client.force_login(user)
+    for slug in ("one", "two"):
+        study = study_with_table(slug, holders=6)
+        holder_link(holder=DataHolder.objects.filter(study=study).earliest("pk"), user=user)
+        page = client.get(reverse("consent:my_studies")).content.decode()
+        assert "All your studies together" not in page, "nothing was released, or by one study alone"
+        run_ask(run_start(study, **ASKING_RUN))
+    usages = [usage_of(holder) for holder in DataHolder.objects.filter(user=user)]
+    together = right_guesses_together(usages)
+    assert together > max(usage.right_guesses for usage in usages)
+    page = client.get(reverse("consent:my_studies")).content.decode()
+    assert f"<strong>{together} times in 100</strong> instead of 50" in page

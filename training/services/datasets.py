@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from common.artifacts import arrays_delete, arrays_save
+from consent.disposals import holders_refused, holders_return
 from consent.models import Study
-from consent.services import holders_register
+from consent.services import holders_register, study_lock
 from training.formats import DataError, Rows, Schema, schema_to_json
 from training.models import Dataset
 
@@ -29,31 +31,27 @@ def dataset_import(
 ) -> Dataset:
     """Store ``rows`` as a dataset of ``study``; unknown pseudonyms of private rows become holders.
 
+    Private rows of people who had theirs erased, and have not consented since, are left out.
+
     ``provenance`` says in the operator's words where the rows come from; nothing checks it.
 
     Raises DataError, and leaves nothing behind, where rows do not fit the kind.
     """
     dataset_check(study=study, name=name, kind=kind, rows=rows)
-    arrays: dict[str, Any] = {"x": rows.x}
-    if rows.y is not None:
-        arrays["y"] = rows.y
     artifact = f"datasets/{uuid.uuid4()}.npz"
     try:
         with transaction.atomic():
-            holders = 0
-            if kind == Dataset.Kind.PRIVATE:
-                ids = holders_register(study=study, pseudonyms=rows.holders or [])
-                arrays["holder"] = np.array([ids[pseudonym] for pseudonym in rows.holders or []], dtype=np.int64)
-                holders = len(ids)
+            study = study_lock(study.pk)
+            arrays, holders = _arrays(study, rows, private=kind == Dataset.Kind.PRIVATE)
             dataset = Dataset(
                 study=study,
                 name=name,
                 kind=kind,
                 schema=schema_to_json(schema),
-                rows=len(rows),
+                rows=len(arrays["x"]),
                 holders=holders,
                 provenance=provenance,
-                seen_classes=[] if rows.y is None else np.unique(rows.y).tolist(),
+                seen_classes=np.unique(arrays["y"]).tolist() if "y" in arrays else [],
                 artifact=artifact,
                 digest=arrays_save(artifact, **arrays),
                 imported_by_id=acting_user.pk if acting_user else None,
@@ -64,6 +62,26 @@ def dataset_import(
         arrays_delete(artifact)
         raise
     return dataset
+
+
+def _arrays(study: Study, rows: Rows, *, private: bool) -> tuple[dict[str, Any], int]:
+    """Arrays that are stored of some rows, and how many holders own them; the study's lock is held."""
+    arrays: dict[str, Any] = {"x": rows.x} if rows.y is None else {"x": rows.x, "y": rows.y}
+    if not private:
+        return arrays, 0
+    try:
+        ids = holders_register(study=study, pseudonyms=rows.holders or [])
+    except ValidationError as error:
+        raise DataError(" ".join(error.messages), "Nothing was stored.") from error
+    refused = holders_refused(study, ids.values())
+    holders_return(study, {pseudonym: pk for pseudonym, pk in ids.items() if pk not in refused})
+    arrays["holder"] = np.array([ids[pseudonym] for pseudonym in rows.holders or []], dtype=np.int64)
+    if refused:
+        stays = ~np.isin(arrays["holder"], list(refused))
+        arrays = {name: array[stays] for name, array in arrays.items()}
+        if not stays.any():
+            raise DataError("All rows belong to people whose records were erased.", "Leave them out.")
+    return arrays, len(ids) - len(refused)
 
 
 def dataset_provenance_state(*, dataset: Dataset, provenance: str, acting_user: AbstractBaseUser) -> Dataset:

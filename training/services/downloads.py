@@ -8,8 +8,9 @@ from django.db.models import QuerySet
 
 from accounting.models import Release
 from accounting.services import release_record
+from consent.permissions import members_with_permission
 from consent.services import study_lock
-from training.models import Run
+from training.models import Run, StudentModel
 from training.services.methods import method_of
 
 
@@ -31,6 +32,24 @@ def download_record(*, run: Run, what: str, digest: str = "", acting_user: Abstr
         return
     study = study_lock(run.study_id)
     release_record(study=study, kind=Release.Kind.DOWNLOAD, run=run.pk, content=content, acting_user_id=acting_user.pk)
+
+
+def model_takers(model: StudentModel) -> set[int]:
+    """Ids of the accounts, of people and of their programs, that took a model or asked it for predictions.
+
+    A rehearsal keeps no register: there everybody who may use its models counts.
+    """
+    run = model.run
+    if run.rehearsal:
+        return set(members_with_permission(run.study, "training.use_student").values_list("pk", flat=True))
+    taken = Release.objects.filter(
+        study_id=run.study_id,
+        kind=Release.Kind.DOWNLOAD,
+        run=run.pk,
+        content__digest=model.digest,
+        recorded_by__isnull=False,
+    )
+    return set(taken.values_list("recorded_by_id", flat=True))
 
 
 def _is_recorded(run: Run, content: dict[str, Any], acting_user: AbstractBaseUser) -> bool:

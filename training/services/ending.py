@@ -13,6 +13,7 @@ from training.mail_kinds import run_ended_mail
 from training.models import Run
 from training.selectors import run_is_claimed
 from training.services.ballot import run_folder
+from training.services.erasures import predictions_forget_erased
 from training.services.holders.rounds import released_tidy
 from training.services.lessons import checkpoints_folder
 from training.services.spending import runs_send_on, share_used
@@ -51,6 +52,7 @@ def run_forget(run: Run) -> None:
         kept = {run.assignment, *run.chunks.values_list("artifact", flat=True)}
         kept |= set(run.batches.values_list("asked", flat=True))
         arrays_delete(*(name for name in arrays_list(run_folder(run)) if name not in kept))
+        predictions_forget_erased(run)
         return
     claimed = run_is_claimed(run)
     arrays_delete_folder(run_folder(run))

@@ -28,7 +28,7 @@ def evaluation(model: Model, test: Dataset | None) -> dict[str, Any] | None:
     probability of the likeliest class, which is near the accuracy where probabilities are calibrated. Intervals hold
     95 % of the time.
     """
-    if test is None:
+    if test is None or test.removed_at is not None:
         return None
     arrays = arrays_load(test.artifact)
     truth, probabilities = arrays["y"], model.predict_proba(arrays["x"])

@@ -10,11 +10,11 @@ from accounting.caps import caps_of
 from accounting.head_counts import head_counts
 from accounting.privacy import Conversion
 from accounting.shares import share_free
-from common.artifacts import arrays_load
 from common.sentences import Sentence, gettext_noop
 from consent.selectors import policy_in_force
 from training.methods.pate import Group, GroupPlan, Plan, PlanError, aggregator_from_parameters, make_plan
 from training.models import Run
+from training.services.records import owners_of
 from training.services.rehearsals import rehearsed_levels
 
 #: What of its share a run never plans to use: the rounding of sums.
@@ -173,7 +173,7 @@ def _counted(run: Run) -> list[tuple[str, str, float, int]]:
 
 
 def _rehearsed(run: Run) -> list[tuple[str, str, float, int]]:
-    owners = len(np.unique(arrays_load(run.private_dataset.artifact, "holder")["holder"]))
+    owners = len(owners_of(run.private_dataset))
     levels = rehearsed_levels(run, owners)
     return [(level, level, epsilon, count) for level, epsilon, count in levels]
 

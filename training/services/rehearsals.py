@@ -13,12 +13,12 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 
 from accounting.privacy import Conversion, Method
-from common.artifacts import arrays_load
 from common.bulk import rows_insert
 from consent.models import Level
 from training.methods.pate import Group, assign, simulate_vote
 from training.methods.pate.apportionment import largest_remainder
 from training.models import Batch, Query, Run
+from training.services.records import owners_of
 
 #: What a rehearsal takes where it says nothing else.
 DEFAULTS: dict[str, Any] = {
@@ -62,7 +62,7 @@ def rehearsed_levels(run: Run, owners: int) -> list[tuple[str, float, int]]:
 
 def rehearsal_holders(run: Run) -> tuple[np.ndarray, np.ndarray]:
     """(H,) ids of all owners in rising order, and the ε that each has in this rehearsal, drawn by its seed."""
-    owners = np.unique(arrays_load(run.private_dataset.artifact, "holder")["holder"])
+    owners = owners_of(run.private_dataset)
     levels = rehearsed_levels(run, len(owners))
     epsilons = np.repeat([epsilon for _, epsilon, _ in levels], [count for *_, count in levels])
     return owners, np.random.default_rng(run.seed).permutation(epsilons)
@@ -71,7 +71,7 @@ def rehearsal_holders(run: Run) -> tuple[np.ndarray, np.ndarray]:
 def rehearsal_assignment(run: Run, plan: Any, promises: list[Any]) -> dict[str, np.ndarray]:
     """Assignment of owners to teachers: pairs ``holder``, ``teacher``, ``group`` and the teachers' ``seeds``."""
     rng = np.random.default_rng(run.seed)
-    owners = rng.permutation(np.unique(arrays_load(run.private_dataset.artifact, "holder")["holder"]))
+    owners = rng.permutation(owners_of(run.private_dataset))
     group_of = np.repeat([promise.group for promise in promises], [promise.holders for promise in promises])
     position, teacher = assign(plan, group_of, rng)
     return {

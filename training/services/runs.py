@@ -17,7 +17,7 @@ from accounting.shares import share_check, share_grant, share_settle
 from common.logging import logging_run
 from consent.models import Study
 from consent.second_person import second_person_check
-from consent.services import study_lock
+from consent.services import study_lock, study_open_check
 from training.dispatch import send
 from training.formats import records_alike
 from training.mail_kinds import run_begun_mail, run_waiting_mail
@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 @transaction.atomic
 def run_propose(*, study: Study, acting_user: AbstractBaseUser, **fields: Any) -> Run:
     """A draft of a run. Raises ValidationError, by field, where it could not be carried out."""
+    study_open_check(study)
     name = fields.get("method", Run.Method.PATE)
     if name in METHODS:
         fields.setdefault("batch_size", method_by(name, fields.get("variant", "")).batch_size)
@@ -94,6 +95,8 @@ def _check_datasets(run: Run, wrong: Callable[[str, object], None]) -> None:
         dataset = getattr(run, field)
         if dataset.study_id != run.study_id:
             wrong(field, _("This dataset belongs to another study. Choose one of this study."))
+        elif dataset.removed_at is not None:
+            wrong(field, _("This dataset was removed. Choose another one."))
         elif dataset.kind != kinds[field]:
             kind_words = {"kind": dataset.get_kind_display(), "wanted": kinds[field].label}
             wrong(field, _("This dataset is %(kind)s; choose a %(wanted)s one.") % kind_words)
@@ -120,7 +123,7 @@ def run_approve(*, run: Run, acting_user: AbstractBaseUser, share: float = 1.0) 
 
 @transaction.atomic
 def _run_approve(run: Run, acting_user: AbstractBaseUser, share: float) -> Run:
-    study_lock(run.study_id)
+    study_open_check(study_lock(run.study_id))
     run = Run.objects.select_for_update(of=("self",)).select_related("study").get(pk=run.pk)
     if run.status != Run.Status.DRAFT:
         if run.status == Run.Status.CANCELLED:
@@ -148,19 +151,26 @@ def _run_approve(run: Run, acting_user: AbstractBaseUser, share: float) -> Run:
 
 
 @transaction.atomic
-def run_cancel(*, run: Run, acting_user: AbstractBaseUser) -> Run:
-    """End a run that has not ended. What was released stays released and charged; what was reserved is free again."""
+def run_cancel(*, run: Run, acting_user: AbstractBaseUser | None) -> Run:
+    """End a run that has not ended. What was released stays released and charged; what was reserved is free again.
+
+    ``acting_user`` is None where the last day of the study's records is over.
+    """
     study_lock(run.study_id)
     run = Run.objects.select_for_update().get(pk=run.pk)
     if run.has_ended:
         return run
     run.status = Run.Status.CANCELLED
-    run.message = gettext_noop("An operator has cancelled the run.")
+    run.message = (
+        gettext_noop("The last day of the study's records is over.")
+        if acting_user is None
+        else gettext_noop("An operator has cancelled the run.")
+    )
     run.ended_at = timezone.now()
     run.save()
     share_settle(study=run.study, subject=run.pk, used=share_used(run))
     runs_send_on(run)
     with logging_run(run.pk):
-        logger.info("The run was cancelled by user %s.", acting_user.pk)
+        logger.info("The run was cancelled by user %s.", acting_user.pk if acting_user else "nobody: its study ended")
     transaction.on_commit(lambda: run_forget(run))
     return run

@@ -27,10 +27,11 @@ from training.dispatch import send
 from training.errors import RunError
 from training.formats import DataError, Schema, schema_from_json
 from training.learners.base import Progress
-from training.mail_kinds import run_ended_mail
+from training.mail_kinds import model_withdrawn_mail, run_ended_mail
 from training.models import Run, StudentModel, StudentTraining
 from training.published import published_load
 from training.services.cards import Candidate, card
+from training.services.downloads import model_takers
 from training.services.evaluation import evaluation, truth_of
 from training.services.lessons import Lesson, Recipe, run_recipe, student_fit
 from training.services.methods import method_of
@@ -154,7 +155,7 @@ def version_add(
 def student_publish(*, run: Run, version: int, acting_user: AbstractBaseUser) -> Run:
     """Publish another version of a run's student, on record; publishing the published one changes nothing.
 
-    Raises ValidationError where there is no such version.
+    Raises ValidationError where there is no such version, or it was withdrawn.
     """
     study = study_lock(run.study_id)
     run = Run.objects.select_for_update(of=("self",)).get(pk=run.pk)
@@ -163,6 +164,8 @@ def student_publish(*, run: Run, version: int, acting_user: AbstractBaseUser) ->
         raise ValidationError(_("The run has no such version of its student."))
     if run.student_id == chosen.pk:
         return run
+    if chosen.is_withdrawn:
+        raise ValidationError(_("This version was withdrawn. Publish another one."))
     run.student = chosen
     run.save(update_fields=["student"])
     if not run.rehearsal:
@@ -176,6 +179,40 @@ def student_publish(*, run: Run, version: int, acting_user: AbstractBaseUser) ->
     with logging_run(run.pk):
         logger.info("Version %d of the student was published by user %s.", chosen.version, acting_user.pk)
     return run
+
+
+@transaction.atomic
+def student_withdraw(*, run: Run, version: int, reason: str, acting_user: AbstractBaseUser) -> StudentModel:
+    """Withdraw a version of a run's student for good, on record: it is given to nobody any more, and predicts nothing.
+
+    What was released before stays released. Whoever took the model or asked it is told by mail. Its file is kept, for
+    whoever checks the register; withdrawing again changes nothing.
+
+    Raises:
+        ValidationError: there is no such version, or no reason.
+    """
+    study = study_lock(run.study_id)
+    chosen = run.students.filter(version=version).first()
+    if chosen is None:
+        raise ValidationError(_("The run has no such version of its student."))
+    if chosen.is_withdrawn:
+        return chosen
+    if not reason.strip():
+        raise ValidationError({"reason": _("Say why: everybody who took the model or asks for it reads this.")})
+    chosen.withdrawn_at, chosen.withdrawal_reason = timezone.now(), reason.strip()
+    chosen.save(update_fields=["withdrawn_at", "withdrawal_reason"])
+    if not run.rehearsal:
+        release_record(
+            study=study,
+            kind=Release.Kind.WITHDRAWAL,
+            run=run.pk,
+            content={"version": chosen.version, "digest": chosen.digest, "reason": chosen.withdrawal_reason},
+            acting_user_id=acting_user.pk,
+        )
+    model_withdrawn_mail(chosen, model_takers(chosen))
+    with logging_run(run.pk):
+        logger.info("Version %d of the student was withdrawn by user %s.", chosen.version, acting_user.pk)
+    return chosen
 
 
 def student_predict(student: StudentModel, rows: list) -> dict:

@@ -7,7 +7,7 @@ from training.models import Dataset
 
 def suggestion_for(study: Study) -> Suggestion:
     """Suggestion that a proposal of the study begins with, a function of what is public; for tables without data."""
-    public = study.datasets.filter(kind=Dataset.Kind.PUBLIC).order_by("-imported_at").first()
+    public = study.datasets.filter(kind=Dataset.Kind.PUBLIC, removed_at=None).order_by("-imported_at").first()
     if public is None:
         return method_suggested("table", 0)
     return method_suggested(public.schema["kind"], public.rows)

@@ -21,6 +21,7 @@ from training.models import Run, TeacherChunk
 from training.services.ballot import assignment_name, predictions_name
 from training.services.parts import part_do
 from training.services.planning import RunPlan
+from training.services.records import owners_of, records_load
 from training.services.rehearsals import rehearsal_assignment
 
 logger = logging.getLogger(__name__)
@@ -74,7 +75,7 @@ def assignment_create(run: Run, planned: RunPlan) -> None:
 
 def _keyed_assignment(run: Run, planned: RunPlan) -> dict[str, np.ndarray]:
     snapshot = consent_snapshot(run.study)
-    snapshot = snapshot.of(np.unique(arrays_load(run.private_dataset.artifact, "holder")["holder"]))
+    snapshot = snapshot.of(owners_of(run.private_dataset))
     run.snapshot_at, run.consent_sequence = snapshot.at, snapshot.sequence
     group = np.full(len(snapshot), LEFT_OUT)
     for promise in planned.promises:
@@ -152,7 +153,7 @@ def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
     """(teachers of the chunk, public points); a teacher all of whose holders withdrew says ``NO_VOTE``."""
     assignment = arrays_load(run.assignment)
     withdrawn = np.empty(0, dtype=np.int64) if run.rehearsal else left_since_snapshot(run)
-    private = arrays_load(run.private_dataset.artifact)
+    private = records_load(run.private_dataset)
     public = arrays_load(run.public_points.artifact)["x"]
     learner = learner_create(run.learner, run.learner_parameters)
     order = np.argsort(private["holder"], kind="stable")

@@ -66,6 +66,8 @@ def student_ask(
         raise ValidationError(
             _("The run has no public points that a student could learn of. What it released is its model.")
         )
+    if run.public_dataset.removed_at is not None:
+        raise ValidationError(_("The public points were removed: no student can learn of them any more."))
     recipe_check(run, student_learner, student_parameters)
     if run.status != Run.Status.FINISHED:
         raise ValidationError(_("Only the student of a finished run can be trained anew."))

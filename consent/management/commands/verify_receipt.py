@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from consent.receipts import receipt_event, receipt_facts
+from consent.receipts import receipt_event, receipt_facts, receipt_sentence
 
 
 class Command(BaseCommand):
@@ -15,7 +15,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("number", help="the receipt number, 64 hexadecimal digits")
+        parser.add_argument("number", help="the receipt number (64 hexadecimal digits), or the code that was read out")
 
     def handle(self, *args: Any, number: str, **options: Any) -> None:
         event = receipt_event("".join(number.split()).lower())
@@ -24,6 +24,7 @@ class Command(BaseCommand):
                 "No decision on record has this receipt number. Check each digit. If the site's secret key was changed "
                 "since, name the earlier one in IPATE_SECRET_KEY_FALLBACKS."
             )
+        self.stdout.write(receipt_sentence(event))
         for term, value in receipt_facts(event):
             self.stdout.write(f"{term}: {value}")
         if event.computed_hash() != event.hash:

@@ -61,7 +61,7 @@ class AffordableForm(forms.Form):
 
     def __init__(self, *args: Any, study: Study, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        datasets = study.datasets.filter(kind=Dataset.Kind.PUBLIC).order_by("-imported_at")
+        datasets = study.datasets.filter(kind=Dataset.Kind.PUBLIC, removed_at=None).order_by("-imported_at")
         self.fields["public_dataset"].queryset = datasets  # type: ignore[attr-defined]
         self.has_points = datasets.exists()
         counts = head_counts(study)

@@ -52,7 +52,8 @@ class RunForm(forms.Form):
         )
         self.fields |= fields_for_model(Run, fields=_OF_THE_MODEL)
         for kind in Dataset.Kind.values:
-            self.fields[f"{kind}_dataset"].queryset = study.datasets.filter(kind=kind)  # type: ignore[attr-defined]
+            datasets = study.datasets.filter(kind=kind, removed_at=None)
+            self.fields[f"{kind}_dataset"].queryset = datasets  # type: ignore[attr-defined]
         for name, label in _DATASETS.items():
             self.fields[name].label = label
         self.fields["public_dataset"].help_text = _("Only gradient steps over samples can do without public points.")
@@ -151,7 +152,7 @@ def _suggested(study: Study) -> str:
 def initial_for(study: Study) -> dict[str, Any]:
     """Sensible values for a first run, by every method."""
     datasets = {
-        f"{kind}_dataset": study.datasets.filter(kind=kind).order_by("-imported_at").first()
+        f"{kind}_dataset": study.datasets.filter(kind=kind, removed_at=None).order_by("-imported_at").first()
         for kind in Dataset.Kind.values
     }
     suggested = suggestion_for(study)

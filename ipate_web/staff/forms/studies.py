@@ -16,13 +16,23 @@ from consent.languages import translated_name
 from consent.models import ConsentForm, ConsentFormDraft, Renewal, Role, Study
 from consent.selectors import consent_form_languages
 from consent.services import Valid, texts_digest
+from consent.study_texts import TRANSLATED
 
 #: Short names that would hide a page of the site.
 RESERVED = {"new"}
 
 
 #: Whoever says nothing leaves these as they are.
-_KEPT_WHERE_UNSAID = ("lawful_basis", "after_death", "after_incapacity")
+_KEPT_WHERE_UNSAID = ("lawful_basis", "after_withdrawal", "after_death", "after_incapacity")
+_SHORT_TEXTS = (
+    "controller_address",
+    "data_protection_officer",
+    "supervisory_authority",
+    "data_categories",
+    "data_source",
+    "recipients",
+    "retention",
+)
 
 
 class StudyForm(forms.ModelForm):
@@ -42,10 +52,16 @@ class StudyForm(forms.ModelForm):
             "slug",
             "purpose",
             "controller",
+            "controller_address",
             "contact",
+            "data_protection_officer",
+            "supervisory_authority",
             "data_categories",
+            "data_source",
             "recipients",
             "retention",
+            "retention_until",
+            "after_withdrawal",
             "lawful_basis",
             "jurisdiction",
             "after_death",
@@ -57,7 +73,8 @@ class StudyForm(forms.ModelForm):
         ]
         widgets = {
             "purpose": forms.Textarea(attrs={"rows": 4}),
-            **dict.fromkeys(("data_categories", "recipients", "retention"), forms.Textarea(attrs={"rows": 2})),
+            **dict.fromkeys(_SHORT_TEXTS, forms.Textarea(attrs={"rows": 2})),
+            "retention_until": forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
         }
         error_messages = {"contact": {"invalid": INVALID_EMAIL}}
 
@@ -66,20 +83,44 @@ class StudyForm(forms.ModelForm):
         self.initial["languages"] = " ".join(self.instance.languages)
         for name in _KEPT_WHERE_UNSAID:
             self.fields[name].required = False
+        self._add_translations()
         for name in fixed:
             del self.fields[name]
         if "delta" in self.fields:
             self.fields["delta"].label = "δ"  # not Δ, its capital
             self.fields["delta"].widget.attrs |= {"step": "any", "inputmode": "decimal"}
 
+    def _add_translations(self) -> None:
+        """Add a field for each text of the study in each other language of the site or the study."""
+        codes = dict.fromkeys([*(code for code, _name in settings.LANGUAGES), *self.instance.languages])
+        self.other_languages = [code for code in codes if code != settings.LANGUAGE_CODE]
+        for code in self.other_languages:
+            told = self.instance.translations.get(code, {})
+            for name in TRANSLATED:
+                label = f"{capfirst(str(Study._meta.get_field(name).verbose_name))} ({translated_name(code)})"
+                rows = 4 if name == "purpose" else 2
+                widget = forms.TextInput if name == "title" else forms.Textarea
+                attrs = {"lang": code} if name == "title" else {"lang": code, "rows": rows}
+                self.fields[f"{name}_{code}"] = forms.CharField(
+                    label=label, required=False, initial=told.get(name, ""), widget=widget(attrs=attrs)
+                )
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        for name in _KEPT_WHERE_UNSAID:
+            if name in cleaned:
+                cleaned[name] = cleaned[name] or getattr(self.instance, name)
+        translations = {}
+        for code in self.other_languages:
+            told = self.instance.translations.get(code, {})
+            texts = {name: cleaned.pop(f"{name}_{code}", told.get(name, "")).strip() for name in TRANSLATED}
+            translations[code] = {name: text for name, text in texts.items() if text}
+        cleaned["translations"] = {code: texts for code, texts in translations.items() if texts}
+        return cleaned
+
     def clean_languages(self) -> list[str]:
         codes = self.cleaned_data["languages"].lower().replace(",", " ").split()
         return list(dict.fromkeys(codes)) or self.instance.languages
-
-    def clean(self) -> dict[str, Any]:
-        data = super().clean() or self.cleaned_data
-        said = [name for name in _KEPT_WHERE_UNSAID if name in data]
-        return data | {name: data[name] or getattr(self.instance, name) for name in said}
 
     def clean_slug(self) -> str:
         slug = self.cleaned_data["slug"]

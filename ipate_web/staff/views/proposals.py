@@ -74,7 +74,7 @@ def run_new(request: SignedInRequest, study: Study) -> HttpResponse:
     missing = [
         kind.label
         for kind in (Dataset.Kind.PRIVATE, Dataset.Kind.PUBLIC)
-        if not study.datasets.filter(kind=kind).exists()
+        if not study.datasets.filter(kind=kind, removed_at=None).exists()
     ]  # without them there is nothing to propose
     context = {"form": form, "missing": missing}
     return render_page(request, study, "staff/runs/new.html", context, status=422 if form.errors else 200)

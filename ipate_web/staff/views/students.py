@@ -14,13 +14,14 @@ from common.artifacts import model_fetch
 from common.requests import SignedInRequest
 from consent.models import Study
 from consent.permissions import study_permissions
+from ipate_web.staff.forms.endings import WithdrawalForm
 from ipate_web.staff.forms.students import StudentForm, initial_student
 from ipate_web.staff.views.pages import attachment, file_name, render_page, study_page
 from training.models import Run, StudentModel
 from training.published import published_format
 from training.selectors import run_versions, runs_visible_to
-from training.services.downloads import download_record
-from training.services.students import student_publish
+from training.services.downloads import download_record, model_takers
+from training.services.students import student_publish, student_withdraw
 from training.services.trainings import student_ask
 
 
@@ -74,11 +75,32 @@ def run_student_publish(request: SignedInRequest, study: Study, pk: str, version
     """Explain what it means that another version is published, and publish it."""
     found = _run_or_404(request, study, pk)
     chosen = _version_or_404(found, version)
+    if chosen.is_withdrawn:
+        messages.error(request, _("This version was withdrawn. Publish another one."))
+        return redirect("staff:run", study.slug, found.pk)
     if request.method == "POST":
         student_publish(run=found, version=chosen.version, acting_user=request.user)
         messages.success(request, _("Version %(number)d is published.") % {"number": chosen.version})
         return redirect("staff:run", study.slug, found.pk)
     return render_page(request, study, "staff/runs/student_publish.html", {"run": found, "chosen": chosen})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("training.withdraw_model")
+def run_student_withdraw(request: SignedInRequest, study: Study, pk: str, version: int) -> HttpResponse:
+    """Explain what it means to withdraw a version, and withdraw it."""
+    found = _run_or_404(request, study, pk)
+    chosen = _version_or_404(found, version)
+    if chosen.is_withdrawn:
+        messages.info(request, _("This version was withdrawn already."))
+        return redirect("staff:run", study.slug, found.pk)
+    form = WithdrawalForm(request.POST or None)
+    if form.is_valid():
+        student_withdraw(run=found, version=chosen.version, acting_user=request.user, **form.cleaned_data)
+        messages.success(request, _("Version %(number)d is withdrawn.") % {"number": chosen.version})
+        return redirect("staff:run", study.slug, found.pk)
+    context: dict[str, Any] = {"run": found, "chosen": chosen, "form": form, "takers": len(model_takers(chosen))}
+    return render_page(request, study, "staff/runs/student_withdraw.html", context, status=422 if form.errors else 200)
 
 
 @require_safe
@@ -87,6 +109,8 @@ def run_student_model(request: SignedInRequest, study: Study, pk: str, version: 
     """Download one version of the student."""
     found = _run_or_404(request, study, pk)
     chosen = _version_or_404(found, version)
+    if chosen.is_withdrawn:
+        return render_page(request, study, "staff/runs/withdrawn.html", {"run": found, "chosen": chosen}, status=410)
     if request.method != "HEAD":
         download_record(run=found, what=gettext_noop("model"), digest=chosen.digest, acting_user=request.user)
     name = f"{file_name(found)}-v{chosen.version}.{published_format(chosen.learner)}"

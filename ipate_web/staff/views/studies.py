@@ -21,7 +21,7 @@ from accounting.shares import share_free, shares
 from common.requests import SignedInRequest
 from consent import selectors, services
 from consent.forms import options
-from consent.models import ConsentEvent, EpsilonPolicy, Level, Study
+from consent.models import EpsilonPolicy, Level, Study
 from consent.permissions import study_permissions
 from ipate_web.staff.forms.studies import StudyForm
 from ipate_web.staff.views.pages import render_page, study_page
@@ -50,8 +50,8 @@ def study_new(request: SignedInRequest) -> HttpResponse:
 @study_page("consent.change_study")
 def study_edit(request: SignedInRequest, study: Study) -> HttpResponse:
     """Change a study's settings: all before the first decision of a holder, few afterwards."""
-    decided = ConsentEvent.objects.filter(study=study).exists()
-    fixed = ("slug", "rehearsal", *(services.FIXED_BY_CONSENT if decided else ()))
+    decided = services.study_fixed(study)
+    fixed = ("slug", "rehearsal", *decided)
     form = StudyForm(request.POST or None, instance=copy(study), fixed=fixed)
     if form.is_valid():
         try:
@@ -75,7 +75,7 @@ def study(request: SignedInRequest, study: Study) -> HttpResponse:
         "policy": policy,
         "options": options(policy, study.delta)[:3] if policy else [],
         "consent_form": selectors.consent_form_in_force(study),
-        "datasets": study.datasets.all(),
+        "datasets": study.datasets.filter(removed_at=None),
         "latest_runs": runs_visible_to(request.user).filter(study=study)[:LATEST_RUNS],
         "run_count": runs_of(study).count(),
         "released": labels_released(study),

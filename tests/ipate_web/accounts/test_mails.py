@@ -13,8 +13,10 @@ from consent.models import ConsentForm, DataHolder, Level, Mail, MailWishes, Rol
 from tests import factories
 from tests.ipate_web.accounts.conftest import Mailbox, subject, words
 from tests.training.runs import TABLE_RUN, run_draft, study_with_table
+from training.models import StudentModel
+from training.services.closing import study_close
 from training.services.ending import run_fail
-from training.services.runs import run_approve
+from training.services.runs import run_approve, run_cancel
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
@@ -86,6 +88,7 @@ def test_no_kind_of_mail_tells_a_level(mailbox: Mailbox) -> None:
     factories.policy_approve(study, 0.5, 1.0, 2.0)
     run = run_draft(study, **TABLE_RUN)
     run_approve(run=run, acting_user=factories.user_create("otto2"))
+    student = StudentModel.objects.create(run=run, artifact="none", learner="none", digest="0" * 64, card={})
     services.consent_form_publish(
         study=study, acting_user=factories.user_create("olga"), texts={"en": "A year."}, valid=services.Valid(months=12)
     )
@@ -106,6 +109,11 @@ def test_no_kind_of_mail_tells_a_level(mailbox: Mailbox) -> None:
         mail.mails_send("account_changed", [user.pk], about="password_changed")
         for kind in ("policy_waiting", "run_waiting", "run_ended"):  # even if holders got them
             mail.mails_send(kind, [user.pk], study=study, about=run.pk if kind != "policy_waiting" else 1)
+        mail.mails_send("model_withdrawn", [user.pk], study=study, about=student.pk)
+    run_cancel(run=run, acting_user=factories.user_create("olga"))
+    study_close(
+        study=study, reason="Done.", acting_user=factories.user_create("olga"), erase_after=timezone.localdate()
+    )
     EmailAddress.objects.filter(user__in=people.values()).update(verified=True)
 
     def told(user: User) -> set[tuple[str, str]]:

@@ -104,3 +104,13 @@ def test_what_is_wrong_with_a_list_is_said_by_row(olga: Client, rows: str, messa
 def test_a_list_in_another_encoding_is_refused(olga: Client) -> None:
     latin = SimpleUploadedFile("list.csv", (HEAD + "Jörg,LOW,1,2026-01-01,a.pdf\n").encode("latin-1"))
     assert "The list is not UTF-8." in text(olga.post(MANY, {"list": latin, "scans": [scan()]}))
+
+
+def test_the_form_can_be_printed_in_each_of_its_languages(olga: Client, study: Study) -> None:
+    page = text(olga.get(f"{ONE}form/"))
+    for part in ("read handwriting", "56 times in 100", "Version 1 of the information", "Name and signature", "☐"):
+        assert part in page
+    german = text(olga.get(f"{ONE}form/", {"text": "de"}))
+    assert "Handschrift" in german and "56 von 100 Mal" in german and "Unterschrift" in german
+    factories.study_create("empty")
+    assert olga.get("/studies/empty/recruitment/paper/form/").status_code == 302

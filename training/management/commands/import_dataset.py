@@ -82,6 +82,8 @@ class Command(BaseCommand):
         except DataError as error:
             raise CommandError(f"{error}\nNothing was imported.") from error
         self.stdout.write(self.style.SUCCESS(f"{_summary(rows, schema)} Imported into “{study}” as “{dataset}”."))
+        if left_out := len(rows) - dataset.rows:
+            self.stdout.write(f"{left_out:,} rows were left out: their people had theirs erased and do not take part.")
 
 
 def _study(slug: str) -> Study:

@@ -12,7 +12,7 @@ from common.append_only import chained_models
 from consent.models import Study
 from consent.selectors import role_faults
 from training.models import Run
-from training.verification import batches_kept, release_faults, replay_faults, stray_faults
+from training.verification import batches_kept, record_faults, release_faults, replay_faults, stray_faults
 
 
 class Command(BaseCommand):
@@ -56,6 +56,7 @@ class Command(BaseCommand):
                 for run in Run.objects.filter(study=study).select_related("study")
             ),
             Check("releases of runs that are not there", lambda: stray_faults(study)),
+            Check("datasets, and erasures that were asked for", lambda: record_faults(study)),
             Check("roles as they were given and taken away", lambda: role_faults(study)),
         ]
         if replay:

@@ -17,6 +17,7 @@ from training.models import Run
 from training.services.ballot import run_folder
 from training.services.holders.base import People
 from training.services.planning import RESERVE
+from training.services.records import owners_of
 from training.services.rehearsals import rehearsal_holders
 
 
@@ -46,7 +47,7 @@ def participants(run: Run) -> People:
             spent = arrays_load(run.assignment, "spent")["spent"]
         caps = caps_of(epsilons, run.study.delta)
         return People(holders, caps, run.share * until * caps * (1 - RESERVE), spent)
-    owners = np.unique(arrays_load(run.private_dataset.artifact, "holder")["holder"])
+    owners = owners_of(run.private_dataset)
     snapshot = consent_snapshot(run.study).of(owners)
     # What a holder has not used of earlier shares, and of earlier rounds, is theirs to use now (condition 2).
     fraction = share_open(study=run.study, subject=run.pk) - run.share * (1 - until)

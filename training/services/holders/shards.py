@@ -20,6 +20,7 @@ from training.services.holders.attempts import attempt_load
 from training.services.holders.base import Answer, Questions
 from training.services.holders.rounds import round_under_way
 from training.services.parts import part_do
+from training.services.records import records_load
 
 MOST_SHARDS = 256
 
@@ -93,21 +94,28 @@ def records_of(
     """Coordinates (N, d), classes (N,) and owners (N,) of the records of ``holders``.
 
     Computed once in a round for each shard, and kept in the file ``cache``, if it is named. Only of those who take
-    part: a file that knows others, or lacks somebody, is made anew.
+    part: a file that lacks somebody is made anew, and one that knows others is stored again without them.
     """
     if cache:
         kept = _kept(cache)
         if kept is not None and np.isin(holders, kept["asked"]).all():
             mine = np.isin(kept["owner"], holders)
-            return kept["coordinates"][mine], kept["class"][mine], kept["owner"][mine]
-    private = arrays_load(run.private_dataset.artifact)
+            coordinates, classes, owners = kept["coordinates"][mine], kept["class"][mine], kept["owner"][mine]
+            if len(kept["asked"]) > len(holders):
+                _keep(cache, holders, coordinates, classes, owners)
+            return coordinates, classes, owners
+    private = records_load(run.private_dataset)
     mine = np.isin(private["holder"], holders)
     coordinates = fitted.transform(private["x"][mine])
     classes, owners = private["y"][mine], private["holder"][mine]
     if cache:
-        with suppress(OSError):  # another worker, whose claim this one has taken over, writes it too
-            arrays_save(cache, coordinates=coordinates, owner=owners, asked=holders, **{"class": classes})
+        _keep(cache, holders, coordinates, classes, owners)
     return coordinates, classes, owners
+
+
+def _keep(cache: str, holders: np.ndarray, coordinates: np.ndarray, classes: np.ndarray, owners: np.ndarray) -> None:
+    with suppress(OSError):  # another worker, whose claim this one has taken over, writes it too
+        arrays_save(cache, coordinates=coordinates, owner=owners, asked=holders, **{"class": classes})
 
 
 def _kept(cache: str) -> dict[str, np.ndarray] | None:

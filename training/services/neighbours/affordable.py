@@ -71,5 +71,5 @@ def affordable(
 
 
 def _test(public: Dataset) -> Dataset | None:
-    candidates = public.study.datasets.filter(kind=Dataset.Kind.TEST).order_by("-imported_at")
+    candidates = public.study.datasets.filter(kind=Dataset.Kind.TEST, removed_at=None).order_by("-imported_at")
     return next((dataset for dataset in candidates if dataset.schema == public.schema), None)

@@ -12,7 +12,6 @@ from django.utils.translation import gettext_noop
 
 from accounting.book import charges_of
 from accounting.models import Release
-from common.artifacts import arrays_load
 from common.noise import Noise
 from training.methods.sgd.records import OwnedRecords, owned_records
 from training.methods.sgd.sampled import SampledSteps, Sampling, SimulationSampling, SystemSampling
@@ -20,6 +19,7 @@ from training.models import Round, Run
 from training.services.holders.base import Answer, People, Released
 from training.services.holders.rounds import batch_slice, released_tidy, round_under_way
 from training.services.holders.shards import records_of
+from training.services.records import records_load
 from training.services.sgd.rounds import content_digest
 from training.services.sgd.sampled_opening import round_open
 from training.services.sgd.sampled_rounds import (
@@ -152,7 +152,7 @@ def _records(run: Run, task: SampledTask, people: People, cache: str) -> OwnedRe
     if task.fitted is not None:
         x, y, owners = records_of(run, task.fitted, people.holders, cache)
     else:
-        private = arrays_load(run.private_dataset.artifact)
+        private = records_load(run.private_dataset)
         x, y, owners = private["x"], private["y"], private["holder"]
         mine = np.isin(owners, people.holders)
         if not mine.all():

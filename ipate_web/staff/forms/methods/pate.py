@@ -108,7 +108,7 @@ class PateFields(MethodFields):
         They rest on the study's head counts, or, in a rehearsal, on the owners of its data.
         """
         holders = sum(count.count for count in head_counts(study))
-        private = study.datasets.filter(kind=Dataset.Kind.PRIVATE).order_by("-imported_at").first()
+        private = study.datasets.filter(kind=Dataset.Kind.PRIVATE, removed_at=None).order_by("-imported_at").first()
         if study.rehearsal:
             holders = private.holders if private is not None else 0
         teachers = max(1, _round(holders / 13))

@@ -1,0 +1,119 @@
+"""Erasure of stored records, and the end of a study: who asked for it, and what was done, on record.
+
+What holds records beside this app erases them there (``training.services.erasure``); this app erases scans of letters
+and pseudonyms. Decisions, forms and accounts stay: they prove what was agreed and what was spent, and name nobody.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+from django.db.models import CharField, Value
+from django.db.models.functions import Cast, Concat
+from django.utils import timezone
+
+from consent import pseudonyms
+from consent.erasures import disposal_record, holders_granting, holders_waiting
+from consent.models import ConsentEvent, DataHolder, Disposal, Invitation, Mail, Study
+from consent.paper import scan_delete
+
+
+def holders_refused(study: Study, holders: Collection[int]) -> set[int]:
+    """Those of some holders whose records must not be stored: erased, or about to be, with no consent since."""
+    gone = set(DataHolder.objects.filter(study=study, erased_at__isnull=False).values_list("pk", flat=True))
+    gone = (gone | holders_waiting(study)) & set(holders)
+    return gone - holders_granting(study, gone)
+
+
+def holders_erased_once(study_id: int) -> set[int]:
+    """Ids of all holders whose records were ever erased: what followed from these cannot be computed anew."""
+    rows = Disposal.objects.filter(study=study_id, kind=Disposal.Kind.ERASED)
+    return set(rows.values_list("holder_id", flat=True))
+
+
+def holders_erase(study: Study, rows: Mapping[int, int]) -> None:
+    """Erase scans and pseudonyms of holders and record that all of theirs is erased; the study's lock is held.
+
+    Args:
+        study: the study.
+        rows: holder id → number of rows of private datasets that were erased.
+    """
+    pseudonyms.key_make(study)
+    now = timezone.now()
+    holders = list(DataHolder.objects.filter(pk__in=list(rows)))
+    done = []
+    names = pseudonyms.commitment(study, [holder.pseudonym for holder in holders])
+    for holder, name in zip(holders, names, strict=True):
+        files = scans_erase(study, {holder.pk})
+        if holder.erased_at is None:
+            holder.pseudonym, holder.erased_at = name, now
+            holder.save(update_fields=["pseudonym", "erased_at"])
+        done.append(
+            Disposal(
+                study_id=study.pk,
+                kind=Disposal.Kind.ERASED,
+                holder=holder,
+                rows=rows[holder.pk],
+                files=files,
+                recorded_at=now,
+            )
+        )
+    Disposal.append(done)
+
+
+def scans_erase(study: Study, holders: Collection[int] | None = None) -> int:
+    """Delete the scans of letters of some holders, or of all, once the transaction has committed; returns how many.
+
+    A scan of several people's letters stays as long as it is kept for one of them.
+    """
+    scans = ConsentEvent.objects.filter(study=study).exclude(evidence="").order_by()
+    if holders is None:
+        mine, others = set(scans.values_list("evidence", flat=True)), set()
+    else:
+        mine = set(scans.filter(holder__in=holders).values_list("evidence", flat=True))
+        kept = scans.filter(evidence__in=mine, holder__erased_at=None).exclude(holder__in=holders)
+        others = set(kept.values_list("evidence", flat=True))
+    gone = sorted(mine - others)
+    transaction.on_commit(lambda: [scan_delete(study, digest) for digest in gone])
+    return len(gone)
+
+
+def holders_return(study: Study, holders: Mapping[str, int]) -> None:
+    """Take note that records of holders who were erased, and have consented since, are stored again."""
+    back = {pk: pseudonym for pseudonym, pk in holders.items()}
+    for holder in DataHolder.objects.filter(study=study, erased_at__isnull=False):
+        if holder.pk in back:
+            holder.pseudonym, holder.erased_at = back[holder.pk], None
+            holder.save(update_fields=["pseudonym", "erased_at"])
+
+
+def study_close_record(
+    *, study: Study, acting_user: AbstractBaseUser | None, reason: str, erase_after: Any = None
+) -> Study:
+    """Close a study on record; the study's lock is held, and nothing of it is under way.
+
+    Args:
+        study: the study.
+        acting_user: who closes it; None for its date.
+        reason: why; holders read it.
+        erase_after: the last day of the records; not after the one that holders were told.
+    """
+    study.closed_at = timezone.now()
+    study.retention_until = erase_after or study.retention_until
+    study.save(update_fields=["closed_at", "retention_until"])
+    disposal_record(study=study, kind=Disposal.Kind.CLOSED, acting_user=acting_user, reason=reason)
+    return study
+
+
+def people_forget(study: Study) -> None:
+    """Cut every way from the holders of a study to people; its lock is held.
+
+    Pseudonyms give way to numbers that mean nothing and whose key is gone; links end; accounts are not related to the
+    study any more, nor are mails, apart from those that are still to be delivered.
+    """
+    mark = Concat(Value("erased:"), Cast("public_id", CharField()))
+    DataHolder.objects.filter(study=study).update(pseudonym=mark, erased_at=timezone.now(), user=None)
+    Invitation.objects.filter(study=study).delete()
+    Mail.objects.filter(study=study).exclude(state=Mail.State.WAITING).delete()
+    transaction.on_commit(lambda: pseudonyms.key_delete(study))

@@ -1,0 +1,111 @@
+"""Erasure of a holder's stored records: who asked for it, and who waits for it.
+
+The worker that erases is sent for by name: what holds records stands above this app.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import Exists, OuterRef
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from common.dispatch import send
+from consent.locks import study_lock
+from consent.models import AfterWithdrawal, ConsentEvent, DataHolder, Disposal, Study
+from consent.selectors import GRANTING, consent_current
+
+_AT_ONCE = 500
+
+
+def disposal_record(*, study: Study, kind: str, acting_user: AbstractBaseUser | None, **fields: Any) -> Disposal:
+    """Append one row; the study's lock is held."""
+    row = Disposal(
+        study_id=study.pk,
+        kind=kind,
+        recorded_by_id=acting_user.pk if acting_user else None,
+        recorded_at=timezone.now(),
+        **fields,
+    )
+    return Disposal.append([row])[0]
+
+
+@transaction.atomic
+def erasure_ask(*, holder: DataHolder, acting_user: AbstractBaseUser | None, reason: str = "") -> bool:
+    """Ask that the stored records of a holder who does not take part are erased; a worker does it soon.
+
+    Args:
+        holder: the holder.
+        acting_user: who asks: the holder's account or a data steward; None for the bearer of a link.
+        reason: of a data steward, how the holder asked for it.
+
+    Returns:
+        Whether this is new: asking again before it is done changes nothing.
+
+    Raises:
+        ValidationError: the holder takes part.
+    """
+    study = study_lock(holder.study_id)
+    current = consent_current(holder)
+    if current is not None and current.grants:
+        raise ValidationError(_("Whoever takes part lets their records be used. Withdraw first; then they are erased."))
+    if holder.pk in holders_waiting(study):
+        return False
+    disposal_record(study=study, kind=Disposal.Kind.ASKED, acting_user=acting_user, holder=holder, reason=reason)
+    send("training.tasks.records_erase", study.pk)
+    return True
+
+
+@dataclass(frozen=True)
+class ErasureState:
+    """State of a holder's stored records: ``asked_at`` while an erasure waits, ``done_at`` once they are erased."""
+
+    asked_at: datetime | None = None
+    done_at: datetime | None = None
+
+
+def erasure_state(holder: DataHolder) -> ErasureState:
+    """State of the holder's stored records now."""
+    if holder.pk in holders_waiting(holder.study):
+        asked = Disposal.objects.filter(holder=holder, kind=Disposal.Kind.ASKED).latest("sequence")
+        return ErasureState(asked_at=asked.recorded_at)
+    return ErasureState(done_at=holder.erased_at)
+
+
+def withdrawals_follow(study: Study, holders: Collection[int], *, erase: bool, acting_user: Any) -> None:
+    """Ask for what the study promises after a withdrawal; the study's lock is held, the withdrawals are recorded.
+
+    Args:
+        study: the study.
+        holders: ids of those who withdrew.
+        erase: whether they said that their records are to be erased.
+        acting_user: who recorded it.
+    """
+    if not erase and study.after_withdrawal != AfterWithdrawal.ERASED:
+        return
+    for holder in DataHolder.objects.filter(pk__in=holders):
+        erasure_ask(holder=holder, acting_user=acting_user)
+
+
+def holders_waiting(study: Study) -> set[int]:
+    """Ids of holders who asked for erasure, still take no part, and whose records have not been erased since."""
+    kinds = (Disposal.Kind.ASKED, Disposal.Kind.ERASED)
+    rows = Disposal.objects.filter(study=study, kind__in=kinds)
+    later = rows.filter(holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"))
+    asked = rows.filter(~Exists(later), kind=Disposal.Kind.ASKED).values_list("holder_id", flat=True)
+    return set(asked) - holders_granting(study, list(asked))
+
+
+def holders_granting(study: Study, holders: Collection[int]) -> set[int]:
+    """Those of some holders whose last decision was to take part."""
+    ids, granting = list(holders), set()
+    for start in range(0, len(ids), _AT_ONCE):
+        events = ConsentEvent.objects.filter(study=study, holder__in=ids[start : start + _AT_ONCE]).order_by()
+        later = ConsentEvent.objects.filter(holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"))
+        granting |= set(events.filter(~Exists(later), kind__in=GRANTING).values_list("holder_id", flat=True))
+    return granting

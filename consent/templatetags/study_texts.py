@@ -1,0 +1,32 @@
+"""Template filters for what a study says of itself, in the reader's language."""
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import get_language
+
+from consent.models import Study
+from consent.study_texts import study_text
+
+register = template.Library()
+
+
+@register.filter
+def text_of(study: Study, field: str) -> SafeString | str:
+    """Text of a study for the reader, marked with its language where that is another than the page's."""
+    return text_in(study, field)
+
+
+@register.simple_tag
+def text_in(study: Study, field: str, language: str | None = None) -> SafeString | str:
+    """Text of a study in a language that the reader chose; their own by default."""
+    found = study_text(study, field, language)
+    if found.language == get_language():
+        return found.text
+    return format_html('<span lang="{}">{}</span>', found.language, found.text)
+
+
+@register.filter
+def words_of(study: Study, field: str) -> str:
+    """Text of a study for the reader, where no markup can stand: titles of pages, mails, addresses."""
+    return study_text(study, field).text

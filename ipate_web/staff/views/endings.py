@@ -1,0 +1,95 @@
+"""Pages that end things for good: a person's records, a dataset, a study."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods
+
+from common.requests import SignedInRequest
+from consent.erasures import erasure_ask
+from consent.models import Disposal, Study
+from consent.pseudonyms import holder_found
+from ipate_web.staff.forms.endings import ClosingForm, ErasureForm, ReasonForm
+from ipate_web.staff.views.pages import paginate, render_page, study_page
+from training.models import Dataset
+from training.services.closing import dataset_remove, study_close
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("consent.view_group_sizes")
+def disposals(request: SignedInRequest, study: Study) -> HttpResponse:
+    """List closings and erasures; a data steward asks here for the erasure of one person's records."""
+    may_erase = request.user.has_perm("consent.erase_records", study)
+    if request.method == "POST" and not may_erase:
+        raise PermissionDenied
+    form = ErasureForm(request.POST or None)
+    if form.is_valid() and _erasure_asked(request, study, form):
+        return redirect("staff:disposals", study.slug)
+    rows = Disposal.objects.filter(study=study).select_related("holder").order_by("-sequence")
+    rows = rows.prefetch_related("recorded_by")  # not joined: that would leave out rows by accounts since deleted
+    context: dict[str, Any] = {"form": form if may_erase and not study.expired_at else None}
+    context["page"] = paginate(request, rows)
+    return render_page(request, study, "staff/people/disposals.html", context, status=422 if form.errors else 200)
+
+
+def _erasure_asked(request: SignedInRequest, study: Study, form: ErasureForm) -> bool:
+    try:
+        holder = holder_found(study, form.cleaned_data["pseudonym"].strip())
+        if holder is None:
+            form.add_error("pseudonym", _("Nobody in this study is called so. Check the spelling."))
+            return False
+        new = erasure_ask(holder=holder, acting_user=request.user, reason=form.cleaned_data["reason"])
+    except ValidationError as error:
+        form.add_error(None, error)
+        return False
+    if new:
+        messages.success(request, _("Their records are being erased. The list below says when it is done."))
+    else:
+        messages.info(request, _("This was asked for already, and is being done."))
+    return True
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("training.remove_dataset")
+def dataset_removal(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
+    """Explain what it means to remove a dataset, and remove it."""
+    dataset = get_object_or_404(Dataset, study=study, pk=pk, removed_at=None)
+    form = ReasonForm(request.POST or None)
+    if form.is_valid():
+        try:
+            dataset_remove(dataset=dataset, acting_user=request.user, **form.cleaned_data)
+        except ValidationError as error:
+            form.add_error(None, error)
+        else:
+            messages.success(request, _("The dataset is removed."))
+            return redirect("staff:datasets", study.slug)
+    context = {"form": form, "dataset": dataset}
+    return render_page(request, study, "staff/datasets/remove.html", context, status=422 if form.errors else 200)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("consent.close_study")
+def study_closing(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Explain what it means to close a study, and close it."""
+    if study.is_closed:
+        messages.info(request, _("This study is closed already."))
+        return redirect("staff:study", study.slug)
+    form = ClosingForm(request.POST or None, study=study)
+    if form.is_valid():
+        try:
+            study_close(
+                study=study,
+                reason=form.cleaned_data["reason"],
+                erase_after=form.last_day,
+                acting_user=request.user,
+            )
+        except ValidationError as error:
+            form.add_error(None, error)
+        else:
+            messages.success(request, _("The study is closed."))
+            return redirect("staff:study", study.slug)
+    return render_page(request, study, "staff/study/close.html", {"form": form}, status=422 if form.errors else 200)

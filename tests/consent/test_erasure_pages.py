@@ -1,0 +1,126 @@
+"""Pages on which holders are asked, or told, what becomes of their stored records; links of a closed study."""
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from consent import services
+from consent.erasures import holders_waiting
+from consent.invitations import invitations_create
+from consent.models import AfterWithdrawal, ConsentEvent, ConsentForm, DataHolder, Disposal, Study
+from consent.selectors import consent_current
+from tests.factories import study_open, user_create
+from training.services.closing import study_close
+from training.services.erasures import records_erase
+
+pytestmark = pytest.mark.django_db
+
+
+def invited(study: Study, level: str = "LOW") -> tuple[Client, DataHolder]:
+    """A holder who has decided, and the browser in which they opened their link."""
+    (invitation,) = invitations_create(study=study, acting_user=None, pseudonyms=["P-1"])
+    holder = DataHolder.objects.get(study=study, pseudonym="P-1")
+    if level:
+        form = ConsentForm.objects.get(study=study)
+        services.consent_give(holder=holder, level=level, form=form, acting_user=None)
+    client = Client()
+    client.get(reverse("open_link", args=[invitation.code]))
+    return client, holder
+
+
+def url(name: str) -> str:
+    return reverse(f"consent:{name}", args=["digits"])
+
+
+def test_whoever_withdraws_is_asked_and_can_answer_later() -> None:
+    study = study_open()
+    client, holder = invited(study)
+    page = client.get(url("withdraw")).text
+    assert 'name="records" value="erase"' in page and "checked" not in page
+    client.post(url("withdraw"))
+    assert consent_current(holder).kind == "withdrawn" and not holders_waiting(study)
+    assert url("erase") in client.get(url("choice")).text
+    assert "cannot be undone" in client.get(url("erase")).text
+    assert not holders_waiting(study), "reading changes nothing"
+    client.post(url("erase"))
+    assert holders_waiting(study) == {holder.pk}
+    assert "This is done within a day" in client.get(url("choice")).text
+    records_erase(study.pk)
+    page = client.get(url("choice")).text
+    assert "Your stored records were erased on" in page and url("erase") not in page
+    receipt = client.get(reverse("consent:receipt", args=["digits", 1])).text
+    assert "P-1" not in receipt and "Known to the study as" not in receipt
+
+
+@pytest.mark.parametrize("answer", ["erase", "keep"])
+def test_the_answer_on_both_ways_out_is_carried_out(answer: str) -> None:
+    study = study_open()
+    client, holder = invited(study)
+    if answer == "erase":
+        client.post(url("withdraw"), {"records": answer})
+    else:
+        form, policy = study.consent_forms.get(), study.epsilon_policies.get()
+        sent = {"form_version": form.version, "policy_version": policy.version, "choice": "NONE"}
+        client.post(url("study"), sent)
+        assert 'name="records" value="erase"' in client.get(url("check")).text
+        client.post(url("decide"), sent | {"records": answer})
+    assert consent_current(holder).kind == "withdrawn"
+    assert holders_waiting(study) == ({holder.pk} if answer == "erase" else set())
+
+
+def test_where_the_study_promises_it_nobody_is_asked() -> None:
+    study = study_open(after_withdrawal=AfterWithdrawal.ERASED)
+    client, holder = invited(study)
+    assert "then erased here, within a day" in client.get(url("study")).text
+    page = client.get(url("withdraw")).text
+    assert 'name="records"' not in page and "then erased here" in page
+    client.post(url("withdraw"))
+    assert holders_waiting(study) == {holder.pk}
+
+
+def test_whoever_takes_part_cannot_erase_in_passing() -> None:
+    client, _holder = invited(study_open())
+    assert client.post(url("erase")).headers["Location"] == url("choice")
+    assert not Disposal.objects.exists()
+
+
+def close(study: Study, days: int = 30) -> None:
+    last = timezone.localdate() + timedelta(days=days)
+    study_close(study=study, reason="All is learned.", acting_user=user_create("olga"), erase_after=last)
+
+
+def test_links_of_a_closed_study_lead_to_a_page_that_says_so() -> None:
+    study = study_open()
+    (open_one,) = invitations_create(study=study, acting_user=None, open_places=1)
+    (undecided,) = invitations_create(study=study, acting_user=None, pseudonyms=["P-2"])
+    client, holder = invited(study)
+    close(study)
+    for issued in (open_one, undecided):
+        stranger = Client()
+        answer = stranger.get(reverse("open_link", args=[issued.code]))
+        assert answer.headers["Location"] == reverse("closed")
+        page = stranger.get(reverse("closed"))
+        assert page.status_code == 410
+        assert "This study is closed" in page.text and "study@example.org" in page.text
+        assert stranger.get(url("study")).status_code == 302, "it opens nothing"
+    assert not DataHolder.objects.filter(pseudonym__startswith="new-").exists(), "nobody new is made"
+    assert Client().get(reverse("closed")).headers["Location"] == reverse("join")
+    assert client.get(url("study")).status_code == 410
+    page = client.get(url("choice")).text
+    assert "was closed on" in page and url("withdraw") in page and "Read again or change" not in page
+    client.post(url("withdraw"), {"records": "erase"})
+    assert consent_current(holder).kind == "withdrawn" and holders_waiting(study) == {holder.pk}
+
+
+def test_a_decision_that_comes_after_the_closing_is_not_recorded() -> None:
+    study = study_open()
+    client, _holder = invited(study, level="")
+    form, policy = study.consent_forms.get(), study.epsilon_policies.get()
+    sent = {"form_version": form.version, "policy_version": policy.version, "choice": "LOW"}
+    client.post(url("study"), sent)
+    close(study)
+    assert client.post(url("decide"), sent).headers["Location"] == url("study")
+    assert not ConsentEvent.objects.exists()

@@ -1,0 +1,88 @@
+"""Pages that end things for good: a person's records, a dataset, a study."""
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from consent import services
+from consent.models import ConsentForm, DataHolder, Disposal, Role, Study
+from tests.factories import user_create
+from tests.training.runs import rehearsal_with_table, study_with_table
+from training.models import Dataset
+from training.services.erasures import records_erase
+from training.services.records import owners_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def study() -> Study:
+    study = study_with_table(holders=6)
+    for name in ("steward", "auditor"):
+        services.membership_add(study=study, user=user_create(name), role=Role(name), acting_user=None)
+    return study
+
+
+def as_(name: str) -> Client:
+    client = Client()
+    client.force_login(user_create(name))
+    return client
+
+
+def url(name: str, *arguments: object) -> str:
+    return reverse(f"staff:{name}", args=["table", *arguments])
+
+
+def test_a_steward_has_records_erased_of_somebody_who_does_not_take_part(study: Study) -> None:
+    steward, holder = as_("steward"), DataHolder.objects.get(study=study, pseudonym="p-001")
+    sent = {"pseudonym": "p-001", "reason": "Her letter of 3 March."}
+    assert "Withdraw first" in steward.post(url("disposals"), sent).text
+    services.consent_withdraw(holder=holder, acting_user=None)
+    assert "Nobody in this study" in steward.post(url("disposals"), sent | {"pseudonym": "p-9"}).text
+    assert as_("auditor").post(url("disposals"), sent).status_code == 403
+    assert steward.post(url("disposals"), sent).status_code == 302
+    records_erase(study.pk)
+    assert holder.pk not in owners_of(Dataset.objects.get(study=study, kind="private"))
+    page = as_("auditor").get(url("disposals")).text
+    assert "Her letter of 3 March." in page and "steward" in page and "p-001" not in page
+    assert 'name="pseudonym"' not in page
+    assert "Nobody in this study" not in steward.post(url("disposals"), sent).text, "the pseudonym still leads to them"
+
+
+def test_a_dataset_is_removed_with_a_reason(study: Study) -> None:
+    steward, dataset = as_("steward"), Dataset.objects.get(study=study, kind="private")
+    page = url("dataset_remove", dataset.pk)
+    assert page in steward.get(url("dataset", dataset.pk)).text
+    assert page not in as_("auditor").get(url("dataset", dataset.pk)).text
+    assert steward.post(page, {"reason": ""}).status_code == 422
+    assert steward.post(page, {"reason": "Wrong file."}).status_code == 302
+    told = steward.get(url("dataset", dataset.pk)).text
+    assert "its rows are deleted" in told and page not in told
+    assert steward.get(page).status_code == 404
+    assert "removed" in steward.get(url("datasets")).text
+
+
+def test_a_study_is_closed_once_with_a_last_day(study: Study) -> None:
+    olga = as_("olga")
+    assert "cannot be opened again" in olga.get(url("study_close")).text
+    assert olga.post(url("study_close"), {"reason": "Done."}).status_code == 422
+    last = timezone.localdate() + timedelta(days=9)
+    assert olga.post(url("study_close"), {"reason": "Done.", "erase_after": last.isoformat()}).status_code == 302
+    page = olga.get(url("study")).text
+    assert "was closed on" in page and url("study_close") not in page
+    assert olga.get(url("study_close")).status_code == 302
+    (row,) = Disposal.objects.filter(study=study)
+    assert (row.kind, row.reason, row.recorded_by.username) == ("closed", "Done.", "olga")
+    form = ConsentForm.objects.get(study=study)
+    assert olga.post(url("consent_form_publish"), {"seen": form.digest}).status_code == 302
+
+
+def test_of_a_rehearsal_no_last_day_is_asked(study: Study) -> None:
+    rehearsal_with_table()
+    page = reverse("staff:study_close", args=["rehearsal"])
+    assert "erase_after" not in as_("olga").get(page).text
+    assert as_("olga").post(page, {"reason": "Done."}).status_code == 302
+    assert Study.objects.get(slug="rehearsal").is_closed

@@ -1,0 +1,441 @@
+"""Records are erased where they lie, when their holder asks for it or their last day is over; accounts are not."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.files.storage import storages
+from django.core.management import call_command
+from django.db import connection
+from django.utils import timezone
+
+from accounting.book import balances
+from accounting.verification import study_faults
+from common.artifacts import arrays_load
+from consent import services
+from consent.erasures import erasure_ask, erasure_state
+from consent.invitations import invitations_create
+from consent.models import AfterWithdrawal, ConsentEvent, ConsentForm, DataHolder, Disposal, Invitation, Mail, Study
+from consent.paper import PaperConsent, paper_consents_record, scan_load
+from consent.pseudonyms import holder_found
+from tests.factories import user_create
+from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, run_ask
+from tests.training.runs import (
+    TABLE,
+    TABLE_RUN,
+    run_draft,
+    run_finish,
+    run_start,
+    run_teach,
+    study_with_table,
+    table_rows,
+)
+from training.formats import DataError, Rows
+from training.models import Dataset, Run
+from training.services import closing
+from training.services.advance import run_advance
+from training.services.ballot import predictions_load
+from training.services.datasets import dataset_import
+from training.services.erasures import records_erase
+from training.services.holders.shards import shards_done
+from training.services.records import owners_of, records_load
+from training.services.trainings import student_ask
+from training.services.voting import vote_batch, vote_open
+from training.verification import batches_kept, record_faults, release_faults, replay_faults
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+
+Commits = Any  # the fixture django_capture_on_commit_callbacks
+HOLDERS = 12
+SCAN = b"%PDF-1.7 a letter"
+
+
+def small_study(**fields: Any) -> Study:
+    return study_with_table(**{"holders": HOLDERS, "retain_votes": True, **fields})
+
+
+def holder_of(study: Study, pseudonym: str = "p-001") -> DataHolder:
+    return DataHolder.objects.get(study=study, pseudonym=pseudonym)
+
+
+def private(study: Study) -> Dataset:
+    return Dataset.objects.get(study=study, kind=Dataset.Kind.PRIVATE, removed_at=None)
+
+
+def files(folder: str = "") -> set[str]:
+    """Every file in private storage under ``folder``."""
+    root = Path(settings.STORAGES["private"]["OPTIONS"]["location"])
+    return {str(path.relative_to(root)) for path in (root / folder).rglob("*") if path.is_file()}
+
+
+def scan_add(study: Study, pseudonym: str, level: str = "HIGH") -> str:
+    """The first decision of a holder, on paper, whose scan is kept; returns its digest."""
+    row = PaperConsent(1, pseudonym, level, 1, timezone.now().date(), "letter.pdf")
+    paper_consents_record(study=study, consents=[row], scans={"letter.pdf": SCAN}, acting_user=user_create("steward"))
+    return ConsentEvent.objects.get(holder__study=study, holder__pseudonym=pseudonym).evidence
+
+
+def withdraw(holder: DataHolder, commits: Commits, *, erase: bool = False) -> None:
+    """Withdraw, and do what the worker is sent for."""
+    with commits(execute=True):
+        services.consent_withdraw(holder=holder, acting_user=None, erase=erase)
+    with commits(execute=True):
+        records_erase(holder.study_id)
+
+
+def faults(study: Study) -> list[str]:
+    found = [*study_faults(study), *record_faults(study)]
+    for run in Run.objects.filter(study=study):
+        found += release_faults(run)
+    for batch in batches_kept(study):
+        found += replay_faults(batch)
+    return found
+
+
+def everything_stored() -> str:
+    """Every value of every table, as text."""
+    with connection.cursor() as cursor:
+        told = []
+        for table in connection.introspection.table_names(cursor):
+            cursor.execute(f'SELECT * FROM "{table}"')
+            told += [str(value) for row in cursor.fetchall() for value in row]
+    return "\n".join(told)
+
+
+def test_a_withdrawal_erases_rows_scans_and_name_and_leaves_the_account(
+    django_capture_on_commit_callbacks: Commits,
+) -> None:
+    study = small_study(after_withdrawal=AfterWithdrawal.ERASED, levels="-AL")
+    digest = scan_add(study, "p-000")
+    run = run_ask(run_start(study, **ASKING_RUN))
+    assert run.status == Run.Status.FINISHED, run.message
+    holder, dataset = holder_of(study, "p-000"), private(study)
+    before, account = dataset.artifact, balances(study)
+    others = dict(zip(*_owned(dataset), strict=True))
+    assert scan_load(study, digest) and "p-000" in everything_stored() and before in files()
+
+    withdraw(holder, django_capture_on_commit_callbacks)
+
+    dataset.refresh_from_db()
+    holder.refresh_from_db()
+    assert before not in files() and dataset.artifact in files()
+    assert holder.pk not in owners_of(dataset) and (dataset.rows, dataset.holders) == (HOLDERS - 1, HOLDERS - 1)
+    left = dict(zip(*_owned(dataset), strict=True))
+    assert left == {owner: row for owner, row in others.items() if owner != holder.pk}
+    assert scan_load(study, digest) is None
+    assert "p-000" not in everything_stored()
+    assert holder_found(study, "p-000") == holder
+    assert balances(study).of(np.array([holder.pk])) == account.of(np.array([holder.pk])) > 0
+    done = Disposal.objects.filter(study=study).order_by("sequence")
+    assert [(row.kind, row.holder_id) for row in done] == [("asked", holder.pk), ("erased", holder.pk)]
+    assert (done[1].rows, done[1].files) == (1, 1)
+    assert erasure_state(holder).done_at
+    assert faults(study) == []
+
+
+def _owned(dataset: Dataset) -> tuple[list[int], list[tuple[float, ...]]]:
+    arrays = records_load(dataset)
+    return arrays["holder"].tolist(), [tuple(row) for row in arrays["x"].tolist()]
+
+
+def test_whoever_is_asked_decides_themselves_and_a_new_consent_keeps_what_is_not_erased_yet(
+    django_capture_on_commit_callbacks: Commits,
+) -> None:
+    study = small_study()
+    first, second, third = DataHolder.objects.filter(study=study).order_by("pk")[:3]
+    withdraw(first, django_capture_on_commit_callbacks)
+    withdraw(second, django_capture_on_commit_callbacks, erase=True)
+    assert first.pk in owners_of(private(study)) and second.pk not in owners_of(private(study))
+
+    with pytest.raises(ValidationError, match="Withdraw first"):
+        erasure_ask(holder=third, acting_user=None)
+    assert erasure_ask(holder=first, acting_user=None)
+    assert not erasure_ask(holder=first, acting_user=None), "asked for once is enough"
+    form = ConsentForm.objects.get(study=study)
+    services.consent_give(holder=first, level="LOW", form=form, acting_user=None)
+    assert records_erase(study.pk) == 0
+    assert first.pk in owners_of(private(study))
+    assert faults(study) == []
+
+
+def test_whoever_comes_back_keeps_the_account_and_is_stored_only_with_consent(
+    django_capture_on_commit_callbacks: Commits,
+) -> None:
+    study = small_study()
+    run_ask(run_start(study, share=0.5, **ASKING_RUN))
+    holder = holder_of(study)
+    spent = balances(study).of(np.array([holder.pk]))
+    withdraw(holder, django_capture_on_commit_callbacks, erase=True)
+
+    again = Rows(*(getattr(table_rows(3), name) for name in ("x", "y")), ["p-001", "p-002", "new"])
+    stored = dataset_import(study=study, name="again", kind="private", rows=again, schema=TABLE)
+    assert stored.rows == 2 and holder.pk not in owners_of(stored)
+    with pytest.raises(DataError, match="erased"):
+        alone = Rows(table_rows(1).x, table_rows(1).y, ["p-001"])
+        dataset_import(study=study, name="alone", kind="private", rows=alone, schema=TABLE)
+
+    services.consent_give(holder=holder, level="LOW", form=ConsentForm.objects.get(study=study), acting_user=None)
+    stored = dataset_import(study=study, name="third time", kind="private", rows=again, schema=TABLE)
+    holder.refresh_from_db()
+    assert holder.pk in owners_of(stored) and holder.pseudonym == "p-001" and holder.erased_at is None
+    assert DataHolder.objects.filter(study=study).count() == HOLDERS + 1
+    assert balances(study).of(np.array([holder.pk])) == spent
+    assert faults(study) == []
+
+
+def test_without_the_key_to_erased_pseudonyms_nobody_is_taken_for_new(
+    django_capture_on_commit_callbacks: Commits,
+) -> None:
+    study = small_study()
+    withdraw(holder_of(study), django_capture_on_commit_callbacks, erase=True)
+    storages["private"].delete(f"commitments/{study.pk}.npz")
+    with pytest.raises(ValidationError, match="Restore the file"):
+        invitations_create(study=study, acting_user=None, pseudonyms=["p-001"])
+    with pytest.raises(DataError, match="Restore the file"):
+        dataset_import(study=study, name="again", kind="private", rows=table_rows(1, ["p-001"]), schema=TABLE)
+
+
+def test_a_paper_withdrawal_erases_where_the_study_promises_it(django_capture_on_commit_callbacks: Commits) -> None:
+    study = small_study(after_withdrawal=AfterWithdrawal.ERASED, levels="-AL")
+    scan_add(study, "p-000")
+    event = ConsentEvent.objects.get(holder__pseudonym="p-000")
+    holder = event.holder
+    row = PaperConsent(1, "p-000", "NONE", 1, timezone.now().date() + timedelta(days=1), "no.pdf")
+    with django_capture_on_commit_callbacks(execute=True), pytest.MonkeyPatch.context() as patch:
+        tomorrow = timezone.now() + timedelta(days=1)
+        patch.setattr("consent.paper.timezone.now", lambda: tomorrow)
+        paper_consents_record(
+            study=study, consents=[row], scans={"no.pdf": SCAN + b"!"}, acting_user=user_create("steward")
+        )
+    with django_capture_on_commit_callbacks(execute=True):
+        assert records_erase(study.pk) == 1
+    assert holder.pk not in owners_of(private(study))
+    assert files(f"evidence/{study.pk}") == set()
+
+
+@pytest.mark.parametrize("asked", [ASKING_RUN, STEPS_RUN, SAMPLED_RUN], ids=["votes", "steps", "samples"])
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_run_goes_on_when_records_are_erased_between_a_batch_and_its_release(
+    asked: dict[str, Any], answered: bool, django_capture_on_commit_callbacks: Commits
+) -> None:
+    study = small_study()
+    run = run_start(study, share=0.5, **asked)
+    if answered:
+        run = run_ask(run, 1)
+    else:
+        run_advance(run.pk)
+    assert shards_done(run) == answered and run.shards.exists(), "a batch is under way"
+    holder = holder_of(study)
+    withdraw(holder, django_capture_on_commit_callbacks, erase=True)
+    assert not [name for name in files(f"runs/{run.pk}") if "coordinates" in name]
+    with django_capture_on_commit_callbacks(execute=True):
+        run_ask(run)
+    run.refresh_from_db()
+    assert run.status == Run.Status.FINISHED, run.message
+    assert faults(study) == []
+
+
+def test_a_worker_that_meets_an_erasure_reads_the_new_file(django_capture_on_commit_callbacks: Commits) -> None:
+    study = small_study()
+    stale = private(study)
+    withdraw(holder_of(study), django_capture_on_commit_callbacks, erase=True)
+    assert len(records_load(stale)["y"]) == HOLDERS - 1
+
+
+def test_a_late_worker_leaves_no_coordinates_of_whoever_left(django_capture_on_commit_callbacks: Commits) -> None:
+    study = small_study()
+    run = run_ask(run_start(study, share=0.5, **ASKING_RUN), 1)
+    (cache,) = [name for name in files(f"runs/{run.pk}") if "coordinates" in name]
+    kept, holder = arrays_load(cache), holder_of(study)
+    assert holder.pk in kept["owner"]
+    withdraw(holder, django_capture_on_commit_callbacks, erase=True)
+    with storages["private"].open(cache, "wb") as file:  # a worker that was late writes what it had worked out
+        np.savez(file, allow_pickle=False, **kept)
+    run_ask(run, run.batches.count() + 1)
+    assert holder.pk not in arrays_load(cache)["owner"] and holder.pk not in arrays_load(cache)["asked"]
+
+
+@pytest.mark.parametrize("moment", ["training", "voting", "finished"])
+def test_a_vote_of_teachers_goes_on_and_keeps_nothing_that_was_learned_from_the_erased(
+    moment: str, django_capture_on_commit_callbacks: Commits
+) -> None:
+    study = small_study()
+    run = run_start(study, share=0.5, **TABLE_RUN)
+    holder = holder_of(study)
+    if moment == "training":
+        run = run_teach(run)
+    elif moment == "voting":
+        run = _voting(run)
+    else:
+        run = run_finish(run)
+        assert run.status == Run.Status.FINISHED, run.message
+    withdraw(holder, django_capture_on_commit_callbacks, erase=True)
+    with django_capture_on_commit_callbacks(execute=True):
+        run = run_finish(run)
+    assert run.status == Run.Status.FINISHED, run.message
+    assignment = arrays_load(run.assignment)
+    mine = assignment["teacher"][assignment["holder"] == holder.pk]
+    assert len(mine) == (0 if moment == "training" else 1)
+    predictions = predictions_load(run)
+    assert (predictions[mine] == -1).all() and (predictions != -1).any()
+    assert faults(study) == []
+
+
+def _voting(run: Run) -> Run:
+    """The run after its first batch."""
+    run = run_teach(run)
+    vote_open(run)
+    run.refresh_from_db()
+    vote_batch(run)
+    run.refresh_from_db()
+    assert run.status == Run.Status.VOTING and run.position
+    return run
+
+
+def test_a_removed_dataset_leaves_its_row_and_takes_its_file(
+    django_capture_on_commit_callbacks: Commits,
+) -> None:
+    study, olga = small_study(), user_create("olga")
+    draft = run_draft(study, **ASKING_RUN)
+    dataset = private(study)
+    with pytest.raises(ValidationError, match="has not ended"):
+        closing.dataset_remove(dataset=dataset, reason="It was wrong.", acting_user=olga)
+    assert dataset.artifact in files()
+    draft.delete()
+    run = run_ask(run_start(study, **ASKING_RUN))
+    with pytest.raises(ValidationError, match="Say why"):
+        closing.dataset_remove(dataset=dataset, reason=" ", acting_user=olga)
+    with django_capture_on_commit_callbacks(execute=True):
+        closing.dataset_remove(dataset=dataset, reason="It was wrong.", acting_user=olga)
+    assert dataset.artifact not in files() and not files(f"runs/{run.pk}")
+    removed = Dataset.objects.get(pk=dataset.pk)
+    assert removed.removed_at and (removed.artifact, removed.rows, removed.holders) == ("", 0, 0)
+    with pytest.raises(ValidationError, match="removed"):
+        run_draft(study, **ASKING_RUN | {"private_dataset": removed})
+    public = Dataset.objects.get(study=study, kind="public")
+    with django_capture_on_commit_callbacks(execute=True):
+        closing.dataset_remove(dataset=public, reason="Not ours.", acting_user=olga)
+    with pytest.raises(ValidationError, match="public points were removed"):
+        student_ask(run=run, student_learner="nearest_neighbour", student_parameters={}, acting_user=olga)
+    assert [row.subject for row in Disposal.objects.filter(study=study, kind="dataset")] == ["private", "public"]
+    assert faults(study) == []
+
+
+def test_a_closed_study_asks_nobody_and_learns_nothing(django_capture_on_commit_callbacks: Commits) -> None:
+    study, olga = small_study(levels="HA-"), user_create("olga")
+    draft = run_draft(study, **ASKING_RUN)
+    account = user_create("holder@example.org")
+    holder = holder_of(study, "p-000")
+    services.holder_link(holder=holder, user=account)
+    with pytest.raises(ValidationError) as refused:
+        closing.study_close(study=study, reason="", acting_user=olga)
+    assert set(refused.value.message_dict) == {"reason", "erase_after"}
+    started = run_start(study, share=0.5, **ASKING_RUN)
+    last = timezone.localdate() + timedelta(days=30)
+    with pytest.raises(ValidationError, match="under way"):
+        closing.study_close(study=study, reason="We are done.", acting_user=olga, erase_after=last)
+    run_ask(started)
+    closing.study_close(study=study, reason="We are done.", acting_user=olga, erase_after=last)
+    study.refresh_from_db()
+    draft.refresh_from_db()
+    assert study.is_closed and draft.status == Run.Status.CANCELLED
+    assert Mail.objects.filter(kind="study_closed", user=account).count() == 1
+    form, undecided = ConsentForm.objects.get(study=study), holder_of(study, "p-002")
+    refusals: list[Callable[[], Any]] = [
+        lambda: run_draft(study, **ASKING_RUN),
+        lambda: invitations_create(study=study, acting_user=None, open_places=1),
+        lambda: services.consent_give(holder=undecided, level="LOW", form=form, acting_user=None),
+        lambda: services.consent_form_publish(study=study, acting_user=olga, texts={"en": "More"}),
+    ]
+    for refusal in refusals:
+        with pytest.raises(ValidationError, match="closed"):
+            refusal()
+    with pytest.raises(DataError, match="closed"):
+        dataset_import(study=study, name="more", kind="private", rows=table_rows(1, ["p-9"]), schema=TABLE)
+    withdraw(holder, django_capture_on_commit_callbacks, erase=True)
+    assert holder.pk not in owners_of(private(study)), "withdrawing and erasing stay possible"
+    assert faults(study) == []
+
+
+def test_nobody_is_told_one_last_day_and_kept_until_another() -> None:
+    told = timezone.localdate() + timedelta(days=10)
+    study = small_study(retention_until=told)
+    with pytest.raises(ValidationError, match="never later"):
+        closing.study_close(
+            study=study, reason="Done.", acting_user=user_create("olga"), erase_after=told + timedelta(days=1)
+        )
+    with pytest.raises(ValidationError, match="cannot change"):
+        services.study_update(study=study, retention_until=told + timedelta(days=1))
+    closing.study_close(study=study, reason="Done.", acting_user=user_create("olga"))
+    study.refresh_from_db()
+    assert study.retention_until == told
+
+
+def test_after_their_last_day_no_private_record_is_left(
+    django_capture_on_commit_callbacks: Commits, capsys: pytest.CaptureFixture[str]
+) -> None:
+    today = timezone.localdate()
+    study = small_study(levels="-AL", retention_until=today)
+    other = study_with_table("other", holders=6)
+    scan_add(study, "p-000")
+    account = user_create("holder@example.org")
+    services.holder_link(holder=holder_of(study), user=account)
+    invitations_create(study=study, acting_user=None, pseudonyms=["p-002"], open_places=1)
+    run = run_ask(run_start(study, share=0.5, **ASKING_RUN))
+    under_way = run_ask(run_start(study, share=0.2, **ASKING_RUN), 1)
+    account_before = balances(study)
+    assert files(f"runs/{run.pk}") and files(f"evidence/{study.pk}")
+
+    call_command("erase_due")
+    study.refresh_from_db()
+    assert study.expired_at is None, "the last day is not over"
+    tomorrow = today + timedelta(days=1)
+    with pytest.MonkeyPatch.context() as patch, django_capture_on_commit_callbacks(execute=True):
+        patch.setattr("training.services.closing.timezone.localdate", lambda: tomorrow)
+        call_command("erase_due", "--dry-run")
+        assert Study.objects.get(pk=study.pk).expired_at is None
+        call_command("erase_due")
+    told = capsys.readouterr().out
+    assert "all private records" in told and "All of it is erased." in told
+
+    study.refresh_from_db()
+    under_way.refresh_from_db()
+    assert study.expired_at and study.is_closed and under_way.status == Run.Status.CANCELLED
+    kept = Dataset.objects.filter(study=study, removed_at=None)
+    assert {dataset.kind for dataset in kept} == {"public", "test"}
+    for folder in (f"evidence/{study.pk}", f"runs/{run.pk}", f"runs/{under_way.pk}", f"commitments/{study.pk}"):
+        assert files(folder) == set(), folder
+    assert f"commitments/{study.pk}.npz" not in files()
+    assert {dataset.artifact for dataset in kept} <= files()
+    stored = DataHolder.objects.filter(study=study)
+    assert not stored.filter(user__isnull=False).exists() and not stored.filter(pseudonym__startswith="p-").exists()
+    assert not Invitation.objects.filter(study=study).exists()
+    assert holder_found(study, "p-001") is None
+    now = balances(study)
+    assert np.array_equal(now.holders, account_before.holders) and np.array_equal(now.spent, account_before.spent)
+    assert private(other).artifact in files() and DataHolder.objects.filter(study=other, erased_at=None).count() == 6
+    assert faults(study) == []
+    assert closing.records_expire(study=study, today=tomorrow) == 0, "once is enough"
+
+
+def test_verification_finds_what_was_not_erased(django_capture_on_commit_callbacks: Commits) -> None:
+    study = small_study()
+    holder, dataset = holder_of(study), private(study)
+    before = dataset.artifact
+    content = arrays_load(before)
+    withdraw(holder, django_capture_on_commit_callbacks, erase=True)
+    assert list(record_faults(study)) == []
+    dataset.refresh_from_db()
+    with storages["private"].open(dataset.artifact, "wb") as file:
+        np.savez(file, allow_pickle=False, **content)
+    told = " ".join(record_faults(study))
+    assert "not the one that was stored" in told and "whose records were erased" in told
+    storages["private"].delete(dataset.artifact)
+    with pytest.raises(FileNotFoundError):
+        records_load(dataset)
+    assert "its file is missing" in " ".join(record_faults(study))

@@ -1,0 +1,32 @@
+"""``manage.py erase_due``: erase what was asked for and what has come to its last day, here and now."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from consent.erasures import holders_waiting
+from training.services.closing import records_due_erase, studies_over, studies_waiting
+
+
+class Command(BaseCommand):
+    help = (
+        "Erase the records of everybody who asked for it, and all private records of studies whose last day is over. "
+        "Workers do it every quarter of an hour; this does it at once, or says with --dry-run what would be erased."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--dry-run", action="store_true", help="only say what would be erased")
+
+    def handle(self, *args: Any, dry_run: bool, **options: Any) -> None:
+        waiting, over = studies_waiting(), studies_over()
+        for study in waiting:
+            self.stdout.write(f"{study.slug}: {len(holders_waiting(study))} people asked that their records be erased")
+        for study in over:
+            self.stdout.write(f"{study.slug}: all private records, kept until {study.retention_until}")
+        if dry_run or not waiting + over:
+            self.stdout.write("Nothing was erased (--dry-run)." if dry_run else "Nothing has to be erased.")
+            return
+        records_due_erase()
+        left = len(studies_waiting()) + len(studies_over())
+        self.stdout.write(f"{left} studies could not be done; the log says why." if left else "All of it is erased.")

@@ -1,0 +1,175 @@
+"""End of datasets and studies: a dataset is removed, a study is closed, its private records end on their last day."""
+
+import logging
+from datetime import date
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
+from common.artifacts import arrays_delete, arrays_delete_folder
+from consent.disposals import people_forget, scans_erase, study_close_record
+from consent.erasures import disposal_record, holders_waiting
+from consent.locks import study_lock
+from consent.mail import holders_mail
+from consent.models import Disposal, Study
+from training.dispatch import send
+from training.models import Dataset, Run
+from training.services.ballot import run_folder
+from training.services.erasures import records_erase
+from training.services.runs import run_cancel
+
+logger = logging.getLogger(__name__)
+
+
+@transaction.atomic
+def dataset_remove(*, dataset: Dataset, reason: str, acting_user: AbstractBaseUser) -> Dataset:
+    """Delete the arrays of a dataset for good, on record. Its row stays, for the runs that it was used by.
+
+    Raises:
+        ValidationError: no reason, or a run that has not ended uses it.
+    """
+    study = study_lock(dataset.study_id)
+    dataset = Dataset.objects.get(pk=dataset.pk)
+    if dataset.removed_at is not None:
+        return dataset
+    if not reason.strip():
+        raise ValidationError({"reason": _("Say why: it stays on record.")})
+    uses = Q(private_dataset=dataset) | Q(public_dataset=dataset) | Q(test_dataset=dataset)
+    busy = Run.objects.filter(uses, study=study).exclude(status__in=Run.ENDED).first()
+    if busy is not None:
+        raise ValidationError(
+            _("The run “%(run)s” uses this dataset and has not ended. Cancel it, or wait.") % {"run": busy.title}
+        )
+    rows = dataset.rows if dataset.kind == Dataset.Kind.PRIVATE else None
+    _arrays_end(dataset)
+    disposal_record(
+        study=study,
+        kind=Disposal.Kind.DATASET,
+        acting_user=acting_user,
+        subject=dataset.name,
+        rows=rows,
+        reason=reason.strip(),
+    )
+    logger.info("User %s removed dataset %s.", acting_user.pk, dataset.pk)
+    return dataset
+
+
+def _arrays_end(dataset: Dataset) -> None:
+    """Delete a dataset's arrays once the transaction has committed, and what a run keeps of private ones."""
+    artifact = dataset.artifact
+    dataset.removed_at, dataset.artifact = timezone.now(), ""
+    if dataset.kind == Dataset.Kind.PRIVATE:
+        dataset.digest, dataset.rows, dataset.holders, dataset.seen_classes = "", 0, 0, []
+        for run in Run.objects.filter(private_dataset=dataset, forgotten_at=None):
+            _run_end(run)
+    dataset.save()
+    transaction.on_commit(lambda: arrays_delete(artifact))
+
+
+def _run_end(run: Run) -> None:
+    """Delete what an ended run keeps in private storage for a replay, which is not possible any more."""
+    Run.objects.filter(pk=run.pk).update(forgotten_at=timezone.now())
+    transaction.on_commit(lambda: arrays_delete_folder(run_folder(run)))
+
+
+@transaction.atomic
+def study_close(*, study: Study, reason: str, acting_user: AbstractBaseUser, erase_after: date | None = None) -> Study:
+    """Close a study for good, on record: no new runs, no decisions to take part, no invitations.
+
+    What was released stays, and so do receipts. Private records are erased after their last day.
+
+    Args:
+        study: the study.
+        reason: why; holders read it.
+        acting_user: who closes it.
+        erase_after: the last day of the records; by default the one that holders were told, and never a later one.
+
+    Raises:
+        ValidationError: no reason, no last day or a later one than was told, or a run has not ended.
+    """
+    study = study_lock(study.pk)
+    if study.is_closed:
+        return study
+    errors = {}
+    if not reason.strip():
+        errors["reason"] = _("Say why: holders read it, and it stays on record.")
+    last = erase_after or study.retention_until
+    if last is None and not study.rehearsal:
+        errors["erase_after"] = _("Say until when the private records are kept.")
+    elif last is not None and study.retention_until is not None and last > study.retention_until:
+        errors["erase_after"] = _("Holders were told an earlier day. Records may be erased earlier, never later.")
+    if errors:
+        raise ValidationError(errors)
+    if Run.objects.filter(study=study, status__in=Run.ACTIVE).exists():
+        raise ValidationError(_("A run of this study is under way. Wait until it has ended, or cancel it."))
+    for draft in Run.objects.filter(study=study, status=Run.Status.DRAFT):
+        run_cancel(run=draft, acting_user=acting_user)
+    study = study_close_record(study=study, acting_user=acting_user, reason=reason.strip(), erase_after=last)
+    holders_mail("study_closed", study)
+    send("records_due_erase")
+    return study
+
+
+@transaction.atomic
+def records_expire(*, study: Study, today: date | None = None) -> int:
+    """Erase all private records of a study whose last day is over, and close it if it is open; returns how many rows.
+
+    Rows of private datasets, scans of letters, what runs keep for a replay, pseudonyms and their key, links and the
+    accounts' relation to the study. What was decided, released and charged stays, by numbers that lead to nobody.
+    """
+    study = study_lock(study.pk)
+    if study.expired_at is not None or not is_over(study, today):
+        return 0
+    for run in Run.objects.filter(study=study).exclude(status__in=Run.ENDED):
+        run_cancel(run=run, acting_user=None)
+    if not study.is_closed:
+        study_close_record(study=study, acting_user=None, reason=gettext_noop("The last day of its records is over."))
+    datasets = Dataset.objects.filter(study=study, kind=Dataset.Kind.PRIVATE, removed_at=None)
+    rows = sum(dataset.rows for dataset in datasets)
+    for dataset in datasets:
+        _arrays_end(dataset)
+    for run in Run.objects.filter(study=study, forgotten_at=None):
+        _run_end(run)
+    files = scans_erase(study)
+    people_forget(study)
+    study.expired_at = timezone.now()
+    study.save(update_fields=["expired_at"])
+    disposal_record(study=study, kind=Disposal.Kind.EXPIRED, acting_user=None, rows=rows, files=files)
+    logger.info("The private records of study %s were erased: %d rows.", study.pk, rows)
+    return rows
+
+
+def is_over(study: Study, today: date | None = None) -> bool:
+    """Whether the last day of a study's private records has passed. Of a rehearsal they are nobody's."""
+    last = study.retention_until
+    return not study.rehearsal and last is not None and last < (today or timezone.localdate())
+
+
+def studies_over(today: date | None = None) -> list[Study]:
+    """Studies whose private records have to be erased."""
+    return [study for study in Study.objects.filter(expired_at=None, rehearsal=False) if is_over(study, today)]
+
+
+def studies_waiting() -> list[Study]:
+    """Studies in which somebody waits for the erasure of their records."""
+    asked = Study.objects.filter(disposals__kind=Disposal.Kind.ASKED, expired_at=None).distinct()
+    return [study for study in asked if holders_waiting(study)]
+
+
+def records_due_erase() -> None:
+    """Carry out every erasure that was asked for, and every end of records. A study that fails leaves the others."""
+    for study in studies_waiting():
+        try:
+            records_erase(study.pk)
+        except Exception:
+            logger.exception("Records of study %s could not be erased; it is tried again.", study.pk)
+    for study in studies_over():
+        try:
+            records_expire(study=study)
+        except Exception:
+            logger.exception("The private records of study %s could not be erased; it is tried again.", study.pk)
