@@ -5,6 +5,7 @@ and pseudonyms. Decisions, forms and accounts stay: they prove what was agreed a
 """
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
@@ -75,7 +76,8 @@ def scans_erase(study: Study, holders: Collection[int] | None = None) -> int:
         kept = scans.filter(evidence__in=mine, holder__erased_at=None).exclude(holder__in=holders)
         others = set(kept.values_list("evidence", flat=True))
     gone = sorted(mine - others)
-    transaction.on_commit(lambda: [scan_delete(study, digest) for digest in gone])
+    for digest in gone:
+        transaction.on_commit(partial(scan_delete, study, digest))
     return len(gone)
 
 

@@ -39,7 +39,7 @@ class Attack:
 
 
 def shadows(publish: Publish, truth: NDArray[np.integer], count: int, *, seed: int) -> tuple[Taking, Floats]:
-    """Who took part in each shadow study, `(count, people)`; and how sure its model is of their class, as logits."""
+    """Shadow studies: `(count, people)` who takes part, and how sure the model is of everybody's class, as logits."""
     random = np.random.default_rng(seed)
     people = len(truth)
     # by the toss of a coin: of people who are in exactly half of the studies, the others would tell of the last

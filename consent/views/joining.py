@@ -42,7 +42,7 @@ def _closed(request: HttpRequest, invitation: Invitation) -> HttpResponse:
 @require_safe
 def closed(request: HttpRequest) -> HttpResponse:
     """Tell whoever was invited to a closed study and has not decided that it is closed; nobody else hears of it."""
-    study = Study.objects.filter(pk=request.session.get("closed_study"), closed_at__isnull=False).first()
+    study = Study.objects.filter(pk=request.session.get("closed_study", 0), closed_at__isnull=False).first()
     return redirect("join") if study is None else closed_page(request, study, None)
 
 

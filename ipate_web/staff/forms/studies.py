@@ -97,7 +97,7 @@ class StudyForm(forms.ModelForm):
         for code in self.other_languages:
             told = self.instance.translations.get(code, {})
             for name in TRANSLATED:
-                label = f"{capfirst(str(Study._meta.get_field(name).verbose_name))} ({translated_name(code)})"
+                label = f"{self.fields[name].label} ({translated_name(code)})"
                 rows = 4 if name == "purpose" else 2
                 widget = forms.TextInput if name == "title" else forms.Textarea
                 attrs = {"lang": code} if name == "title" else {"lang": code, "rows": rows}
