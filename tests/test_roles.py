@@ -158,6 +158,7 @@ TABLE: dict[str, Row] = {
     "staff:run_students": Row(RUNNERS, RUN),
     "staff:run_student_new": Row(USERS, RUN),
     "staff:run_student_model": Row(USERS, VERSION),
+    "staff:run_student_onnx": Row(USERS, VERSION),
     "staff:run_student_publish": Row(OPERATORS, VERSION),
     "staff:run_approve": Row(OPERATORS, DRAFT),
     "staff:run_cancel": Row(OPERATORS, DRAFT),
@@ -270,7 +271,7 @@ def test_a_run_is_found_in_its_own_study_alone(study: Study, parts: dict[str, An
     for name in ("run_students", "run_student_new"):
         url = reverse(f"staff:{name}", args=["other", parts["run"]])
         assert client_of("operator").get(url).status_code == 404, name
-    for name in ("run_student_model", "run_student_publish"):
+    for name in ("run_student_model", "run_student_onnx", "run_student_publish"):
         url = reverse(f"staff:{name}", args=["other", parts["run"], 1])
         assert client_of("operator").get(url).status_code == 404, name
 

@@ -432,6 +432,8 @@ class StudentModel(models.Model):
         default=0, help_text="Public: the same releases and seed give the same model."
     )
     digest = models.CharField(max_length=64, help_text="SHA-256 of the file.")
+    onnx = models.CharField(max_length=200, blank=True, help_text="The same model as ONNX, once it was asked for.")
+    onnx_digest = models.CharField(max_length=64, blank=True, help_text="SHA-256 of that file.")
     accuracy = models.FloatField(null=True, blank=True)
     label_accuracy = models.FloatField(null=True, blank=True)
     card = models.JSONField()

@@ -6,11 +6,12 @@ from uuid import UUID
 
 from django.db.models import F, QuerySet
 from django.http import HttpResponse
+from django.urls import reverse
 from django.utils.cache import get_conditional_response
 from django.utils.http import content_disposition_header, quote_etag
 from django.utils.translation import gettext_noop
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema, extend_schema_field
 from rest_framework import exceptions, generics, serializers
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
@@ -21,8 +22,8 @@ from common.artifacts import model_fetch
 from consent.permissions import studies_with_permission
 from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, request_user
 from training.models import StudentModel
-from training.published import published_format
 from training.services.downloads import download_record
+from training.services.exports import ModelFile, file_native, file_onnx, files_described
 from training.services.students import student_predict
 
 #: How many rows one request may ask about.
@@ -82,12 +83,48 @@ class ModelSerializer(serializers.ModelSerializer):
         ]
 
 
+class FeatureSerializer(serializers.Serializer):
+    """One number of an encoded record."""
+
+    name = serializers.CharField()
+    column = serializers.CharField()
+    value = serializers.CharField(help_text="How it follows from the column's value x.")
+
+
+class RecordSerializer(serializers.Serializer):
+    """Input of a model in a file."""
+
+    shape = serializers.ListField(child=serializers.IntegerField(), help_text="Of one record.")
+    array = serializers.CharField()
+    features = FeatureSerializer(many=True, help_text="The numbers of a record in order; none of images and ONNX.")
+
+
+class ModelFileSerializer(serializers.Serializer):
+    """A file of the model, with all that others need to use it."""
+
+    format = serializers.CharField(help_text="onnx, skops or safetensors.")
+    address = serializers.CharField()
+    sha256 = serializers.CharField(allow_null=True, help_text="null where it is made when it is first asked for.")
+    record = RecordSerializer()
+    layout = serializers.CharField(help_text="What the file holds.")
+    loader = serializers.CharField(help_text="A Python program whose load(path) gives a function that predicts.")
+
+
 class ModelDetailSerializer(ModelSerializer):
     card = serializers.DictField(help_text="What a user of the model should know.")
     schema = serializers.DictField(source="run.schema", help_text="What a row for a prediction holds.")
+    files = serializers.SerializerMethodField()
 
     class Meta(ModelSerializer.Meta):
-        fields = [*ModelSerializer.Meta.fields, "card", "schema"]
+        fields = [*ModelSerializer.Meta.fields, "card", "schema", "files"]
+
+    @extend_schema_field(ModelFileSerializer(many=True))
+    def get_files(self, model: StudentModel) -> Any:
+        files = files_described(model)
+        for file in files:
+            name = "api:model-onnx" if file["format"] == "onnx" else "api:model-file"
+            file["address"] = f"{reverse(name, args=[model.run_id])}?version={model.version}"
+        return ModelFileSerializer(files, many=True).data
 
 
 class ModelFilterSerializer(serializers.Serializer):
@@ -133,19 +170,20 @@ class ModelBytes(BaseRenderer):
         return data
 
 
-class ModelFile(ApiView):
+_FILE_RESPONSES = {
+    (200, ModelBytes.media_type): OpenApiTypes.BINARY,
+    304: OpenApiResponse(description="Unchanged."),
+}
+
+
+class FileView(ApiView):
+    """A file of a model, with its digest."""
+
     renderer_classes = [ModelBytes]
 
-    @extend_schema(
-        summary="A model's file",
-        tags=["labels and models"],
-        parameters=[VersionSerializer],
-        responses={(200, ModelBytes.media_type): OpenApiTypes.BINARY, 304: OpenApiResponse(description="Unchanged.")},
-    )
-    def get(self, request: Request, pk: UUID) -> HttpResponse:
-        """The model as skops (scikit-learn) or safetensors (networks). `Repr-Digest` holds its SHA-256 (RFC 9530)."""
-        model = usable_model(request, pk)
-        etag = quote_etag(model.digest)
+    def give(self, request: Request, model: StudentModel, file: ModelFile) -> HttpResponse:
+        """The file, on record, or that the client has it already."""
+        etag = quote_etag(file.digest)
         headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
         unchanged = get_conditional_response(request, etag=etag)
         if unchanged is not None:
@@ -153,12 +191,38 @@ class ModelFile(ApiView):
                 unchanged[name] = value
             return unchanged
         if request.method == "GET":  # HEAD takes nothing away
-            download_record(run=model.run, what="model", digest=model.digest, acting_user=request_user(request))
-        digest = base64.b64encode(bytes.fromhex(model.digest)).decode()
-        filename = f"{model.run.study.slug}-{model.run_id}-v{model.version}.{published_format(model.learner)}"
+            download_record(run=model.run, what="model", digest=file.digest, acting_user=request_user(request))
+        digest = base64.b64encode(bytes.fromhex(file.digest)).decode()
+        filename = f"{model.run.study.slug}-{model.run_id}-v{model.version}.{file.format}"
         headers["Repr-Digest"] = f"sha-256=:{digest}:"
         headers["Content-Disposition"] = content_disposition_header(True, filename) or ""
-        return HttpResponse(model_fetch(model.artifact), content_type=ModelBytes.media_type, headers=headers)
+        return HttpResponse(model_fetch(file.artifact), content_type=ModelBytes.media_type, headers=headers)
+
+
+class ModelNative(FileView):
+    @extend_schema(
+        summary="A model's file",
+        tags=["labels and models"],
+        parameters=[VersionSerializer],
+        responses=_FILE_RESPONSES,
+    )
+    def get(self, request: Request, pk: UUID) -> HttpResponse:
+        """The model as skops (scikit-learn) or safetensors (networks). `Repr-Digest` holds its SHA-256 (RFC 9530)."""
+        model = usable_model(request, pk)
+        return self.give(request, model, file_native(model))
+
+
+class ModelOnnx(FileView):
+    @extend_schema(
+        summary="A model as ONNX",
+        tags=["labels and models"],
+        parameters=[VersionSerializer],
+        responses=_FILE_RESPONSES,
+    )
+    def get(self, request: Request, pk: UUID) -> HttpResponse:
+        """The model with its encoding and the names of its classes, for any ONNX runtime; the same predictions."""
+        model = usable_model(request, pk)
+        return self.give(request, model, file_onnx(model))
 
 
 class PredictionRequestSerializer(StrictSerializer):

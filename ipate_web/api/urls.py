@@ -29,7 +29,8 @@ version_1 = [
     ),
     path("models", models.ModelList.as_view(), name="models"),
     path("models/<uuid:pk>", models.ModelDetail.as_view(), name="model"),
-    path("models/<uuid:pk>/file", models.ModelFile.as_view(), name="model-file"),
+    path("models/<uuid:pk>/file", models.ModelNative.as_view(), name="model-file"),
+    path("models/<uuid:pk>/onnx", models.ModelOnnx.as_view(), name="model-onnx"),
     path("models/<uuid:pk>/predict", models.ModelPredict.as_view(), name="model-predict"),
     re_path("", base.NotFoundView.as_view()),
 ]

@@ -32,6 +32,7 @@ from training.models import Run, StudentModel, StudentTraining
 from training.published import published_load
 from training.services.cards import Candidate, card
 from training.services.evaluation import evaluation, truth_of
+from training.services.exports import onnx_store
 from training.services.lessons import Lesson, Recipe, run_recipe, student_fit
 from training.services.methods import method_of
 
@@ -47,6 +48,7 @@ class Taught:
     seconds: float
     artifact: str
     digest: str
+    onnx: tuple[str, str]
     label_accuracy: float | None
     card: dict[str, Any]
 
@@ -95,7 +97,8 @@ def student_teach(run: Run, recipe: Recipe, *, may_release: bool = False, progre
     artifact = f"students/{run.pk}-{uuid4().hex[:12]}.model"
     digest = model_store(artifact, chosen.model.to_bytes())
     told = card(run, lesson.releases, right, chosen, candidates)
-    return Taught(recipe, chosen, round(seconds, 1), artifact, digest, right, told)
+    onnx = onnx_store(artifact, chosen.model, run.schema, told)
+    return Taught(recipe, chosen, round(seconds, 1), artifact, digest, onnx, right, told)
 
 
 def _labels_right(run: Run, lesson: Lesson) -> float | None:
@@ -119,6 +122,8 @@ def version_add(
         learner=taught.chosen.learner,
         seed=taught.recipe.seed,
         digest=taught.digest,
+        onnx=taught.onnx[0],
+        onnx_digest=taught.onnx[1],
         accuracy=taught.chosen.accuracy,
         label_accuracy=taught.label_accuracy,
         card=taught.card,

@@ -17,9 +17,9 @@ from consent.permissions import study_permissions
 from ipate_web.staff.forms.students import StudentForm, initial_student
 from ipate_web.staff.views.pages import attachment, file_name, render_page, study_page
 from training.models import Run, StudentModel
-from training.published import published_format
 from training.selectors import run_versions, runs_visible_to
 from training.services.downloads import download_record
+from training.services.exports import ModelFile, file_native, file_onnx
 from training.services.students import student_publish
 from training.services.trainings import student_ask
 
@@ -87,7 +87,21 @@ def run_student_model(request: SignedInRequest, study: Study, pk: str, version: 
     """Download one version of the student."""
     found = _run_or_404(request, study, pk)
     chosen = _version_or_404(found, version)
+    return _taken(request, found, chosen, file_native(chosen))
+
+
+@require_safe
+@study_page("training.use_student")
+def run_student_onnx(request: SignedInRequest, study: Study, pk: str, version: int) -> HttpResponse:
+    """Download one version of the student as ONNX."""
+    found = _run_or_404(request, study, pk)
+    chosen = _version_or_404(found, version)
+    return _taken(request, found, chosen, file_onnx(chosen))
+
+
+def _taken(request: SignedInRequest, run: Run, chosen: StudentModel, file: ModelFile) -> HttpResponse:
+    """A file of a version, on record."""
     if request.method != "HEAD":
-        download_record(run=found, what=gettext_noop("model"), digest=chosen.digest, acting_user=request.user)
-    name = f"{file_name(found)}-v{chosen.version}.{published_format(chosen.learner)}"
-    return attachment(model_fetch(chosen.artifact), name, "application/octet-stream")
+        download_record(run=run, what=gettext_noop("model"), digest=file.digest, acting_user=request.user)
+    name = f"{file_name(run)}-v{chosen.version}.{file.format}"
+    return attachment(model_fetch(file.artifact), name, "application/octet-stream")

@@ -36,6 +36,7 @@ TABLE = {
     ("GET", "models"): (200, 200, 200, 200, 200, 200, 401),
     ("GET", "model"): (200, 404, 404, 200, 404, 404, 401),
     ("GET", "model-file"): (200, 404, 404, 200, 404, 404, 401),
+    ("GET", "model-onnx"): (200, 404, 404, 200, 404, 404, 401),
     ("POST", "model-predict"): (200, 404, 404, 200, 404, 404, 401),
 }
 """What each role is answered. Where nobody is told of another's study, it does not exist: 404, or 400 by field."""
