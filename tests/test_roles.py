@@ -188,6 +188,7 @@ TABLE: dict[str, Row] = {
     "api:models": Row(SIGNED_IN),
     "api:model": Row(USERS, ("run",), turned_away=NOT_FOUND),
     "api:model-file": Row(USERS, ("run",), turned_away=NOT_FOUND),
+    "api:model-onnx": Row(USERS, ("run",), turned_away=NOT_FOUND),
     "api:model-predict": Row(USERS, ("run",), "post", turned_away=NOT_FOUND, answer=415),
     "api:run-approve": Row(OPERATORS, ("draft",), "post", answer=415),
     "api:run-cancel": Row(OPERATORS, ("draft",), "post"),

@@ -21,6 +21,8 @@ from rest_framework.throttling import ScopedRateThrottle
 from common.artifacts import model_fetch
 from consent.permissions import studies_with_permission
 from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, request_user
+from ipate_web.api.pagination import LARGEST
+from ipate_web.tokens.models import Scope
 from training.models import StudentModel
 from training.services.downloads import download_record
 from training.services.exports import ModelFile, file_native, file_onnx, files_described
@@ -40,18 +42,27 @@ def versions_usable_by(user: Any) -> QuerySet[StudentModel]:
 class VersionSerializer(serializers.Serializer):
     """Version of a model; the published one if nothing is given."""
 
-    version = serializers.IntegerField(required=False, min_value=1, help_text="The published one if left out.")
+    version = serializers.IntegerField(
+        required=False, min_value=1, max_value=LARGEST, help_text="The published one if left out."
+    )
 
 
-def usable_model(request: Request, pk: UUID) -> StudentModel:
-    """Model of the run ``pk``: the published version, or that in the query of the request.
+class VersionView(ApiView):
+    """Endpoint about one version of a model."""
+
+    query_class = VersionSerializer
+
+    def model(self, request: Request, pk: UUID) -> StudentModel:
+        """The version that is asked for. Raises NotFound."""
+        return usable_model(request, pk, self.query.get("version"))
+
+
+def usable_model(request: Request, pk: UUID, version: int | None = None) -> StudentModel:
+    """Model of the run ``pk``: the published version, or another.
 
     Raises:
         NotFound: there is none, or the user may not use it.
     """
-    chosen = VersionSerializer(data=request.query_params.dict())
-    chosen.is_valid(raise_exception=True)
-    version = chosen.validated_data.get("version")
     which: dict[str, Any] = {"pk": F("run__student")} if version is None else {"version": version}
     model = versions_usable_by(request.user).filter(run=pk, **which).first()
     if model is None:
@@ -136,12 +147,12 @@ class ModelFilterSerializer(serializers.Serializer):
 class ModelList(ApiView, generics.ListAPIView):
     serializer_class = ModelSerializer
 
+    query_class = ModelFilterSerializer
+
     def get_queryset(self) -> QuerySet[StudentModel]:
-        chosen = ModelFilterSerializer(data=self.request.query_params.dict())
-        chosen.is_valid(raise_exception=True)
         unused = ("card", "run__plan", "run__public_dataset__schema", "run__private_dataset__schema")
         models = versions_usable_by(self.request.user).filter(pk=F("run__student")).defer(*unused)
-        study = chosen.validated_data.get("study")
+        study = self.query.get("study")
         return models.filter(run__study__slug=study) if study else models
 
     @extend_schema(summary="Student models", tags=["labels and models"], parameters=[ModelFilterSerializer])
@@ -150,7 +161,7 @@ class ModelList(ApiView, generics.ListAPIView):
         return super().get(request, *args, **kwargs)
 
 
-class ModelDetail(ApiView):
+class ModelDetail(VersionView):
     @extend_schema(
         summary="A model's card",
         tags=["labels and models"],
@@ -159,7 +170,7 @@ class ModelDetail(ApiView):
     )
     def get(self, request: Request, pk: UUID) -> Response:
         """Purpose, what it learned from, how good it is, and the privacy that stands behind it."""
-        return Response(ModelDetailSerializer(usable_model(request, pk)).data)
+        return Response(ModelDetailSerializer(self.model(request, pk)).data)
 
 
 class ModelBytes(BaseRenderer):
@@ -176,7 +187,7 @@ _FILE_RESPONSES = {
 }
 
 
-class FileView(ApiView):
+class FileView(VersionView):
     """A file of a model, with its digest."""
 
     renderer_classes = [ModelBytes]
@@ -208,7 +219,7 @@ class ModelNative(FileView):
     )
     def get(self, request: Request, pk: UUID) -> HttpResponse:
         """The model as skops (scikit-learn) or safetensors (networks). `Repr-Digest` holds its SHA-256 (RFC 9530)."""
-        model = usable_model(request, pk)
+        model = self.model(request, pk)
         return self.give(request, model, file_native(model))
 
 
@@ -221,7 +232,7 @@ class ModelOnnx(FileView):
     )
     def get(self, request: Request, pk: UUID) -> HttpResponse:
         """The model with its encoding and the names of its classes, for any ONNX runtime; the same predictions."""
-        model = usable_model(request, pk)
+        model = self.model(request, pk)
         return self.give(request, model, file_onnx(model))
 
 
@@ -242,7 +253,8 @@ class PredictionsSerializer(serializers.Serializer):
     )
 
 
-class ModelPredict(ApiView):
+class ModelPredict(VersionView):
+    scope = Scope.PREDICT
     throttle_classes = [*ApiView.throttle_classes, ScopedRateThrottle]
     throttle_scope = "predict"
 
@@ -272,7 +284,7 @@ class ModelPredict(ApiView):
     )
     def post(self, request: Request, pk: UUID) -> Response:
         """Predictions for up to 1,000 rows. They cost nobody any privacy: the model knows released labels alone."""
-        model = usable_model(request, pk)
+        model = self.model(request, pk)
         question = PredictionRequestSerializer(data=request.data)
         question.is_valid(raise_exception=True)
         predictions = student_predict(model, question.validated_data["rows"])

@@ -9,7 +9,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, permission_check, request_user
+from ipate_web.api.problems import CONFLICT
 from ipate_web.api.runs import visible_run
+from ipate_web.tokens.models import Scope
 from training.models import Run, StudentModel, StudentTraining
 from training.selectors import run_versions
 from training.services.students import student_publish
@@ -91,7 +93,7 @@ class RunStudents(ApiView):
         summary="Train another version",
         tags=["labels and models"],
         request=StudentRequestSerializer,
-        responses={202: StudentsSerializer},
+        responses={202: StudentsSerializer, **CONFLICT},
         examples=[
             OpenApiExample(
                 "Another learner",
@@ -116,6 +118,8 @@ class RunStudents(ApiView):
 
 
 class RunStudentPublish(ApiView):
+    scope = Scope.DECIDE
+
     @extend_schema(
         summary="Publish a version (operators)",
         tags=["labels and models"],

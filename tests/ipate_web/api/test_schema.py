@@ -47,7 +47,11 @@ def test_every_endpoint_is_described_with_its_errors(schema: dict[str, Any]) -> 
             where = f"{method} {path}"
             assert operation.get("summary"), where
             assert operation.get("description"), where
-            assert "application/problem+json" in operation["responses"]["default"]["content"], where
+            problems = {status: told for status, told in operation["responses"].items() if status >= "4"}
+            assert {"400", "401", "403", "429"} <= set(problems) and "default" not in operation["responses"], where
+            assert ("404" in problems) == ("{" in path), where
+            for told in problems.values():
+                assert told["description"] and "application/problem+json" in told["content"], where
 
 
 def test_every_reference_leads_somewhere(schema: dict[str, Any]) -> None:
