@@ -189,6 +189,8 @@ TABLE: dict[str, Row] = {
     "api:model": Row(USERS, ("run",), turned_away=NOT_FOUND),
     "api:model-file": Row(USERS, ("run",), turned_away=NOT_FOUND),
     "api:model-onnx": Row(USERS, ("run",), turned_away=NOT_FOUND),
+    "api:model-statement": Row(USERS, ("run",), turned_away=NOT_FOUND),
+    "api:keys": Row(EVERYBODY),
     "api:model-predict": Row(USERS, ("run",), "post", turned_away=NOT_FOUND, answer=415),
     "api:run-approve": Row(OPERATORS, ("draft",), "post", answer=415),
     "api:run-cancel": Row(OPERATORS, ("draft",), "post"),

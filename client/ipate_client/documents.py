@@ -1,4 +1,4 @@
-"""What the site tells, with types. ``document`` holds everything, by the names of the API."""
+"""Documents of the site, with types. ``document`` holds everything, by the names of the API."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ from ipate_web.tokens.models import Scope
 from training.models import StudentModel
 from training.services.downloads import download_record
 from training.services.exports import ModelFile, file_native, file_onnx, files_described
+from training.services.statements import model_statement
 from training.services.students import student_predict
 
 #: How many rows one request may ask about.
@@ -234,6 +235,24 @@ class ModelOnnx(FileView):
         """The model with its encoding and the names of its classes, for any ONNX runtime; the same predictions."""
         model = self.model(request, pk)
         return self.give(request, model, file_onnx(model))
+
+
+class StatementSerializer(serializers.Serializer):
+    statement = serializers.CharField(
+        help_text="JSON Web Signature with Ed25519 over card and checksums; GET /api/v1/keys has the public key."
+    )
+
+
+class ModelStatement(VersionView):
+    @extend_schema(
+        summary="A model's signed statement",
+        tags=["labels and models"],
+        parameters=[VersionSerializer],
+        responses=StatementSerializer,
+    )
+    def get(self, request: Request, pk: UUID) -> Response:
+        """The card and the SHA-256 of both files, signed: whoever has the file can check that it is this model."""
+        return Response({"statement": model_statement(self.model(request, pk))})
 
 
 class PredictionRequestSerializer(StrictSerializer):

@@ -124,7 +124,9 @@ def problems_in_schema(result: dict[str, Any], **_: Any) -> dict[str, Any]:
 
 def _statuses(path: str, operation: dict[str, Any]) -> Iterator[HTTPStatus]:
     """The errors that an operation may answer with."""
-    yield from (HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+    yield HTTPStatus.BAD_REQUEST
+    if operation.get("security"):
+        yield from (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
     if "{" in path:
         yield HTTPStatus.NOT_FOUND
     yield HTTPStatus.NOT_ACCEPTABLE

@@ -178,7 +178,9 @@ class RunDetailSerializer(RunSerializer):
     promises = PromiseSerializer(many=True)
     asking = AskingField()
     aggregator = AggregatorField()
-    created_by: serializers.SlugRelatedField = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    created_by = serializers.CharField(
+        source="created_by.username", allow_null=True, help_text="Its user's name; null if gone."
+    )
     model = serializers.UUIDField(allow_null=True, help_text="Its student model, once there is one.")
     reason = serializers.CharField(help_text="Why it ended, in words; empty before.")
     message = serializers.CharField(allow_null=True, help_text="Why it failed or waits; for staff alone.")
@@ -570,7 +572,7 @@ class RunApprove(ApiView):
         """
         run = visible_run(request.user, pk)
         permission_check(request.user, "training.approve_run", run.study)
-        asked = ShareSerializer(data=request.data or {})
+        asked = ShareSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         run_approve(run=run, acting_user=request_user(request), share=asked.validated_data["share"])
         return Response(run_document(visible_run(request.user, pk), request.user))

@@ -41,7 +41,9 @@ class StudentVersionSerializer(serializers.ModelSerializer):
     reference = EvaluationSerializer(
         allow_null=True, help_text="The same student, having learned from true labels of the public points."
     )
-    asked_by: serializers.SlugRelatedField = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    asked_by = serializers.CharField(
+        source="asked_by.username", allow_null=True, help_text="Its user's name; null if gone."
+    )
     created_at = MinuteField(help_text="To the minute.")
 
     class Meta:
@@ -56,7 +58,9 @@ class StudentTrainingSerializer(serializers.ModelSerializer):
     """Another version that is being trained, or that could not be."""
 
     message = serializers.CharField(help_text="Why nothing came of it; empty while it is under way.")
-    asked_by: serializers.SlugRelatedField = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    asked_by = serializers.CharField(
+        source="asked_by.username", allow_null=True, help_text="Its user's name; null if gone."
+    )
 
     class Meta:
         model = StudentTraining

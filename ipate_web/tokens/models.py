@@ -6,7 +6,7 @@ from knox.models import AbstractAuthToken
 
 
 class Scope(models.TextChoices):
-    """What a token may be used for, within what its user may do."""
+    """Uses of a token, within what its user may do."""
 
     READ = "read", _("read: studies, runs, labels, models")
     PROPOSE = "propose", _("propose: plan and propose runs, train versions of students")

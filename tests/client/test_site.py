@@ -1,5 +1,6 @@
 """The client for researchers, against a real server."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -150,16 +151,19 @@ def test_a_file_that_changed_on_its_way_is_refused(run: Run, site: Site, monkeyp
 
 def test_it_can_be_installed_without_the_site(tmp_path: Path) -> None:
     """Built from its own folder, and imported with nothing else of this project in reach."""
-    folder = settings.BASE_DIR / "client"
-    built = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
-    done = subprocess.run([*built, "--target", str(tmp_path), str(folder)], capture_output=True, text=True)
+    source, installed = tmp_path / "source", tmp_path / "installed"
+    shutil.copytree(settings.BASE_DIR / "client", source)  # building leaves files behind
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
+    done = subprocess.run([*install, "--target", str(installed), str(source)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import ipate_client; print(ipate_client.__file__)"
-    clean = "; assert not {'django', 'training', 'ipate_web'} & set(sys.modules)"
-    done = subprocess.run([sys.executable, "-I", "-c", code + clean], capture_output=True, text=True)
+    code = (
+        f"import sys; sys.path.insert(0, {str(installed)!r}); import ipate_client; print(ipate_client.__file__); "
+        "assert not {'django', 'training', 'ipate_web'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(str(tmp_path))
-    assert (tmp_path / "ipate_client" / "py.typed").exists()
+    assert done.stdout.startswith(str(installed))
+    assert (installed / "ipate_client" / "py.typed").exists()
 
 
 def test_images_are_taken_as_arrays_or_lists() -> None:

@@ -37,6 +37,8 @@ TABLE = {
     ("GET", "model"): (200, 404, 404, 200, 404, 404, 401),
     ("GET", "model-file"): (200, 404, 404, 200, 404, 404, 401),
     ("GET", "model-onnx"): (200, 404, 404, 200, 404, 404, 401),
+    ("GET", "model-statement"): (200, 404, 404, 200, 404, 404, 401),
+    ("GET", "keys"): (200,) * 7,
     ("POST", "model-predict"): (200, 404, 404, 200, 404, 404, 401),
 }
 """What each role is answered. Where nobody is told of another's study, it does not exist: 404, or 400 by field."""

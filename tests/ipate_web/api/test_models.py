@@ -5,6 +5,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+import jwt
 import numpy as np
 import pytest
 
@@ -83,6 +84,20 @@ def test_every_file_comes_with_a_program_that_predicts_the_same(run: Run, client
     takes = Release.objects.filter(run=run.pk, kind=Release.Kind.DOWNLOAD, content__what="model")
     model = run.students.get()
     assert {take.content["digest"] for take in takes} == {model.digest, model.onnx_digest}
+
+
+def test_a_signed_statement_names_the_files_and_the_card(run: Run, client: Client) -> None:
+    researcher = client("researcher")
+    document = researcher.get(f"{MODELS}/{run.pk}").json()
+    [key] = client("").get("/api/v1/keys").json()["keys"]
+    statement = researcher.get(f"{MODELS}/{run.pk}/statement").json()["statement"]
+    told = jwt.decode(statement, jwt.PyJWK.from_dict(key).key, algorithms=["EdDSA"])
+    assert (told["model"], told["version"], told["study"]) == (str(run.pk), 1, "ward")
+    assert told["card"] == document["card"]
+    for file in told["files"]:
+        address = next(each["address"] for each in document["files"] if each["format"] == file["format"])
+        assert hashlib.sha256(researcher.get(address).content).hexdigest() == file["sha256"]
+    assert researcher.get(f"{MODELS}/{run.pk}/statement").json()["statement"] == statement
 
 
 BAD_QUESTIONS: list[tuple[dict[str, Any], dict[str, Any], str]] = [

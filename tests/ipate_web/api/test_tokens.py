@@ -119,7 +119,7 @@ def test_the_page_is_for_those_who_can_use_the_api(ward: Study) -> None:
 
 
 def test_a_token_does_what_it_was_made_for_and_nothing_else(ward: Study) -> None:
-    """What its user may do besides: an operator may do all of it."""
+    """Its user is an operator, who may do all of it."""
     membership_add(study=ward, user=user_create("rita2"), role=Role.OPERATOR, acting_user=None)
     run = "/api/v1/runs/11111111-1111-4111-8111-111111111111"
     asked = {
