@@ -37,7 +37,7 @@ PROPOSAL = OpenApiExample(
     "A weighting run",
     request_only=True,
     value={
-        "study": "digits",
+        "study": "demo-digits",
         "title": "Weighted, 100 teachers",
         "purpose": "How many labels do these choices of protection allow?",
         "private_dataset": 1,
@@ -55,7 +55,7 @@ EVERYBODY = OpenApiExample(
     "Every holder votes",
     request_only=True,
     value={
-        "study": "digits",
+        "study": "demo-digits",
         "title": "Every holder votes",
         "purpose": "As many labels as these choices of protection allow.",
         "private_dataset": 1,
@@ -70,7 +70,7 @@ STEPS = OpenApiExample(
     "Private gradient steps",
     request_only=True,
     value={
-        "study": "digits",
+        "study": "demo-digits",
         "title": "Private gradient steps",
         "purpose": "One model for all classes, from everybody's gradients.",
         "private_dataset": 1,
@@ -85,7 +85,7 @@ SAMPLES = OpenApiExample(
     "Gradient steps over samples, without public points",
     request_only=True,
     value={
-        "study": "digits",
+        "study": "demo-digits",
         "title": "A small network",
         "purpose": "A network of its own, from the holders' records alone.",
         "private_dataset": 1,
@@ -100,7 +100,8 @@ REHEARSAL = OpenApiExample(
     request_only=True,
     value={
         **PROPOSAL.value,
-        "study": "digits-rehearsal",
+        "study": "demo-digits-rehearsal",
+        **{"private_dataset": 4, "public_dataset": 5, "test_dataset": 6},
         "variant": "upsampling",
         "seed": 5,
         "rehearsed": {
