@@ -137,6 +137,7 @@ def version_add(
             run=run.pk,
             content={
                 "digest": version.digest,
+                "onnx": version.onnx_digest,
                 "learner": version.learner,
                 "labels": run.labels,
                 "version": version.version,
