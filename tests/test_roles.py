@@ -171,6 +171,7 @@ TABLE: dict[str, Row] = {
     "staff:run_students": Row(RUNNERS, RUN),
     "staff:run_student_new": Row(USERS, RUN),
     "staff:run_student_model": Row(USERS, VERSION),
+    "staff:run_student_onnx": Row(USERS, VERSION),
     "staff:run_student_publish": Row(OPERATORS, VERSION),
     "staff:run_student_withdraw": Row(OPERATORS, VERSION),
     "staff:run_approve": Row(OPERATORS, DRAFT),
@@ -201,6 +202,9 @@ TABLE: dict[str, Row] = {
     "api:models": Row(SIGNED_IN),
     "api:model": Row(USERS, ("run",), turned_away=NOT_FOUND),
     "api:model-file": Row(USERS, ("run",), turned_away=NOT_FOUND),
+    "api:model-onnx": Row(USERS, ("run",), turned_away=NOT_FOUND),
+    "api:model-statement": Row(USERS, ("run",), turned_away=NOT_FOUND),
+    "api:keys": Row(EVERYBODY),
     "api:model-predict": Row(USERS, ("run",), "post", turned_away=NOT_FOUND, answer=415),
     "api:run-approve": Row(OPERATORS, ("draft",), "post", answer=415),
     "api:run-cancel": Row(OPERATORS, ("draft",), "post"),
@@ -284,7 +288,7 @@ def test_a_run_is_found_in_its_own_study_alone(study: Study, parts: dict[str, An
     for name in ("run_students", "run_student_new"):
         url = reverse(f"staff:{name}", args=["other", parts["run"]])
         assert client_of("operator").get(url).status_code == 404, name
-    for name in ("run_student_model", "run_student_publish", "run_student_withdraw"):
+    for name in ("run_student_model", "run_student_onnx", "run_student_publish", "run_student_withdraw"):
         url = reverse(f"staff:{name}", args=["other", parts["run"], 1])
         assert client_of("operator").get(url).status_code == 404, name
 

@@ -184,6 +184,10 @@ class Run(models.Model):
 
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+")
     created_at = models.DateTimeField(default=timezone.now, editable=False)
+    proposal_key = models.CharField(
+        max_length=100, blank=True, editable=False, help_text="Its proposer's, by which a repeated proposal is known."
+    )
+    proposal_digest = models.CharField(max_length=64, blank=True, editable=False, help_text="Of what was sent with it.")
     approved_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
     )
@@ -251,6 +255,11 @@ class Run(models.Model):
             models.CheckConstraint(
                 condition=~Q(variant__in=("without_strictest", "group_after_group", "non_private")) | Q(rehearsal=True),
                 name="only_a_rehearsal_is_a_baseline",
+            ),
+            models.UniqueConstraint(
+                fields=["created_by", "proposal_key"],
+                condition=~Q(proposal_key=""),
+                name="a_proposal_with_a_key_is_saved_once",
             ),
             models.CheckConstraint(condition=Q(labels__lte=F("position")), name="labels_within_queries"),
             models.CheckConstraint(condition=Q(share__gt=0, share__lte=1), name="run_uses_a_share"),
@@ -435,6 +444,8 @@ class StudentModel(models.Model):
         default=0, help_text="Public: the same releases and seed give the same model."
     )
     digest = models.CharField(max_length=64, help_text="SHA-256 of the file.")
+    onnx = models.CharField(max_length=200, blank=True, help_text="The same model as ONNX, once it was asked for.")
+    onnx_digest = models.CharField(max_length=64, blank=True, help_text="SHA-256 of that file.")
     accuracy = models.FloatField(null=True, blank=True)
     label_accuracy = models.FloatField(null=True, blank=True)
     card = models.JSONField()

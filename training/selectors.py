@@ -191,6 +191,16 @@ def run_groups(run: Run) -> list[GroupSpending]:
     return result
 
 
+def run_reason(run: Run) -> str:
+    """Reason in words for the end of a run, for everybody who may see it; empty before it has ended.
+
+    A failure's message holds nothing of the private data (`RunError`).
+    """
+    if not run.has_ended:
+        return ""
+    return run.message or str(Run.StopReason(run.stop_reason).label if run.stop_reason else "")
+
+
 def run_promises(run: Run) -> list[dict[str, Any]]:
     """``level`` and ``epsilon`` of every promise that an approved run counts on, strictest first."""
     return [

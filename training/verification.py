@@ -95,18 +95,18 @@ def _model_faults(run: Run) -> Iterator[str]:
     """Is every version of the student in the register and as it was stored, and was the published one chosen last?"""
     models = Release.objects.filter(run=run.pk, kind=Release.Kind.MODEL)
     # the register did not number the first students of runs
-    released = {content.get("version", 1): content["digest"] for content in models.values_list("content", flat=True)}
+    released = {content.get("version", 1): content for content in models.values_list("content", flat=True)}
     versions = {version.version: version for version in run.students.all()}
-    if {number: version.digest for number, version in versions.items()} != released or len(models) != len(released):
+    digests = {number: content["digest"] for number, content in released.items()}
+    if {number: version.digest for number, version in versions.items()} != digests or len(models) != len(released):
         yield f"run {run.pk}: its student models are not those in the register."
     for number, version in sorted(versions.items()):
-        try:
-            digest = hashlib.sha256(model_fetch(version.artifact)).hexdigest()
-        except OSError:
-            yield f"run {run.pk}: the file of version {number} of its student is missing."
-            continue
-        if digest != version.digest:
-            yield f"run {run.pk}: the file of version {number} of its student is not the one that was recorded."
+        files = [(version.artifact, version.digest)]
+        # not in the register where it was made later than the version
+        if onnx := released.get(number, {}).get("onnx", version.onnx_digest):
+            files.append((version.onnx, onnx))
+        for artifact, recorded in files:
+            yield from _file_faults(f"run {run.pk}: the file of version {number} of its student", artifact, recorded)
     yield from _withdrawal_faults(run)
     choices = Release.objects.filter(run=run.pk, kind=Release.Kind.CHOICE).order_by("sequence")
     last = choices.values_list("content", flat=True).last()
@@ -145,6 +145,17 @@ def record_faults(study: Study) -> Iterator[str]:
     for dataset in private:
         if np.isin(arrays_load(dataset.artifact, "holder")["holder"], list(gone)).any():
             yield f"dataset “{dataset.name}”: holds records of somebody whose records were erased."
+
+
+def _file_faults(which: str, artifact: str, recorded: str) -> Iterator[str]:
+    """Is a file of a model there, and the one that was recorded?"""
+    try:
+        digest = hashlib.sha256(model_fetch(artifact)).hexdigest()
+    except OSError:
+        yield f"{which} is missing."
+        return
+    if digest != recorded:
+        yield f"{which} is not the one that was recorded."
 
 
 def stray_faults(study: Study) -> Iterator[str]:

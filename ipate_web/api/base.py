@@ -2,22 +2,55 @@
 
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from django.contrib.auth.models import User
 from django.db.models import Model
 from django.http import HttpResponse
 from rest_framework import exceptions, serializers
+from rest_framework.pagination import LimitOffsetPagination
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.settings import api_settings
 from rest_framework.views import APIView
 
 from consent.models import Study
 from consent.permissions import studies_with_permission
+from ipate_web.tokens.models import Scope
 
 
 class ApiView(APIView):
-    """Endpoint whose responses depend on the user and are therefore never cached."""
+    """Endpoint whose responses depend on the user and are therefore never cached.
+
+    Attributes:
+        query_class: The serializer of the parameters in the address; None where there are none but those of pages.
+        scope: What a token needs for whatever is no reading.
+        query: What it made of them, once the user is known; an unknown or malformed one is refused.
+    """
+
+    query_class: ClassVar[type[serializers.Serializer] | None] = None
+    scope: ClassVar[Scope] = Scope.PROPOSE
+    query: dict[str, Any]
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        self.query = self._query_checked(request)
+
+    def _query_checked(self, request: Request) -> dict[str, Any]:
+        given = request.query_params
+        chosen = self.query_class(data=given.dict()) if self.query_class else None
+        known = [*(chosen.fields if chosen else ()), *pagination_parameters(self)]
+        if len(self.renderer_classes) > 1:
+            known.append(api_settings.URL_FORMAT_OVERRIDE)
+        told = f"Use: {', '.join(known)}." if known else "There are none here."
+        errors = dict.fromkeys(sorted(set(given) - set(known)), f"There is no such parameter. {told}")
+        errors |= {name: "Give it once." for name, values in given.lists() if len(values) > 1}
+        if errors:
+            raise serializers.ValidationError(errors)
+        if chosen is None:
+            return {}
+        chosen.is_valid(raise_exception=True)
+        return chosen.validated_data
 
     def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
         response = super().finalize_response(request, response, *args, **kwargs)
@@ -27,6 +60,14 @@ class ApiView(APIView):
     def options(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:  # type: ignore[override]
         """The methods, in the header ``Allow``, whatever the renderer; GET /api/schema describes the rest."""
         return HttpResponse(status=HTTPStatus.NO_CONTENT)
+
+
+def pagination_parameters(view: APIView) -> list[str]:
+    """The names of the parameters by which a list is read page by page; none where a view is no list."""
+    pagination = getattr(view, "pagination_class", None)
+    if pagination is None or not issubclass(pagination, LimitOffsetPagination):
+        return []
+    return [pagination.limit_query_param, pagination.offset_query_param]
 
 
 class MinuteField(serializers.DateTimeField):
@@ -81,6 +122,5 @@ class NotFoundView(ApiView):
 
     schema = None
 
-    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        super().initial(request, *args, **kwargs)
+    def _query_checked(self, request: Request) -> dict[str, Any]:
         raise exceptions.NotFound("There is no such address. GET /api/docs lists them all.")

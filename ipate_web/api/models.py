@@ -6,12 +6,13 @@ from uuid import UUID
 
 from django.db.models import F, QuerySet
 from django.http import HttpResponse
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.cache import get_conditional_response
 from django.utils.http import content_disposition_header, quote_etag
 from django.utils.translation import gettext_noop
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema, extend_schema_field
 from rest_framework import exceptions, generics, serializers, status
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
@@ -21,9 +22,12 @@ from rest_framework.throttling import ScopedRateThrottle
 from common.artifacts import model_fetch
 from consent.permissions import studies_with_permission
 from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, request_user
+from ipate_web.api.pagination import LARGEST
+from ipate_web.tokens.models import Scope
 from training.models import StudentModel
-from training.published import published_format
 from training.services.downloads import download_record
+from training.services.exports import ModelFile, file_native, file_onnx, files_described
+from training.services.statements import model_statement
 from training.services.students import student_predict
 
 #: How many rows one request may ask about.
@@ -40,7 +44,9 @@ def versions_usable_by(user: Any) -> QuerySet[StudentModel]:
 class VersionSerializer(serializers.Serializer):
     """Version of a model; the published one if nothing is given."""
 
-    version = serializers.IntegerField(required=False, min_value=1, help_text="The published one if left out.")
+    version = serializers.IntegerField(
+        required=False, min_value=1, max_value=LARGEST, help_text="The published one if left out."
+    )
 
 
 class Gone(exceptions.APIException):
@@ -50,16 +56,23 @@ class Gone(exceptions.APIException):
     default_code = "withdrawn"
 
 
-def usable_model(request: Request, pk: UUID) -> StudentModel:
-    """Model of the run ``pk``: the published version, or that in the query of the request.
+class VersionView(ApiView):
+    """Endpoint about one version of a model."""
+
+    query_class = VersionSerializer
+
+    def model(self, request: Request, pk: UUID) -> StudentModel:
+        """The version that is asked for. Raises NotFound and Gone."""
+        return usable_model(request, pk, self.query.get("version"))
+
+
+def usable_model(request: Request, pk: UUID, version: int | None = None) -> StudentModel:
+    """Model of the run ``pk``: the published version, or another.
 
     Raises:
         NotFound: there is none, or the user may not use it.
         Gone: it was withdrawn.
     """
-    chosen = VersionSerializer(data=request.query_params.dict())
-    chosen.is_valid(raise_exception=True)
-    version = chosen.validated_data.get("version")
     which: dict[str, Any] = {"pk": F("run__student")} if version is None else {"version": version}
     model = versions_usable_by(request.user).filter(run=pk, **which).first()
     if model is None:
@@ -96,12 +109,48 @@ class ModelSerializer(serializers.ModelSerializer):
         ]
 
 
+class FeatureSerializer(serializers.Serializer):
+    """One number of an encoded record."""
+
+    name = serializers.CharField()
+    column = serializers.CharField()
+    value = serializers.CharField(help_text="How it follows from the column's value x.")
+
+
+class RecordSerializer(serializers.Serializer):
+    """Input of a model in a file."""
+
+    shape = serializers.ListField(child=serializers.IntegerField(), help_text="Of one record.")
+    array = serializers.CharField()
+    features = FeatureSerializer(many=True, help_text="The numbers of a record in order; none of images and ONNX.")
+
+
+class ModelFileSerializer(serializers.Serializer):
+    """A file of the model, with all that others need to use it."""
+
+    format = serializers.CharField(help_text="onnx, skops or safetensors.")
+    address = serializers.CharField()
+    sha256 = serializers.CharField(allow_null=True, help_text="null where it is made when it is first asked for.")
+    record = RecordSerializer()
+    layout = serializers.CharField(help_text="What the file holds.")
+    loader = serializers.CharField(help_text="A Python program whose load(path) gives a function that predicts.")
+
+
 class ModelDetailSerializer(ModelSerializer):
     card = serializers.DictField(help_text="What a user of the model should know.")
     schema = serializers.DictField(source="run.schema", help_text="What a row for a prediction holds.")
+    files = serializers.SerializerMethodField()
 
     class Meta(ModelSerializer.Meta):
-        fields = [*ModelSerializer.Meta.fields, "card", "schema"]
+        fields = [*ModelSerializer.Meta.fields, "card", "schema", "files"]
+
+    @extend_schema_field(ModelFileSerializer(many=True))
+    def get_files(self, model: StudentModel) -> Any:
+        files = files_described(model)
+        for file in files:
+            name = "api:model-onnx" if file["format"] == "onnx" else "api:model-file"
+            file["address"] = f"{reverse(name, args=[model.run_id])}?version={model.version}"
+        return ModelFileSerializer(files, many=True).data
 
 
 class ModelFilterSerializer(serializers.Serializer):
@@ -113,12 +162,12 @@ class ModelFilterSerializer(serializers.Serializer):
 class ModelList(ApiView, generics.ListAPIView):
     serializer_class = ModelSerializer
 
+    query_class = ModelFilterSerializer
+
     def get_queryset(self) -> QuerySet[StudentModel]:
-        chosen = ModelFilterSerializer(data=self.request.query_params.dict())
-        chosen.is_valid(raise_exception=True)
         unused = ("card", "run__plan", "run__public_dataset__schema", "run__private_dataset__schema")
         models = versions_usable_by(self.request.user).filter(pk=F("run__student")).defer(*unused)
-        study = chosen.validated_data.get("study")
+        study = self.query.get("study")
         return models.filter(run__study__slug=study) if study else models
 
     @extend_schema(summary="Student models", tags=["labels and models"], parameters=[ModelFilterSerializer])
@@ -127,7 +176,7 @@ class ModelList(ApiView, generics.ListAPIView):
         return super().get(request, *args, **kwargs)
 
 
-class ModelDetail(ApiView):
+class ModelDetail(VersionView):
     @extend_schema(
         summary="A model's card",
         tags=["labels and models"],
@@ -136,7 +185,7 @@ class ModelDetail(ApiView):
     )
     def get(self, request: Request, pk: UUID) -> Response:
         """Purpose, what it learned from, how good it is, and the privacy that stands behind it."""
-        return Response(ModelDetailSerializer(usable_model(request, pk)).data)
+        return Response(ModelDetailSerializer(self.model(request, pk)).data)
 
 
 class ModelBytes(BaseRenderer):
@@ -147,19 +196,20 @@ class ModelBytes(BaseRenderer):
         return data
 
 
-class ModelFile(ApiView):
+_FILE_RESPONSES = {
+    (200, ModelBytes.media_type): OpenApiTypes.BINARY,
+    304: OpenApiResponse(description="Unchanged."),
+}
+
+
+class FileView(VersionView):
+    """A file of a model, with its digest."""
+
     renderer_classes = [ModelBytes]
 
-    @extend_schema(
-        summary="A model's file",
-        tags=["labels and models"],
-        parameters=[VersionSerializer],
-        responses={(200, ModelBytes.media_type): OpenApiTypes.BINARY, 304: OpenApiResponse(description="Unchanged.")},
-    )
-    def get(self, request: Request, pk: UUID) -> HttpResponse:
-        """The model as skops (scikit-learn) or safetensors (networks). `Repr-Digest` holds its SHA-256 (RFC 9530)."""
-        model = usable_model(request, pk)
-        etag = quote_etag(model.digest)
+    def give(self, request: Request, model: StudentModel, file: ModelFile) -> HttpResponse:
+        """The file, on record, or that the client has it already."""
+        etag = quote_etag(file.digest)
         headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
         unchanged = get_conditional_response(request, etag=etag)
         if unchanged is not None:
@@ -167,12 +217,56 @@ class ModelFile(ApiView):
                 unchanged[name] = value
             return unchanged
         if request.method == "GET":  # HEAD takes nothing away
-            download_record(run=model.run, what="model", digest=model.digest, acting_user=request_user(request))
-        digest = base64.b64encode(bytes.fromhex(model.digest)).decode()
-        filename = f"{model.run.study.slug}-{model.run_id}-v{model.version}.{published_format(model.learner)}"
+            download_record(run=model.run, what="model", digest=file.digest, acting_user=request_user(request))
+        digest = base64.b64encode(bytes.fromhex(file.digest)).decode()
+        filename = f"{model.run.study.slug}-{model.run_id}-v{model.version}.{file.format}"
         headers["Repr-Digest"] = f"sha-256=:{digest}:"
         headers["Content-Disposition"] = content_disposition_header(True, filename) or ""
-        return HttpResponse(model_fetch(model.artifact), content_type=ModelBytes.media_type, headers=headers)
+        return HttpResponse(model_fetch(file.artifact), content_type=ModelBytes.media_type, headers=headers)
+
+
+class ModelNative(FileView):
+    @extend_schema(
+        summary="A model's file",
+        tags=["labels and models"],
+        parameters=[VersionSerializer],
+        responses=_FILE_RESPONSES,
+    )
+    def get(self, request: Request, pk: UUID) -> HttpResponse:
+        """The model as skops (scikit-learn) or safetensors (networks). `Repr-Digest` holds its SHA-256 (RFC 9530)."""
+        model = self.model(request, pk)
+        return self.give(request, model, file_native(model))
+
+
+class ModelOnnx(FileView):
+    @extend_schema(
+        summary="A model as ONNX",
+        tags=["labels and models"],
+        parameters=[VersionSerializer],
+        responses=_FILE_RESPONSES,
+    )
+    def get(self, request: Request, pk: UUID) -> HttpResponse:
+        """The model with its encoding and the names of its classes, for any ONNX runtime; the same predictions."""
+        model = self.model(request, pk)
+        return self.give(request, model, file_onnx(model))
+
+
+class StatementSerializer(serializers.Serializer):
+    statement = serializers.CharField(
+        help_text="JSON Web Signature with Ed25519 over card and checksums; GET /api/v1/keys has the public key."
+    )
+
+
+class ModelStatement(VersionView):
+    @extend_schema(
+        summary="A model's signed statement",
+        tags=["labels and models"],
+        parameters=[VersionSerializer],
+        responses=StatementSerializer,
+    )
+    def get(self, request: Request, pk: UUID) -> Response:
+        """The card and the SHA-256 of both files, signed: whoever has the file can check that it is this model."""
+        return Response({"statement": model_statement(self.model(request, pk))})
 
 
 class PredictionRequestSerializer(StrictSerializer):
@@ -192,7 +286,8 @@ class PredictionsSerializer(serializers.Serializer):
     )
 
 
-class ModelPredict(ApiView):
+class ModelPredict(VersionView):
+    scope = Scope.PREDICT
     throttle_classes = [*ApiView.throttle_classes, ScopedRateThrottle]
     throttle_scope = "predict"
 
@@ -222,7 +317,7 @@ class ModelPredict(ApiView):
     )
     def post(self, request: Request, pk: UUID) -> Response:
         """Predictions for up to 1,000 rows. They cost nobody any privacy: the model knows released labels alone."""
-        model = usable_model(request, pk)
+        model = self.model(request, pk)
         question = PredictionRequestSerializer(data=request.data)
         question.is_valid(raise_exception=True)
         predictions = student_predict(model, question.validated_data["rows"])

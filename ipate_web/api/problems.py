@@ -7,6 +7,7 @@ from typing import Any
 from django.core.exceptions import NON_FIELD_ERRORS
 from django.core.exceptions import ValidationError as ModelValidationError
 from django.http import HttpResponse, JsonResponse
+from drf_spectacular.utils import OpenApiResponse
 from rest_framework import exceptions
 from rest_framework.views import exception_handler
 
@@ -28,6 +29,10 @@ def problem_response(error: Exception, context: dict[str, Any]) -> HttpResponse 
             return _problem(HTTPStatus.BAD_REQUEST, str(error), [{**known, "message": _sentences(error)}])
         case ModelValidationError(code="second_person"):
             return _problem(HTTPStatus.FORBIDDEN, error.messages[0])
+        case ModelValidationError(code="repeated"):
+            return _problem(HTTPStatus.UNPROCESSABLE_ENTITY, error.messages[0])
+        case ModelValidationError(code="state"):
+            return _problem(HTTPStatus.CONFLICT, error.messages[0])
         case ModelValidationError():
             error = exceptions.ValidationError(error.message_dict if hasattr(error, "error_dict") else error.messages)
     response = exception_handler(error, context)
@@ -103,13 +108,51 @@ PROBLEM_SCHEMA = {
 
 
 def problems_in_schema(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Add the error responses of every operation to the OpenAPI schema."""
+    """Add the error responses of every operation to the OpenAPI schema.
+
+    Those that only some have, and no part of the request tells, the operations themselves name; see `CONFLICT`.
+    """
     result["components"]["schemas"]["Problem"] = PROBLEM_SCHEMA
-    response = {
-        "description": "Something is wrong with the request, or it is not allowed.",
-        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-    }
-    for operations in result["paths"].values():
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    for path, operations in result["paths"].items():
         for operation in operations.values():
-            operation["responses"]["default"] = response
+            for status in _statuses(path, operation):
+                told = operation["responses"].setdefault(str(status.value), {"description": DESCRIPTIONS[status]})
+                told["content"] = content
     return result
+
+
+def _statuses(path: str, operation: dict[str, Any]) -> Iterator[HTTPStatus]:
+    """The errors that an operation may answer with."""
+    yield HTTPStatus.BAD_REQUEST
+    if operation.get("security"):
+        yield from (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+    if "{" in path:
+        yield HTTPStatus.NOT_FOUND
+    yield HTTPStatus.NOT_ACCEPTABLE
+    if "requestBody" in operation:
+        yield from (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+    yield HTTPStatus.TOO_MANY_REQUESTS
+    yield from (HTTPStatus(int(status)) for status in operation["responses"] if status in _NAMED)
+
+
+DESCRIPTIONS = {
+    HTTPStatus.BAD_REQUEST: "The request is wrong: “errors” names field, parameter, or row and column.",
+    HTTPStatus.UNAUTHORIZED: "There is no token, or it is unknown, revoked or expired.",
+    HTTPStatus.FORBIDDEN: "Your role in the study, or the scope of your token, does not allow it.",
+    HTTPStatus.NOT_FOUND: "It does not exist, or you may not see it.",
+    HTTPStatus.NOT_ACCEPTABLE: "It cannot be had in the format that “Accept” wants.",
+    HTTPStatus.CONFLICT: "Well formed, but the study's policy, head counts or shares, or the state of the run, do not "
+    "allow it now.",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The request is too large.",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The request is no JSON.",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "The key in “Idempotency-Key” was used for another request.",
+    HTTPStatus.TOO_MANY_REQUESTS: "Too many requests: wait as many seconds as “Retry-After” says.",
+}
+CONFLICT = {HTTPStatus.CONFLICT.value: OpenApiResponse(description=DESCRIPTIONS[HTTPStatus.CONFLICT])}
+"""Response of operations that a study's or a run's state may not allow."""
+UNPROCESSABLE = {
+    HTTPStatus.UNPROCESSABLE_ENTITY.value: OpenApiResponse(description=DESCRIPTIONS[HTTPStatus.UNPROCESSABLE_ENTITY])
+}
+"""Response of operations that take an idempotency key."""
+_NAMED = {str(status) for status in (*CONFLICT, *UNPROCESSABLE)}

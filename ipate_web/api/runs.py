@@ -1,10 +1,15 @@
 """Runs: propose, plan, follow, approve, cancel; their charges and labels."""
 
 import csv
+import hashlib
 import io
+import json
+import re
 from typing import Any
 from uuid import UUID
 
+import numpy as np
+from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema, extend_schema_field
@@ -18,9 +23,12 @@ from consent.models import Level, Study
 from consent.permissions import studies_with_permission
 from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, permission_check, request_user
 from ipate_web.api.pagination import LabelPages
+from ipate_web.api.problems import CONFLICT, UNPROCESSABLE
+from ipate_web.tokens.models import Scope
+from training.errors import STATE
 from training.models import Dataset, Query, Run
-from training.selectors import run_cost_history, run_groups, run_progress, run_promises, runs_visible_to
-from training.services.downloads import download_record, labels_table
+from training.selectors import run_cost_history, run_groups, run_progress, run_promises, run_reason, runs_visible_to
+from training.services.downloads import download_record, labels_arrays, labels_table
 from training.services.methods import method_of
 from training.services.runs import run_approve, run_cancel, run_check, run_propose
 from training.services.suggestions import suggestion_for
@@ -29,7 +37,7 @@ PROPOSAL = OpenApiExample(
     "A weighting run",
     request_only=True,
     value={
-        "study": "digits",
+        "study": "demo-digits",
         "title": "Weighted, 100 teachers",
         "purpose": "How many labels do these choices of protection allow?",
         "private_dataset": 1,
@@ -47,7 +55,7 @@ EVERYBODY = OpenApiExample(
     "Every holder votes",
     request_only=True,
     value={
-        "study": "digits",
+        "study": "demo-digits",
         "title": "Every holder votes",
         "purpose": "As many labels as these choices of protection allow.",
         "private_dataset": 1,
@@ -62,7 +70,7 @@ STEPS = OpenApiExample(
     "Private gradient steps",
     request_only=True,
     value={
-        "study": "digits",
+        "study": "demo-digits",
         "title": "Private gradient steps",
         "purpose": "One model for all classes, from everybody's gradients.",
         "private_dataset": 1,
@@ -77,7 +85,7 @@ SAMPLES = OpenApiExample(
     "Gradient steps over samples, without public points",
     request_only=True,
     value={
-        "study": "digits",
+        "study": "demo-digits",
         "title": "A small network",
         "purpose": "A network of its own, from the holders' records alone.",
         "private_dataset": 1,
@@ -92,7 +100,8 @@ REHEARSAL = OpenApiExample(
     request_only=True,
     value={
         **PROPOSAL.value,
-        "study": "digits-rehearsal",
+        "study": "demo-digits-rehearsal",
+        **{"private_dataset": 4, "public_dataset": 5, "test_dataset": 6},
         "variant": "upsampling",
         "seed": 5,
         "rehearsed": {
@@ -170,8 +179,11 @@ class RunDetailSerializer(RunSerializer):
     promises = PromiseSerializer(many=True)
     asking = AskingField()
     aggregator = AggregatorField()
-    created_by: serializers.SlugRelatedField = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    created_by = serializers.CharField(
+        source="created_by.username", allow_null=True, help_text="Its user's name; null if gone."
+    )
     model = serializers.UUIDField(allow_null=True, help_text="Its student model, once there is one.")
+    reason = serializers.CharField(help_text="Why it ended, in words; empty before.")
     message = serializers.CharField(allow_null=True, help_text="Why it failed or waits; for staff alone.")
     approved_at = MinuteField(allow_null=True, help_text="To the minute.")
     started_at = MinuteField(allow_null=True, help_text="To the minute.")
@@ -193,7 +205,7 @@ class RunDetailSerializer(RunSerializer):
                 "small_groups",
             ),
             *("on_exhausted", "batch_size", "wanted_labels", "seed", "rehearsed", "outcome", "share", "created_by"),
-            *("approved_at", "started_at", "voting_at", "progress", "promises", "model", "message"),
+            *("approved_at", "started_at", "voting_at", "progress", "promises", "model", "reason", "message"),
         ]
 
 
@@ -207,6 +219,7 @@ def run_document(run: Run, user: Any) -> dict[str, Any]:
         "labels": progress.labels,
         "student": progress.student,
     }
+    run.reason = run_reason(run)  # type: ignore[attr-defined]
     run.promises = run_promises(run)  # type: ignore[attr-defined]
     run.model = run.pk if run.student_id else None  # type: ignore[attr-defined]
     if not user.has_perm("consent.view_dashboard", run.study):
@@ -294,6 +307,26 @@ def _proposal(request: Request, serializer: type[RunProposalSerializer] = RunPro
     return proposal.validated_data
 
 
+KEY_HEADER = "Idempotency-Key"
+IDEMPOTENCY_KEY = OpenApiParameter(
+    KEY_HEADER,
+    {"type": "string", "minLength": 1, "maxLength": 100, "pattern": "^[!-~]+$"},
+    OpenApiParameter.HEADER,
+    description="A text of your own, new for every proposal. Sent again with it, the same proposal gives the same run.",
+)
+_KEY = re.compile(r"[!-~]{1,100}")
+
+
+def proposal_key(key: str | None, proposal: Any) -> dict[str, Any]:
+    """The fields of a run that tell a repeated proposal: the key, and a digest of what was sent with it."""
+    if key is None:
+        return {}
+    if not _KEY.fullmatch(key):
+        raise serializers.ValidationError({KEY_HEADER: "Give 1 to 100 printable ASCII characters without spaces."})
+    sent = json.dumps(proposal, sort_keys=True).encode()
+    return {"proposal_key": key, "proposal_digest": hashlib.sha256(sent).hexdigest()}
+
+
 class RunFilterSerializer(serializers.Serializer):
     """Filter of runs; all that you may see if nothing is given."""
 
@@ -306,12 +339,11 @@ class RunFilterSerializer(serializers.Serializer):
 class RunList(ApiView, generics.ListAPIView):
     """Runs, newest first; and new ones."""
 
+    query_class = RunFilterSerializer
     serializer_class = RunSerializer
 
     def get_queryset(self) -> QuerySet[Run]:
-        chosen = RunFilterSerializer(data=self.request.query_params.dict())
-        chosen.is_valid(raise_exception=True)
-        by = {"study__slug" if name == "study" else name: value for name, value in chosen.validated_data.items()}
+        by = {"study__slug" if name == "study" else name: value for name, value in self.query.items()}
         return runs_visible_to(self.request.user).filter(**by)
 
     @extend_schema(summary="Runs", tags=["runs"], parameters=[RunFilterSerializer])
@@ -323,12 +355,17 @@ class RunList(ApiView, generics.ListAPIView):
         summary="Propose a run",
         tags=["runs"],
         request=RunProposalSerializer,
-        responses={201: RunDetailSerializer},
+        responses={201: RunDetailSerializer, **CONFLICT, **UNPROCESSABLE},
         examples=[PROPOSAL, EVERYBODY, STEPS, SAMPLES, REHEARSAL],
+        parameters=[IDEMPOTENCY_KEY],
     )
     def post(self, request: Request) -> Response:
-        """Save a draft. It starts once an operator of the study, another person than you, approves it."""
-        run = run_propose(acting_user=request_user(request), **_proposal(request))
+        """Save a draft. It starts once an operator of the study, another person than you, approves it.
+
+        With a key of your own in the header `Idempotency-Key` it is saved once, however often you send it.
+        """
+        user, proposal = request_user(request), _proposal(request)
+        run = run_propose(acting_user=user, **proposal, **proposal_key(request.headers.get(KEY_HEADER), request.data))
         document = run_document(visible_run(request.user, run.pk), request.user)
         return Response(document, status=status.HTTP_201_CREATED)
 
@@ -495,7 +532,7 @@ class RunPlan(ApiView):
         summary="Plan a run",
         tags=["runs"],
         request=PlanRequestSerializer,
-        responses=PlanSerializer,
+        responses={200: PlanSerializer, **CONFLICT},
         examples=[PROPOSAL, EVERYBODY, STEPS, SAMPLES, REHEARSAL],
     )
     def post(self, request: Request) -> Response:
@@ -520,33 +557,47 @@ class RunDetail(ApiView):
 
 
 class RunApprove(ApiView):
+    scope = Scope.DECIDE
+
     @extend_schema(
         summary="Approve a draft (operators)",
         tags=["runs"],
         request=ShareSerializer,
-        responses=RunDetailSerializer,
+        responses={200: RunDetailSerializer, **CONFLICT},
         examples=[OpenApiExample("A quarter of every cap", request_only=True, value={"share": 0.25})],
     )
     def post(self, request: Request, pk: UUID) -> Response:
         """Let a draft of another person start, with a share of every holder's cap; your own gives 403.
 
-        Approving what has started changes nothing.
+        Approving what has started changes nothing; what was cancelled or has failed gives 409.
         """
         run = visible_run(request.user, pk)
         permission_check(request.user, "training.approve_run", run.study)
-        asked = ShareSerializer(data=request.data or {})
+        asked = ShareSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         run_approve(run=run, acting_user=request_user(request), share=asked.validated_data["share"])
         return Response(run_document(visible_run(request.user, pk), request.user))
 
 
 class RunCancel(ApiView):
-    @extend_schema(summary="Cancel a run (operators)", tags=["runs"], request=None, responses=RunDetailSerializer)
+    scope = Scope.DECIDE
+
+    @extend_schema(
+        summary="Cancel a run (operators)",
+        tags=["runs"],
+        request=None,
+        responses={200: RunDetailSerializer, **CONFLICT},
+    )
     def post(self, request: Request, pk: UUID) -> Response:
-        """End a run that has not ended. What it released stays released and charged."""
+        """End a run that has not ended; 409 where it is finished or has failed, nothing where it was cancelled.
+
+        What it released stays released and charged.
+        """
         run = visible_run(request.user, pk)
         permission_check(request.user, "training.cancel_run", run.study)
-        run_cancel(run=run, acting_user=request_user(request))
+        ended = run_cancel(run=run, acting_user=request_user(request))
+        if ended.status != Run.Status.CANCELLED:
+            raise ValidationError("This run has ended already: there is nothing to cancel.", code=STATE)
         return Response(run_document(visible_run(request.user, pk), request.user))
 
 
@@ -611,12 +662,25 @@ class LabelsCsv(BaseRenderer):
         return text.getvalue()
 
 
+class LabelsNpz(BaseRenderer):
+    """The labels with all public points, given as arrays."""
+
+    media_type = "application/x-npz"
+    format = "npz"
+    charset = None
+
+    def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> bytes:
+        content = io.BytesIO()
+        np.savez_compressed(content, allow_pickle=False, **data)
+        return content.getvalue()
+
+
 class RunLabels(ApiView, generics.ListAPIView):
     """Labels that a run has released."""
 
     serializer_class = LabelSerializer
     pagination_class = LabelPages
-    renderer_classes = [JSONRenderer, LabelsCsv]
+    renderer_classes = [JSONRenderer, LabelsCsv, LabelsNpz]
 
     def get_queryset(self) -> QuerySet[Query]:
         return self.run.queries.filter(label__isnull=False).order_by("row")
@@ -629,8 +693,18 @@ class RunLabels(ApiView, generics.ListAPIView):
     @extend_schema(
         summary="Released labels",
         tags=["labels and models"],
-        parameters=[OpenApiParameter("format", enum=["json", "csv"], description="csv: all labels at once.")],
-        responses={(200, "application/json"): LabelSerializer(many=True), (200, "text/csv"): OpenApiTypes.STR},
+        parameters=[
+            OpenApiParameter(
+                "format",
+                enum=["json", "csv", "npz"],
+                description="csv: all labels at once; npz: NumPy arrays, with the public points themselves.",
+            )
+        ],
+        responses={
+            (200, "application/json"): LabelSerializer(many=True),
+            (200, "text/csv"): OpenApiTypes.STR,
+            (200, LabelsNpz.media_type): OpenApiTypes.BINARY,
+        },
         examples=[
             OpenApiExample("As a table", value="row,label\n0,7\n3,1\n", media_type="text/csv"),
             OpenApiExample(
@@ -643,6 +717,9 @@ class RunLabels(ApiView, generics.ListAPIView):
     def get(self, request: Request, pk: UUID) -> Response:
         """The public points that were labelled; as JSON, 1,000 a page and at most 10,000, or all of them as CSV.
 
+        As npz: `x`, all public points as encoded records, `row`, `label` (numbers of classes), `counts` where they were
+        released, and the names of the `classes`. Their own labels, which nobody learns from, are not told.
+
         Where every holder votes, each with the noisy number of holders who voted for each class; none where a run
         learns by gradient steps. However many pages you fetch of the same labels, the release register gets one entry.
         """
@@ -652,4 +729,6 @@ class RunLabels(ApiView, generics.ListAPIView):
             download_record(run=self.run, what="labels", acting_user=request_user(request))
         if request.accepted_renderer.format == LabelsCsv.format:
             return Response(labels_table(self.run))
+        if request.accepted_renderer.format == LabelsNpz.format:
+            return Response(labels_arrays(self.run))
         return self.list(request)

@@ -9,7 +9,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, permission_check, request_user
+from ipate_web.api.problems import CONFLICT
 from ipate_web.api.runs import visible_run
+from ipate_web.tokens.models import Scope
 from training.models import Run, StudentModel, StudentTraining
 from training.selectors import run_versions
 from training.services.students import student_publish
@@ -39,7 +41,9 @@ class StudentVersionSerializer(serializers.ModelSerializer):
     reference = EvaluationSerializer(
         allow_null=True, help_text="The same student, having learned from true labels of the public points."
     )
-    asked_by: serializers.SlugRelatedField = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    asked_by = serializers.CharField(
+        source="asked_by.username", allow_null=True, help_text="Its user's name; null if gone."
+    )
     created_at = MinuteField(help_text="To the minute.")
     withdrawn_at = MinuteField(allow_null=True, help_text="Null unless it was withdrawn: then it is not given.")
     withdrawal_reason = serializers.CharField(help_text="Empty unless it was withdrawn.")
@@ -56,7 +60,9 @@ class StudentTrainingSerializer(serializers.ModelSerializer):
     """Another version that is being trained, or that could not be."""
 
     message = serializers.CharField(help_text="Why nothing came of it; empty while it is under way.")
-    asked_by: serializers.SlugRelatedField = serializers.SlugRelatedField(slug_field="username", read_only=True)
+    asked_by = serializers.CharField(
+        source="asked_by.username", allow_null=True, help_text="Its user's name; null if gone."
+    )
 
     class Meta:
         model = StudentTraining
@@ -93,7 +99,7 @@ class RunStudents(ApiView):
         summary="Train another version",
         tags=["labels and models"],
         request=StudentRequestSerializer,
-        responses={202: StudentsSerializer},
+        responses={202: StudentsSerializer, **CONFLICT},
         examples=[
             OpenApiExample(
                 "Another learner",
@@ -118,6 +124,8 @@ class RunStudents(ApiView):
 
 
 class RunStudentPublish(ApiView):
+    scope = Scope.DECIDE
+
     @extend_schema(
         summary="Publish a version (operators)",
         tags=["labels and models"],

@@ -3,7 +3,7 @@
 from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from ipate_web.api import base, models, parts, runs, students, studies
+from ipate_web.api import base, keys, models, parts, runs, students, studies
 from ipate_web.tokens import views as tokens
 
 version_1 = [
@@ -29,7 +29,10 @@ version_1 = [
     ),
     path("models", models.ModelList.as_view(), name="models"),
     path("models/<uuid:pk>", models.ModelDetail.as_view(), name="model"),
-    path("models/<uuid:pk>/file", models.ModelFile.as_view(), name="model-file"),
+    path("models/<uuid:pk>/file", models.ModelNative.as_view(), name="model-file"),
+    path("models/<uuid:pk>/onnx", models.ModelOnnx.as_view(), name="model-onnx"),
+    path("models/<uuid:pk>/statement", models.ModelStatement.as_view(), name="model-statement"),
+    path("keys", keys.KeyList.as_view(), name="keys"),
     path("models/<uuid:pk>/predict", models.ModelPredict.as_view(), name="model-predict"),
     re_path("", base.NotFoundView.as_view()),
 ]

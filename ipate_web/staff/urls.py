@@ -77,6 +77,7 @@ urlpatterns = [
     path(
         "<slug:slug>/runs/<uuid:pk>/students/<int:version>/model/", students.run_student_model, name="run_student_model"
     ),
+    path("<slug:slug>/runs/<uuid:pk>/students/<int:version>/onnx/", students.run_student_onnx, name="run_student_onnx"),
     path(
         "<slug:slug>/runs/<uuid:pk>/students/<int:version>/publish/",
         students.run_student_publish,

@@ -9,7 +9,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
-from ipate_web.tokens.models import ApiToken
+from ipate_web.tokens.models import ApiToken, Scope
 
 #: No token lives for ever: what was forgotten stops working by itself.
 LIFETIMES = [("30", _("30 days")), ("90", _("90 days")), ("365", _("one year"))]
@@ -24,6 +24,13 @@ class TokenForm(forms.Form):
         help_text=_("What will use it, so that you know later which one to revoke: “analysis notebook”."),
     )
     lifetime = forms.ChoiceField(label=_("Valid for"), choices=LIFETIMES, initial="90")
+    scopes = forms.MultipleChoiceField(
+        label=_("What it is for"),
+        choices=Scope.choices,
+        initial=[Scope.READ, Scope.PROPOSE, Scope.PREDICT],
+        widget=forms.CheckboxSelectMultiple,
+        help_text=_("Whatever you choose, it may do nothing that you may not do yourself."),
+    )
 
     def __init__(self, *args: Any, user: AbstractBaseUser | AnonymousUser, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -42,5 +49,7 @@ class TokenForm(forms.Form):
             The token itself, which cannot be retrieved later.
         """
         lifetime = timedelta(days=int(self.cleaned_data["lifetime"]))
-        _token, secret = ApiToken.objects.create(self.user, expiry=lifetime, name=self.cleaned_data["name"])
+        _token, secret = ApiToken.objects.create(
+            self.user, expiry=lifetime, name=self.cleaned_data["name"], scopes=self.cleaned_data["scopes"]
+        )
         return secret

@@ -8,10 +8,25 @@ from django.utils.translation import gettext_lazy as _
 from knox.models import AbstractAuthToken
 
 
+class Scope(models.TextChoices):
+    """Uses of a token, within what its user may do."""
+
+    READ = "read", _("read: studies, runs, labels, models")
+    PROPOSE = "propose", _("propose: plan and propose runs, train versions of students")
+    PREDICT = "predict", _("predict: ask models for predictions")
+    DECIDE = "decide", _("decide: approve and cancel runs, publish versions")
+
+
+def every_scope() -> list[str]:
+    """All scopes: what tokens had before there were scopes."""
+    return list(Scope.values)
+
+
 class ApiToken(AbstractAuthToken):
     """Token that lets a program act as ``user`` until ``expiry``; ``token_key`` is its beginning, for display."""
 
     name = models.CharField(_("name"), max_length=60)
+    scopes = models.JSONField(_("what it is for"), default=every_scope)
 
     class Meta(AbstractAuthToken.Meta):
         abstract = False
@@ -21,6 +36,11 @@ class ApiToken(AbstractAuthToken):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def scope_names(self) -> str:
+        """Its scopes in short, for a page."""
+        return ", ".join(self.scopes)
 
 
 def tokens_end(user: User, **_: Any) -> None:

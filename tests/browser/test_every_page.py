@@ -83,6 +83,7 @@ NO_PAGES = {
     "staff:ledger_export": "a download",
     "staff:run_labels_file": "a download",
     "staff:run_student_model": "a download",
+    "staff:run_student_onnx": "a download",
     "mfa_download_recovery_codes": "a download",
     "mfa_login_webauthn": "a button",
     "openid_connect_callback": "leads on",

@@ -6,16 +6,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from django.core.files.storage import storages
 
 from accounting.models import Release
 from accounting.shares import shares
-from common.artifacts import arrays_load, model_fetch
+from common.artifacts import arrays_load, model_fetch, model_store
 from tests.factories import policy_approve
 from tests.training.runs import TABLE_RUN, head_counts_state, run_finish, run_start, study_with_table
 from training.accuracy import published_accuracy
 from training.formats import DataError
 from training.models import Dataset, Run
 from training.services.students import student_predict
+from training.verification import release_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
@@ -113,11 +115,23 @@ def test_a_model_is_entered_into_the_register() -> None:
     release = Release.objects.get(run=run.pk, kind=Release.Kind.MODEL)
     assert release.content == {
         "digest": run.student.digest,
+        "onnx": run.student.onnx_digest,
         "learner": "nearest_neighbour",
         "labels": run.labels,
         "version": 1,
     }
     assert (release.charge, release.charges) == (0.0, ""), "it follows from labels that were charged"
+
+
+@pytest.mark.parametrize("name", ["artifact", "onnx"])
+def test_a_file_that_was_exchanged_or_lost_is_found(name: str) -> None:
+    run = finished(study_with_table())
+    file = getattr(run.student, name)
+    assert list(release_faults(run)) == []
+    model_store(file, model_fetch(file) + b"0")
+    assert ["not the one that was recorded" in fault for fault in release_faults(run)] == [True]
+    storages["models"].delete(file)
+    assert ["is missing" in fault for fault in release_faults(run)] == [True]
 
 
 def test_without_any_label_the_run_fails_and_says_what_to_do() -> None:

@@ -9,11 +9,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
+
+if TYPE_CHECKING:
+    from training.exports.graph import Graph
 
 Progress = Callable[[int, int], None]
 Records = npt.NDArray[np.float32]
@@ -65,6 +68,13 @@ class Model(ABC):
     @abstractmethod
     def to_bytes(self) -> bytes:
         """The model in the format of its learner, as `Learner.model_from_bytes` reads it."""
+
+    @abstractmethod
+    def to_graph(self, graph: Graph, records: str) -> str:
+        """The model as nodes: double probabilities ``(rows, classes)`` of float records ``(rows, *shape)``.
+
+        Raises ValueError for a kind of layer or estimator that has no nodes.
+        """
 
     @abstractmethod
     def _probabilities(self, x: Records) -> npt.NDArray[np.float64]: ...

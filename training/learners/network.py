@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -10,6 +12,9 @@ from safetensors.torch import load, save
 from torch import nn
 
 from training.learners.base import Labels, Model, Progress, Records
+
+if TYPE_CHECKING:
+    from training.exports.graph import Graph
 
 torch.set_num_threads(1)  # as for all learners: one process per core
 
@@ -83,6 +88,11 @@ class NetworkModel(Model):
         hidden.bias.data = network.hidden.bias.detach().cpu()
         convolution = (network.convolution, nn.ReLU(), network.convolution_norm, nn.MaxPool2d(2), nn.Flatten())
         return (*convolution, hidden, nn.ReLU(), network.hidden_norm)
+
+    def to_graph(self, graph: Graph, records: str) -> str:
+        from training.exports.layers import network_probabilities
+
+        return network_probabilities(graph, records, self.shape, (*self.inner_modules(), self.network.output))
 
     @torch.inference_mode()
     def _probabilities(self, x: Records) -> npt.NDArray[np.float64]:

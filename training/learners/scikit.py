@@ -6,7 +6,7 @@ import zipfile
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ from sklearn.neighbors import KNeighborsClassifier
 from common.sentences import gettext_noop
 from training.learners.augmentation import Augmenting
 from training.learners.base import Labels, Learner, Model, Progress, Records, parameter
+
+if TYPE_CHECKING:
+    from training.exports.graph import Graph
 
 
 class ScikitModel(Model):
@@ -32,6 +35,11 @@ class ScikitModel(Model):
 
         content = {"estimator": self.estimator, "classes": self.classes, "shape": list(self.shape)}
         return dumps(content, compression=zipfile.ZIP_DEFLATED)
+
+    def to_graph(self, graph: Graph, records: str) -> str:
+        from training.exports.estimators import estimator_probabilities
+
+        return estimator_probabilities(graph, records, self.estimator, self.classes)
 
     def _probabilities(self, x: Records) -> npt.NDArray[np.float64]:
         probabilities = np.zeros((len(x), self.classes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from common.sentences import Sentence
 from training.learners.base import parameter_check
 from training.representations.coordinates import Coordinates
 from training.representations.encoders import Arrays, Encoder
+
+if TYPE_CHECKING:
+    from training.exports.graph import Graph
 
 _BATCH = 4096
 _THREADS = 1  # as for learners: one process per core
@@ -106,6 +109,10 @@ class FittedRepresentation:
                 batch = slice(start, start + _BATCH)
                 transformed[batch] = self.coordinates(self.encoder.encode(array[batch]))
         return transformed
+
+    def to_graph(self, graph: Graph, points: str) -> str:
+        """The coordinates as nodes, double `(rows, dimensions)` of float points `(rows, *shape)`, bit for bit."""
+        return self.coordinates.to_graph(graph, self.encoder.to_graph(graph, points))
 
     def state(self) -> Arrays:
         """All numbers, by name: with the representation's name and parameters enough to do the same again."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from training.representations.encoders import Arrays
 from training.representations.exact import Floats, whole_matrix, whole_product
+
+if TYPE_CHECKING:
+    from training.exports.graph import Graph
 
 Metric = Literal["cosine", "euclidean"]
 METRICS: tuple[Metric, ...] = ("cosine", "euclidean")
@@ -71,6 +74,20 @@ class Coordinates:
         else:
             coordinates = steps * self.scale
         return np.clip(np.rint(coordinates), -LARGEST, LARGEST).astype(np.int8)
+
+    def to_graph(self, graph: Graph, features: str) -> str:
+        """The coordinates as nodes, double `(rows, components)` of double features."""
+        product = graph.node("MatMul", features, graph.constant(self.matrix))
+        whole = graph.node("Sub", product, graph.constant(self.offset))
+        steps = graph.rounded(graph.node("Div", whole, graph.constant(self.reduction)), _FARTHEST)
+        if self.metric == "cosine":
+            norm = graph.node("Sqrt", graph.node("ReduceSumSquare", steps, graph.constant(np.array([1])), keepdims=1))
+            # norms are 0, or at least the length of one step, which is 1
+            longer = graph.node("Max", norm, graph.constant(1.0))
+            coordinates = graph.node("Div", graph.node("Mul", steps, graph.constant(float(LARGEST))), longer)
+        else:
+            coordinates = graph.node("Mul", steps, graph.constant(self.scale))
+        return graph.rounded(coordinates, LARGEST)
 
     def state(self) -> Arrays:
         return {

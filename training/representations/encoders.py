@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from training.representations.exact import Floats
+
+if TYPE_CHECKING:
+    from training.exports.graph import Graph
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -31,6 +34,10 @@ class Encoder(Protocol):
 
     def encode(self, points: NDArray[np.floating]) -> Floats:
         """`(n, width)` whole numbers of points `(n, *shape)`; what is not finite counts as 0."""
+        ...
+
+    def to_graph(self, graph: Graph, points: str) -> str:
+        """The features as nodes, double `(rows, width)` of float points `(rows, *shape)`, bit for bit."""
         ...
 
     def state(self) -> Arrays:
@@ -66,6 +73,9 @@ class ColumnEncoder:
     def encode(self, points: NDArray[np.floating]) -> Floats:
         flat = finite(points).reshape(len(points), math.prod(self.shape))
         return np.clip(np.rint(flat / self.units), -self.bound, self.bound)
+
+    def to_graph(self, graph: Graph, points: str) -> str:
+        return graph.rounded(graph.node("Div", _flat(graph, points), graph.constant(self.units)), self.bound)
 
     def state(self) -> Arrays:
         return {"shape": np.array(self.shape), "units": self.units}
@@ -111,6 +121,10 @@ class ThresholdEncoder:
         flat = finite(points).reshape(len(points), math.prod(self.shape))
         return (flat[:, self.columns] > self.thresholds).astype(np.float64)
 
+    def to_graph(self, graph: Graph, points: str) -> str:
+        columns = graph.node("Gather", _flat(graph, points), graph.constant(self.columns), axis=1)
+        return graph.as_double(graph.node("Greater", columns, graph.constant(self.thresholds)))
+
     def state(self) -> Arrays:
         return {"shape": np.array(self.shape), "columns": self.columns, "thresholds": self.thresholds}
 
@@ -129,11 +143,18 @@ class JoinedEncoder:
     def encode(self, points: NDArray[np.floating]) -> Floats:
         return np.concatenate([part.encode(points) for part in self.parts], axis=1)
 
+    def to_graph(self, graph: Graph, points: str) -> str:
+        return graph.node("Concat", *(part.to_graph(graph, points) for part in self.parts), axis=1)
+
     def state(self) -> Arrays:
         stored: Arrays = {"parts": np.array([part.kind for part in self.parts])}
         for place, part in enumerate(self.parts):
             stored |= {f"{place}.{name}": array for name, array in part.state().items()}
         return stored
+
+
+def _flat(graph: Graph, points: str) -> str:
+    return graph.as_double(graph.node("Flatten", points, axis=1))
 
 
 def finite(points: NDArray[np.floating]) -> Floats:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
@@ -11,6 +13,9 @@ from scipy.special import softmax
 from training.learners.base import Model, Records
 from training.representations.base import FittedRepresentation
 from training.representations.storage import representation_load, representation_save
+
+if TYPE_CHECKING:
+    from training.exports.graph import Graph
 
 
 class LinearModel(Model):
@@ -43,6 +48,12 @@ class LinearModel(Model):
             return cls(fitted, arrays["weights"], float(arrays["constant"][0]))
         except (SafetensorError, KeyError) as error:
             raise ValueError("The stored model cannot be read; train it again.") from error
+
+    def to_graph(self, graph: Graph, records: str) -> str:
+        coordinates = self.fitted.to_graph(graph, records)
+        product = graph.node("MatMul", coordinates, graph.constant(self.weights[:-1]))
+        logits = graph.node("Add", product, graph.constant(self.constant * self.weights[-1]))
+        return graph.node("Softmax", logits, axis=1)
 
     def _probabilities(self, x: Records) -> NDArray[np.float64]:
         coordinates = self.fitted.transform(x).astype(np.float64)

@@ -8,6 +8,7 @@ then exact in float64 (`training.representations.exact`), and its result is roun
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,6 +22,7 @@ from training.representations.exact import Floats, power_of_two_below, whole_mat
 if TYPE_CHECKING:
     from torch import nn
 
+    from training.exports.graph import Graph
     from training.learners.base import Model
 
 _ACTIVATION = 2.0**15  # steps up to twice the largest public activation; what lies beyond is cut off
@@ -158,6 +160,19 @@ class NetworkEncoder:
             features[start : start + _BATCH] = self._run(points[start : start + _BATCH], self._layers)
         return features
 
+    def to_graph(self, graph: Graph, points: str) -> str:
+        from training.exports.layers import channels_first
+
+        steps = graph.node("Div", graph.as_double(points), graph.constant(self._first))
+        values = graph.rounded(steps, _ACTIVATION)
+        shape = self.shape
+        if len(shape) > 1:
+            values = channels_first(graph, values, shape)
+            shape = (1 if len(shape) == 2 else shape[2], *shape[:2])
+        for layer in self._layers:
+            values, shape = _layer_in_graph(graph, layer, values, shape)
+        return graph.node("Flatten", values, axis=1)
+
     def state(self) -> Arrays:
         stored: Arrays = {
             "shape": np.array(self.shape),
@@ -206,6 +221,50 @@ def _apply(layer: Layer, values: Floats) -> Floats:
         result = values * layer.weight.reshape(channels)
     result = np.rint((result + layer.bias.reshape(channels)) / layer.divisor)
     return result if layer.divisor == 1.0 else np.clip(result, -_ACTIVATION, _ACTIVATION)
+
+
+def _layer_in_graph(graph: Graph, layer: Layer, values: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
+    """The same as `_apply`, in nodes; and the shape `(channels, height, width)` or `(width,)` of what comes of it."""
+    if layer.kind == RECTIFY:
+        return graph.node("Relu", values), shape
+    if layer.kind == FLATTEN:
+        return graph.node("Flatten", values, axis=1), (math.prod(shape),)
+    if layer.kind == MAX_POOL:
+        pooled = graph.node("MaxPool", values, kernel_shape=[layer.stride] * 2, strides=[layer.stride] * 2)
+        return pooled, (shape[0], *(side // layer.stride for side in shape[1:]))
+    assert layer.weight is not None and layer.bias is not None
+    weight, bias = layer.weight, layer.bias
+    if layer.kind == CONVOLUTION:
+        values, shape = _convolution_in_graph(graph, layer, values, shape)
+    elif layer.kind == DENSE:
+        values, shape = graph.node("MatMul", values, graph.constant(weight.T)), (len(weight),)
+    else:
+        values = graph.node("Mul", values, graph.constant(weight.reshape(-1, *[1] * (len(shape) - 1))))
+    whole = graph.node("Add", values, graph.constant(bias.reshape(-1, *[1] * (len(shape) - 1))))
+    divided = graph.node("Div", whole, graph.constant(layer.divisor))
+    largest = np.inf if layer.divisor == 1.0 else _ACTIVATION
+    return graph.rounded(divided, largest), shape
+
+
+def _convolution_in_graph(
+    graph: Graph, layer: Layer, values: str, shape: tuple[int, ...]
+) -> tuple[str, tuple[int, ...]]:
+    """As a matrix product of patches: in double precision, which it has to be, runtimes have no convolutions."""
+    assert layer.weight is not None
+    filters, channels, *kernel = layer.weight.shape
+    padded = tuple(side + 2 * layer.padding for side in shape[1:])
+    if layer.padding:
+        pads = np.array([0, 0, *[layer.padding] * 2] * 2)
+        values = graph.node("Pad", values, graph.constant(pads))
+    places = np.lib.stride_tricks.sliding_window_view(
+        np.arange(channels * math.prod(padded)).reshape(channels, *padded), tuple(kernel), axis=(1, 2)
+    )[:, :: layer.stride, :: layer.stride]
+    size = places.shape[1:3]
+    patches = places.transpose(1, 2, 0, 3, 4).reshape(math.prod(size), -1)
+    gathered = graph.node("Gather", graph.node("Flatten", values, axis=1), graph.constant(patches), axis=1)
+    product = graph.node("MatMul", gathered, graph.constant(layer.weight.reshape(filters, -1).T))
+    laid = graph.node("Transpose", product, perm=[0, 2, 1])
+    return graph.node("Reshape", laid, graph.constant(np.array([-1, filters, *size]))), (filters, *size)
 
 
 def _laid_out(points: Floats, shape: tuple[int, ...]) -> Floats:

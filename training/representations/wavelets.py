@@ -21,6 +21,8 @@ from training.representations.exact import Floats, power_of_two_below
 if TYPE_CHECKING:
     import torch
 
+    from training.exports.graph import Graph
+
 ORIENTATIONS = 8
 SMALLEST_SIDE = 4
 _LEVELS = 255  # of a pixel
@@ -83,6 +85,39 @@ class WaveletEncoder:
             features[batch] = np.concatenate(self._encode_batch(points[batch]), axis=1)
         return features
 
+    def to_graph(self, graph: Graph, points: str) -> str:
+        from training.exports.graph import FLOAT
+        from training.exports.layers import channels_first
+
+        channels = 1 if len(self.shape) == 2 else self.shape[2]
+        sides = [int(side) for side in self.shape[:2]]
+        inside = graph.node("Clip", graph.as_double(points), graph.constant(0.0), graph.constant(1.0))
+        pixels = graph.node("Round", graph.node("Mul", inside, graph.constant(float(_LEVELS))))
+        images = channels_first(graph, graph.cast(pixels, FLOAT), self.shape)
+        if self._reduction > 1:
+            sums = _sums_in_graph(graph, images, self._reduction, channels, (0, 0))
+            images = graph.node("Round", graph.node("Div", sums, graph.constant(np.float32(self._reduction**2))))
+            sides = [side // self._reduction for side in sides]
+        total = graph.node("ReduceSum", images, graph.constant(np.array([1])), keepdims=1)
+        grey = graph.node("Round", graph.node("Div", total, graph.constant(np.float32(channels))))
+        kernel, padding = graph.constant(self._filters.astype(np.float32)[:, None]), self._filters.shape[1] // 2
+        responses = graph.node("Conv", grey, kernel, strides=[self._stride] * 2, pads=[padding] * 4)
+        steps = graph.node("Round", graph.node("Div", responses, graph.constant(np.float32(_STEP))))
+        squares = graph.node("Mul", steps, steps)
+        even, odd = (
+            graph.node("Gather", squares, graph.constant(np.arange(first, len(self._filters), 2)), axis=1)
+            for first in (0, 1)
+        )
+        roots = graph.node("Add", even, odd)
+        for _ in range(2):  # by double precision, so that it is rounded once whatever a runtime does in single
+            roots = graph.cast(graph.node("Sqrt", graph.as_double(roots)), FLOAT)
+        roots = graph.node("Round", graph.node("Mul", roots, graph.constant(np.float32(_ROOT))))
+        maps = [-(-side // self._stride) for side in sides]
+        cells = _sums_in_graph(graph, roots, self._cell, len(self._filters) // 2, _missing(maps, self._cell))
+        blocks = _sums_in_graph(graph, images, self._block, channels, _missing(sides, self._block))
+        flat = (graph.node("Flatten", sums, axis=1) for sums in (cells, blocks))
+        return graph.as_double(graph.node("Concat", *flat, axis=1))
+
     def state(self) -> Arrays:
         return {"shape": np.array(self.shape), "filters": self._filters}
 
@@ -115,6 +150,18 @@ def _sums(maps: torch.Tensor, side: int, whole: bool = True) -> NDArray[np.float
     from torch.nn.functional import avg_pool2d
 
     return avg_pool2d(maps, side, ceil_mode=whole, divisor_override=1).numpy()
+
+
+def _missing(sides: list[int], each: int) -> tuple[int, int]:
+    """Pixels that are missing for the last squares to be whole, below and to the right."""
+    below, right = (-side % each for side in sides)
+    return below, right
+
+
+def _sums_in_graph(graph: Graph, maps: str, side: int, channels: int, missing: tuple[int, int]) -> str:
+    """The same as `_sums`, with zeros where pixels are `missing`; what then is no whole square is dropped."""
+    ones = graph.constant(np.ones((channels, 1, side, side), np.float32))
+    return graph.node("Conv", maps, ones, strides=[side] * 2, pads=[0, 0, *missing], group=channels)
 
 
 def _filters(wavelengths: tuple[float, ...]) -> Floats:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.db.models import QuerySet
@@ -11,6 +12,7 @@ from accounting.services import release_record
 from consent.permissions import members_with_permission
 from consent.services import study_lock
 from training.models import Run, StudentModel
+from training.services.holders.space import points_of
 from training.services.methods import method_of
 
 
@@ -57,6 +59,25 @@ def _is_recorded(run: Run, content: dict[str, Any], acting_user: AbstractBaseUse
         study_id=run.study_id, kind=Release.Kind.DOWNLOAD, run=run.pk, recorded_by_id=acting_user.pk
     )
     return content in found.values_list("content", flat=True)
+
+
+def labels_arrays(run: Run) -> dict[str, np.ndarray]:
+    """All public points of ``run`` as encoded records, and its labels about some of them, with counts where it has any.
+
+    The points' own labels are for evaluation alone, and not among them.
+    """
+    labelled: QuerySet[Any, Any] = run.queries.filter(label__isnull=False).order_by("row")
+    rows, labels, counts = (list(labelled.values_list(name, flat=True)) for name in ("row", "label", "counts"))
+    arrays = {
+        "row": np.array(rows, np.int64),
+        "label": np.array(labels, np.int64),
+        "classes": np.array(run.classes),
+    }
+    if run.public_dataset is not None:
+        arrays["x"] = points_of(run.public_dataset)
+    if method_of(run).release_kind == Release.Kind.COUNTS:
+        arrays["counts"] = np.array(counts, np.int64).reshape(len(rows), len(run.classes))
+    return arrays
 
 
 def labels_table(run: Run) -> list[list[Any]]:

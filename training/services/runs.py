@@ -19,6 +19,7 @@ from consent.models import Study
 from consent.second_person import second_person_check
 from consent.services import study_lock, study_open_check
 from training.dispatch import send
+from training.errors import REPEATED, STATE
 from training.formats import records_alike
 from training.mail_kinds import run_begun_mail, run_waiting_mail
 from training.methods.pate import PlanError
@@ -35,7 +36,20 @@ logger = logging.getLogger(__name__)
 
 @transaction.atomic
 def run_propose(*, study: Study, acting_user: AbstractBaseUser, **fields: Any) -> Run:
-    """A draft of a run. Raises ValidationError, by field, where it could not be carried out."""
+    """A draft of a run.
+
+    With a ``proposal_key`` and a ``proposal_digest`` among the fields, what was proposed with them before is returned.
+
+    Raises:
+        ValidationError: by field, where it could not be carried out; or the key was used for another proposal.
+    """
+    if key := fields.get("proposal_key"):
+        study_lock(study.pk)
+        earlier = Run.objects.filter(created_by_id=acting_user.pk, proposal_key=key).first()
+        if earlier is not None:
+            if earlier.proposal_digest != fields["proposal_digest"]:
+                raise ValidationError(_("This key was used for another proposal. Choose a new one."), code=REPEATED)
+            return earlier
     study_open_check(study)
     name = fields.get("method", Run.Method.PATE)
     if name in METHODS:
@@ -127,7 +141,9 @@ def _run_approve(run: Run, acting_user: AbstractBaseUser, share: float) -> Run:
     run = Run.objects.select_for_update(of=("self",)).select_related("study").get(pk=run.pk)
     if run.status != Run.Status.DRAFT:
         if run.status == Run.Status.CANCELLED:
-            raise ValidationError(_("This run was cancelled. Propose it anew."))
+            raise ValidationError(_("This run was cancelled. Propose it anew."), code=STATE)
+        if run.status == Run.Status.FAILED:
+            raise ValidationError(_("This run has failed. Propose it anew."), code=STATE)
         return run
     second_person_check(
         run.created_by_id, acting_user, own=_("You proposed this run yourself. Another operator has to approve it.")

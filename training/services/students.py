@@ -33,6 +33,7 @@ from training.published import published_load
 from training.services.cards import Candidate, card
 from training.services.downloads import model_takers
 from training.services.evaluation import evaluation, truth_of
+from training.services.exports import onnx_store
 from training.services.lessons import Lesson, Recipe, run_recipe, student_fit
 from training.services.methods import method_of
 
@@ -48,6 +49,7 @@ class Taught:
     seconds: float
     artifact: str
     digest: str
+    onnx: tuple[str, str]
     label_accuracy: float | None
     card: dict[str, Any]
 
@@ -96,7 +98,8 @@ def student_teach(run: Run, recipe: Recipe, *, may_release: bool = False, progre
     artifact = f"students/{run.pk}-{uuid4().hex[:12]}.model"
     digest = model_store(artifact, chosen.model.to_bytes())
     told = card(run, lesson.releases, right, chosen, candidates)
-    return Taught(recipe, chosen, round(seconds, 1), artifact, digest, right, told)
+    onnx = onnx_store(artifact, chosen.model, run.schema, told)
+    return Taught(recipe, chosen, round(seconds, 1), artifact, digest, onnx, right, told)
 
 
 def _labels_right(run: Run, lesson: Lesson) -> float | None:
@@ -120,6 +123,8 @@ def version_add(
         learner=taught.chosen.learner,
         seed=taught.recipe.seed,
         digest=taught.digest,
+        onnx=taught.onnx[0],
+        onnx_digest=taught.onnx[1],
         accuracy=taught.chosen.accuracy,
         label_accuracy=taught.label_accuracy,
         card=taught.card,
@@ -133,6 +138,7 @@ def version_add(
             run=run.pk,
             content={
                 "digest": version.digest,
+                "onnx": version.onnx_digest,
                 "learner": version.learner,
                 "labels": run.labels,
                 "version": version.version,

@@ -19,7 +19,7 @@ from django.utils.translation import gettext_noop
 from common.logging import logging_run
 from consent.services import study_lock
 from training.dispatch import send
-from training.errors import RunError
+from training.errors import STATE, RunError
 from training.learners import Model
 from training.learners.base import Progress
 from training.models import Run, StudentTraining
@@ -70,9 +70,9 @@ def student_ask(
         raise ValidationError(_("The public points were removed: no student can learn of them any more."))
     recipe_check(run, student_learner, student_parameters)
     if run.status != Run.Status.FINISHED:
-        raise ValidationError(_("Only the student of a finished run can be trained anew."))
+        raise ValidationError(_("Only the student of a finished run can be trained anew."), code=STATE)
     if versions_under_way(run).exists():
-        raise ValidationError(_("Another version of this student is being trained. Wait until it is done."))
+        raise ValidationError(_("Another version of this student is being trained. Wait until it is done."), code=STATE)
     run.trainings.filter(version=None).exclude(message="").delete()
     training = StudentTraining.objects.create(
         run=run,

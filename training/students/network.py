@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -11,6 +13,9 @@ from torch import nn
 
 from training.learners.base import Model, Records
 from training.learners.network import as_images
+
+if TYPE_CHECKING:
+    from training.exports.graph import Graph
 
 _SHAPE = "record_shape"
 _FILTERS, _HIDDEN = (16, 32, 64), 128
@@ -68,6 +73,11 @@ class ConsistencyModel(Model):
 
     def inner_modules(self) -> tuple[nn.Module, ...]:
         return tuple(self.layers)[:-1]
+
+    def to_graph(self, graph: Graph, records: str) -> str:
+        from training.exports.layers import network_probabilities
+
+        return network_probabilities(graph, records, self.shape, self.layers)
 
     @torch.inference_mode()
     def _probabilities(self, x: Records) -> npt.NDArray[np.float64]:

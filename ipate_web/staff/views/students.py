@@ -1,5 +1,6 @@
 """Pages of the versions of a run's student: compare, train another, publish another, take one away."""
 
+from collections.abc import Callable
 from typing import Any
 
 from django.contrib import messages
@@ -18,9 +19,9 @@ from ipate_web.staff.forms.endings import WithdrawalForm
 from ipate_web.staff.forms.students import StudentForm, initial_student
 from ipate_web.staff.views.pages import attachment, file_name, render_page, study_page
 from training.models import Run, StudentModel
-from training.published import published_format
 from training.selectors import run_versions, runs_visible_to
 from training.services.downloads import download_record, model_takers
+from training.services.exports import ModelFile, file_native, file_onnx
 from training.services.students import student_publish, student_withdraw
 from training.services.trainings import student_ask
 
@@ -108,10 +109,25 @@ def run_student_withdraw(request: SignedInRequest, study: Study, pk: str, versio
 def run_student_model(request: SignedInRequest, study: Study, pk: str, version: int) -> HttpResponse:
     """Download one version of the student."""
     found = _run_or_404(request, study, pk)
-    chosen = _version_or_404(found, version)
+    return _taken(request, study, found, _version_or_404(found, version), file_native)
+
+
+@require_safe
+@study_page("training.use_student")
+def run_student_onnx(request: SignedInRequest, study: Study, pk: str, version: int) -> HttpResponse:
+    """Download one version of the student as ONNX."""
+    found = _run_or_404(request, study, pk)
+    return _taken(request, study, found, _version_or_404(found, version), file_onnx)
+
+
+def _taken(
+    request: SignedInRequest, study: Study, run: Run, chosen: StudentModel, file_of: Callable[[StudentModel], ModelFile]
+) -> HttpResponse:
+    """A file of a version, on record; none of one that was withdrawn."""
     if chosen.is_withdrawn:
-        return render_page(request, study, "staff/runs/withdrawn.html", {"run": found, "chosen": chosen}, status=410)
+        return render_page(request, study, "staff/runs/withdrawn.html", {"run": run, "chosen": chosen}, status=410)
+    file = file_of(chosen)
     if request.method != "HEAD":
-        download_record(run=found, what=gettext_noop("model"), digest=chosen.digest, acting_user=request.user)
-    name = f"{file_name(found)}-v{chosen.version}.{published_format(chosen.learner)}"
-    return attachment(model_fetch(chosen.artifact), name, "application/octet-stream")
+        download_record(run=run, what=gettext_noop("model"), digest=file.digest, acting_user=request.user)
+    name = f"{file_name(run)}-v{chosen.version}.{file.format}"
+    return attachment(model_fetch(file.artifact), name, "application/octet-stream")

@@ -31,11 +31,14 @@ TABLE = {
     ("POST", "run-approve"): (200, 403, 403, 403, 404, 404, 401),
     ("POST", "run-cancel"): (200, 403, 403, 403, 404, 404, 401),
     ("GET", "run-students"): (200, 200, 200, 200, 404, 404, 401),
-    ("POST", "run-students"): (202, 403, 403, 400, 404, 404, 401),
+    ("POST", "run-students"): (202, 403, 403, 409, 404, 404, 401),
     ("POST", "run-student-publish"): (200, 403, 403, 403, 404, 404, 401),
     ("GET", "models"): (200, 200, 200, 200, 200, 200, 401),
     ("GET", "model"): (200, 404, 404, 200, 404, 404, 401),
     ("GET", "model-file"): (200, 404, 404, 200, 404, 404, 401),
+    ("GET", "model-onnx"): (200, 404, 404, 200, 404, 404, 401),
+    ("GET", "model-statement"): (200, 404, 404, 200, 404, 404, 401),
+    ("GET", "keys"): (200,) * 7,
     ("POST", "model-predict"): (200, 404, 404, 200, 404, 404, 401),
 }
 """What each role is answered. Where nobody is told of another's study, it does not exist: 404, or 400 by field."""

@@ -2,13 +2,16 @@
 
 import base64
 import hashlib
+from pathlib import Path
 from typing import Any
 
+import jwt
 import numpy as np
 import pytest
 
+from accounting.models import Release
 from tests.ipate_web.api.conftest import SCHEMA, Client
-from training.models import Run
+from training.models import Run, StudentModel
 from training.published import published_load
 
 pytestmark = pytest.mark.slow
@@ -58,6 +61,43 @@ def test_predictions_are_what_the_file_predicts(run: Run, client: Client) -> Non
     assert document["classes"] == ["healthy", "ill"]
     assert np.asarray(document["probabilities"]) == pytest.approx(expected)
     assert document["predictions"] == [document["classes"][number] for number in expected.argmax(axis=1)]
+
+
+def test_every_file_comes_with_a_program_that_predicts_the_same(run: Run, client: Client, tmp_path: Path) -> None:
+    """Version 1 as if it were from before there was ONNX: it gets its file when it is asked for."""
+    StudentModel.objects.filter(run=run).update(onnx="", onnx_digest="")
+    researcher = client("researcher")
+    served = researcher.post(f"{MODELS}/{run.pk}/predict", {"rows": [YOUNG, OLD]}, format="json").json()
+    files = {file["format"]: file for file in researcher.get(f"{MODELS}/{run.pk}").json()["files"]}
+    assert set(files) == {"onnx", "skops"} and files["onnx"]["sha256"] is None
+    for name, file in files.items():
+        response = researcher.get(file["address"])
+        (tmp_path / name).write_bytes(response.content)
+        digest = hashlib.sha256(response.content).hexdigest()
+        told = {each["format"]: each for each in researcher.get(f"{MODELS}/{run.pk}").json()["files"]}[name]
+        assert told["sha256"] == digest and response["ETag"] == f'"{digest}"'
+        namespace: dict[str, Any] = {}
+        exec(compile(file["loader"], name, "exec"), namespace)
+        predict = namespace["load"](str(tmp_path / name))
+        found = predict([YOUNG, OLD])[1] if name == "onnx" else predict(SCHEMA.encode([YOUNG, OLD]))
+        assert found == pytest.approx(np.array(served["probabilities"]), abs=1e-6)
+    takes = Release.objects.filter(run=run.pk, kind=Release.Kind.DOWNLOAD, content__what="model")
+    model = run.students.get()
+    assert {take.content["digest"] for take in takes} == {model.digest, model.onnx_digest}
+
+
+def test_a_signed_statement_names_the_files_and_the_card(run: Run, client: Client) -> None:
+    researcher = client("researcher")
+    document = researcher.get(f"{MODELS}/{run.pk}").json()
+    [key] = client("").get("/api/v1/keys").json()["keys"]
+    statement = researcher.get(f"{MODELS}/{run.pk}/statement").json()["statement"]
+    told = jwt.decode(statement, jwt.PyJWK.from_dict(key).key, algorithms=["EdDSA"])
+    assert (told["model"], told["version"], told["study"]) == (str(run.pk), 1, "ward")
+    assert told["card"] == document["card"]
+    for file in told["files"]:
+        address = next(each["address"] for each in document["files"] if each["format"] == file["format"])
+        assert hashlib.sha256(researcher.get(address).content).hexdigest() == file["sha256"]
+    assert researcher.get(f"{MODELS}/{run.pk}/statement").json()["statement"] == statement
 
 
 BAD_QUESTIONS: list[tuple[dict[str, Any], dict[str, Any], str]] = [

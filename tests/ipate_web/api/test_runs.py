@@ -1,15 +1,18 @@
 """Runs through the API: propose, follow, approve, cancel, plan, labels."""
 
+import io
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
 import pytest
+from django.utils import timezone
 
 from accounting.models import Release
 from consent.models import Study
 from tests.factories import study_open
-from tests.ipate_web.api.conftest import HEAD_COUNTS, HOLDERS, UNDECIDED, Client
+from tests.ipate_web.api.conftest import HEAD_COUNTS, HOLDERS, POINTS, UNDECIDED, Client
 from tests.training.runs import run_draft, run_finish
 from training.models import Batch, Dataset, Query, Run, StudentModel
 
@@ -70,8 +73,8 @@ def test_a_cancelled_draft_cannot_be_approved(study: Study, client: Client) -> N
     run, operator = run_draft(study), client("operator")
     operator.post(f"{RUNS}/{run.pk}/cancel")
     response = operator.post(f"{RUNS}/{run.pk}/approve")
-    assert response.status_code == 400
-    assert "Propose it anew" in errors(response)[""]
+    assert response.status_code == 409
+    assert "Propose it anew" in response.json()["detail"]
 
 
 @pytest.mark.parametrize(
@@ -260,7 +263,7 @@ def downloads(run: Run) -> list[tuple[str, str]]:
     return [(entry.content["what"], entry.recorded_by.username) for entry in entries]
 
 
-@pytest.mark.parametrize("query", ["", "?format=csv", "?limit=5&offset=5", "?offset=0", "?offset=many"])
+@pytest.mark.parametrize("query", ["", "?format=csv", "?limit=5&offset=5", "?offset=0", "?format=npz"])
 def test_whoever_takes_labels_stands_in_the_register(study: Study, client: Client, query: str) -> None:
     """Whichever part of them they take; who only asks what there would be takes nothing."""
     run = run_draft(study)
@@ -403,3 +406,85 @@ def test_an_approval_says_which_share_of_every_cap_the_run_may_use(study: Study,
     assert operator.post(f"{RUNS}/{third.pk}/approve", {"share": 0.75}, format="json").status_code == 200, (
         "what the first held is free again"
     )
+
+
+# --- Proposals that are sent twice ----------------------------------------------------------------------------------
+
+
+def test_a_proposal_with_a_key_is_saved_once(study: Study, client: Client) -> None:
+    researcher, key = client("researcher"), {"Idempotency-Key": "notebook-1"}
+    first = researcher.post(RUNS, proposal(study), format="json", headers=key)
+    again = researcher.post(RUNS, proposal(study), format="json", headers=key)
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert first.json()["id"] == again.json()["id"]
+    other = researcher.post(RUNS, proposal(study, title="Another"), format="json", headers=key)
+    assert other.status_code == 422 and "Choose a new one" in other.json()["detail"]
+    of_another = client("operator").post(RUNS, proposal(study), format="json", headers=key)
+    assert of_another.json()["id"] != first.json()["id"], "keys are each person's own"
+    for wrong in ("", "a b", "x" * 101, "ä"):
+        refused = researcher.post(RUNS, proposal(study), format="json", headers={"Idempotency-Key": wrong})
+        assert refused.status_code == 400, wrong
+    assert Run.objects.count() == 2
+
+
+# --- States that do not allow it ------------------------------------------------------------------------------------
+
+
+def test_what_has_ended_is_neither_approved_nor_cancelled(study: Study, client: Client) -> None:
+    operator, draft = client("operator"), run_draft(study)
+    Run.objects.filter(pk=draft.pk).update(status="failed", message="The data were gone.", ended_at=timezone.now())
+    for what in ("approve", "cancel"):
+        assert operator.post(f"{RUNS}/{draft.pk}/{what}").status_code == 409, what
+    seen = client("researcher").get(f"{RUNS}/{draft.pk}").json()
+    assert (seen["reason"], seen["message"]) == ("The data were gone.", None)
+    Run.objects.filter(pk=draft.pk).update(status="finished", message="", stop_reason="used_up")
+    assert operator.post(f"{RUNS}/{draft.pk}/cancel").status_code == 409
+    assert client("researcher").get(f"{RUNS}/{draft.pk}").json()["reason"] == "every public point was put to the vote"
+    other = run_draft(study)
+    assert client("researcher").get(f"{RUNS}/{other.pk}").json()["reason"] == ""
+
+
+# --- Parameters of addresses ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("studies?page=2", "page"),
+        ("runs?stduy=ward", "stduy"),
+        ("runs?limit=0", "limit"),
+        ("runs?limit=many", "limit"),
+        ("runs?offset=-1", "offset"),
+        ("runs?offset=99999999999999999999", "offset"),
+        ("runs?status=done", "status"),
+        ("runs?limit=1&limit=2", "limit"),
+        ("learners?x=1", "x"),
+        ("models?version=1", "version"),
+    ],
+)
+def test_parameters_that_nobody_knows_or_can_read_are_refused(
+    study: Study, client: Client, address: str, name: str
+) -> None:
+    response = client("researcher").get(f"/api/v1/{address}")
+    assert response.status_code == 400
+    assert set(errors(response)) == {name}
+
+
+# --- Labels with the points that they are about ---------------------------------------------------------------------
+
+
+def test_labels_come_with_their_points_and_counts(asked: Run, client: Client) -> None:
+    address = f"{RUNS}/{asked.pk}/labels"
+    response = client("researcher").get(address, {"format": "npz"})
+    assert response["Content-Type"] == "application/x-npz"
+    with np.load(io.BytesIO(response.content), allow_pickle=False) as arrays:
+        assert set(arrays.files) == {"x", "row", "label", "counts", "classes"}, "no labels of the points' own"
+        assert arrays["x"].shape == (POINTS, 3)
+        assert arrays["classes"].tolist() == ["healthy", "ill"]
+        page = client("researcher").get(address).json()["results"]
+        assert arrays["row"].tolist() == [each["row"] for each in page]
+        assert arrays["classes"][arrays["label"]].tolist() == [each["label"] for each in page]
+        assert arrays["counts"].tolist() == [each["counts"] for each in page]
+    assert client("auditor").get(address, {"format": "npz"}).status_code == 403
+    assert client("researcher").options(f"{address}?format=csv").status_code == 204
+    assert client("researcher").get(address, {"format": "xml"}).status_code == 404

@@ -2,6 +2,7 @@
 
 import io
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -9,11 +10,14 @@ import yaml
 from django.core.management import call_command
 from django.test import Client as BrowserClient
 
+from accounting.head_counts import head_counts_draw
 from consent.models import Study
 from tests.ipate_web.api.conftest import Client
 from tests.ipate_web.api.test_runs import proposal
 from tests.ipate_web.api.test_secrets import api_names
 from tests.training.runs import run_draft
+from training.demonstration import people, rehearsal_build, study_build
+from training.formats import catalogue_load
 from training.models import Run
 
 pytestmark = pytest.mark.slow
@@ -47,7 +51,12 @@ def test_every_endpoint_is_described_with_its_errors(schema: dict[str, Any]) -> 
             where = f"{method} {path}"
             assert operation.get("summary"), where
             assert operation.get("description"), where
-            assert "application/problem+json" in operation["responses"]["default"]["content"], where
+            problems = {status: told for status, told in operation["responses"].items() if status >= "4"}
+            expected = {"400", "429"} if not operation.get("security") else {"400", "401", "403", "429"}
+            assert expected <= set(problems) and "default" not in operation["responses"], where
+            assert ("404" in problems) == ("{" in path), where
+            for told in problems.values():
+                assert told["description"] and "application/problem+json" in told["content"], where
 
 
 def test_every_reference_leads_somewhere(schema: dict[str, Any]) -> None:
@@ -71,6 +80,23 @@ def test_every_example_works(schema: dict[str, Any], study: Study, tryout: Study
             pk = str(run_draft(study).pk if path.endswith("approve") else run.pk)
             answer = client(role).post(path.replace("{id}", pk), example, format="json")
             assert answer.status_code == status, (path, answer.content)
+
+
+@pytest.mark.django_db(reset_sequences=True, transaction=True)
+def test_every_example_of_a_proposal_works_on_the_demo(schema: dict[str, Any], client: Client) -> None:
+    """As it stands, with the names and numbers that ``make demo`` gives a new installation."""
+
+    def track(each: Iterable[Any], _description: str, _total: int) -> Iterable[Any]:
+        return each
+
+    splits, (users, _logins) = catalogue_load("digits"), people()
+    study, _datasets = study_build("digits", splits, users, track)
+    rehearsal_build("digits", splits, users)
+    head_counts_draw(study=study, acting_user=users["operator2"])
+    for example in examples(schema, "/api/v1/runs"):
+        for path, status in (("/api/v1/runs/plan", 200), ("/api/v1/runs", 201)):
+            answer = client("demo-operator2").post(path, example, format="json")
+            assert answer.status_code == status, (example["title"], path, answer.content)
 
 
 @pytest.mark.django_db

@@ -32,7 +32,7 @@ SECRET_NAMES = {
 }
 KEYS = {"id", "private_dataset", "public_dataset", "test_dataset", "row", "counts"}
 """Names under which a number counts something else, or holds noise and may be any."""
-ALONE = {"studies", "learners", "students", "aggregators", "methods", "representations", "runs", "models"}
+ALONE = {"studies", "learners", "students", "aggregators", "methods", "representations", "runs", "models", "keys"}
 POSTED = {"run-plan", "run-approve", "run-cancel", "run-student-publish", "model-predict"}
 ROLES = [*Role.values, "stranger", "root"]
 

@@ -40,7 +40,7 @@ def test_a_researcher_trains_another_version_and_an_operator_publishes_it(run: R
     answer = ask("researcher", data=BOOSTED)
     assert answer.status_code == 202
     assert answer.json()["training"]["learner"] == "boosting"
-    assert ask("researcher", data=BOOSTED).status_code == 400, "one at a time"
+    assert ask("researcher", data=BOOSTED).status_code == 409, "one at a time"
     for training in run.trainings.all():
         student_learn(training.pk)
     document = ask("researcher", method="get").json()

@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -28,9 +29,12 @@ def browser(username: str) -> Client:
     return client
 
 
-def token_make(client: Client, name: str = "notebook", lifetime: str = "90") -> str:
+ALL = ("read", "propose", "predict", "decide")
+
+
+def token_make(client: Client, name: str = "notebook", lifetime: str = "90", scopes: tuple[str, ...] = ALL) -> str:
     """The token, as the page shows it."""
-    page = client.post(TOKENS, {"name": name, "lifetime": lifetime}).content.decode()
+    page = client.post(TOKENS, {"name": name, "lifetime": lifetime, "scopes": scopes}).content.decode()
     found = re.search(r"<code>(ipate_\w+)</code>", page)
     assert found, "the page shows no new token"
     return found[1]
@@ -53,7 +57,7 @@ def test_a_new_token_is_shown_once_works_and_is_kept_as_a_digest(ward: Study) ->
 
 
 def test_the_answer_with_the_token_is_not_kept_by_browsers(ward: Study) -> None:
-    assert "no-store" in browser("rita").post(TOKENS, {"name": "a", "lifetime": "30"})["Cache-Control"]
+    assert "no-store" in browser("rita").post(TOKENS, {"name": "a", "lifetime": "30", "scopes": ALL})["Cache-Control"]
 
 
 def test_every_token_expires_and_then_works_no_more(ward: Study) -> None:
@@ -84,8 +88,17 @@ def test_nobody_sees_or_revokes_tokens_of_others(ward: Study) -> None:
     assert runs(token) == 200
 
 
-@pytest.mark.parametrize("fields", [{"name": "", "lifetime": "90"}, {"name": "a", "lifetime": "10000"}, {}])
-def test_a_name_and_a_lifetime_are_needed(ward: Study, fields: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": "", "lifetime": "90", "scopes": ALL},
+        {"name": "a", "lifetime": "10000", "scopes": ALL},
+        {"name": "a", "lifetime": "90", "scopes": "all"},
+        {"name": "a", "lifetime": "90"},
+        {},
+    ],
+)
+def test_a_name_and_a_lifetime_are_needed(ward: Study, fields: dict[str, Any]) -> None:
     response = browser("rita").post(TOKENS, fields or {"nonsense": "1"})
     assert response.status_code == 422
     assert "There is a problem" in response.content.decode()
@@ -95,7 +108,7 @@ def test_a_name_and_a_lifetime_are_needed(ward: Study, fields: dict[str, str]) -
 def test_a_name_is_used_once(ward: Study) -> None:
     rita = browser("rita")
     token_make(rita)
-    assert "Choose another" in rita.post(TOKENS, {"name": "notebook", "lifetime": "90"}).content.decode()
+    assert "Choose another" in rita.post(TOKENS, {"name": "notebook", "lifetime": "90", "scopes": ALL}).content.decode()
     token_make(browser("olga"))
 
 
@@ -103,3 +116,27 @@ def test_the_page_is_for_those_who_can_use_the_api(ward: Study) -> None:
     holder_create(ward, user=user_create("hanna"))
     assert browser("hanna").get(TOKENS).status_code == 404
     assert Client().get(TOKENS)["Location"] == f"/sign-in/?next={TOKENS}"
+
+
+def test_a_token_does_what_it_was_made_for_and_nothing_else(ward: Study) -> None:
+    """Its user is an operator, who may do all of it."""
+    membership_add(study=ward, user=user_create("rita2"), role=Role.OPERATOR, acting_user=None)
+    run = "/api/v1/runs/11111111-1111-4111-8111-111111111111"
+    asked = {
+        "read": ("get", "/api/v1/runs", 200),
+        "propose": ("post", "/api/v1/runs", 400),
+        "predict": ("post", run.replace("runs", "models") + "/predict", 404),
+        "decide": ("post", f"{run}/approve", 404),
+    }
+    for scope in asked:
+        token = token_make(browser("rita2"), name=scope, scopes=(scope,))
+        for wanted, (method, address, allowed) in asked.items():
+            answer = getattr(Client(), method)(
+                address,
+                **({} if method == "get" else {"content_type": "application/json"}),
+                headers={"Authorization": f"Bearer {token}"},
+            )
+            assert answer.status_code == (allowed if wanted == scope else 403), (scope, wanted)
+            if wanted != scope:
+                assert f"no scope “{wanted}”" in answer.json()["detail"]
+    assert "decide" in browser("rita2").get(TOKENS).content.decode()

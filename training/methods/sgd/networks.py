@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,9 @@ from torch.nn.utils import vector_to_parameters
 from training.learners.base import Model, Records
 from training.representations import FittedRepresentation
 from training.representations.storage import representation_load, representation_save
+
+if TYPE_CHECKING:
+    from training.exports.graph import Graph
 
 torch.set_num_threads(1)  # as for all learners: one process per core
 
@@ -77,6 +81,18 @@ def _max_pool(maps: torch.Tensor) -> torch.Tensor:
     """The largest of 2×2, stride 1, up to rounding: as sums, which take half as long on a CPU as PyTorch's own."""
     maps = maps[:, :, :-1] + torch.relu(maps[:, :, 1:] - maps[:, :, :-1])
     return maps[..., :-1] + torch.relu(maps[..., 1:] - maps[..., :-1])
+
+
+def in_order(network: nn.Module) -> list[nn.Module]:
+    """The layers of one of `NETWORKS`, one after the other, for whoever cannot call it."""
+    modules: list[nn.Module] = []
+    *hidden, output = network.children()
+    for layer in hidden:
+        if isinstance(layer, nn.Linear):
+            modules += [nn.Flatten(), layer, nn.Tanh()]
+        else:
+            modules += [layer, nn.Tanh(), nn.MaxPool2d(2, stride=1)]
+    return [*modules, nn.Flatten(), output]
 
 
 NETWORKS: dict[str, type[nn.Module]] = {"linear": Linear, "mlp": TanhNetwork, "cnn": TanhCNN}
@@ -153,6 +169,18 @@ class NetworkModel(Model):
             _SPACE: torch.tensor(list(space), dtype=torch.uint8),
         }
         return save(tensors | about)
+
+    def to_graph(self, graph: Graph, records: str) -> str:
+        from training.exports.graph import FLOAT
+        from training.exports.layers import network_probabilities
+
+        entering = records
+        if self.space is not None:
+            entering = graph.cast(self.space.to_graph(graph, records), FLOAT)
+        if self.scale != 1.0:
+            entering = graph.node("Mul", entering, graph.constant(np.float32(self.scale)))
+        shape = self.shape if self.space is None else (self.space.dimensions,)
+        return network_probabilities(graph, entering, shape, in_order(self.network))
 
     @torch.inference_mode()
     def _probabilities(self, x: Records) -> npt.NDArray[np.float64]:

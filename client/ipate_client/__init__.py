@@ -1,0 +1,18 @@
+"""Client of the REST API of iPATE."""
+
+from ipate_client.documents import Dataset, Predictions, PublicPoints, Run, Study
+from ipate_client.local_model import LocalModel
+from ipate_client.problems import ProblemError, RunEndedError
+from ipate_client.site import Site
+
+__all__ = [
+    "Dataset",
+    "LocalModel",
+    "Predictions",
+    "ProblemError",
+    "PublicPoints",
+    "Run",
+    "RunEndedError",
+    "Site",
+    "Study",
+]

@@ -1,0 +1,118 @@
+"""Documents of the site, with types. ``document`` holds everything, by the names of the API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+ENDED = ("finished", "failed", "cancelled")
+"""States of runs that do not change any more."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset of a study: private, public (put to the vote) or test."""
+
+    id: int
+    name: str
+    kind: str
+    classes: list[str]
+    shape: tuple[int, ...]
+    document: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study whose runs you may see."""
+
+    slug: str
+    title: str
+    delta: float
+    rehearsal: bool
+    document: dict[str, Any]
+
+    @property
+    def datasets(self) -> list[Dataset]:
+        """Its datasets, where it was fetched by itself (`Site.study`)."""
+        return [
+            Dataset(each["id"], each["name"], each["kind"], each["classes"], tuple(each["shape"]), each)
+            for each in self.document.get("datasets", [])
+        ]
+
+    def dataset(self, kind: str) -> int:
+        """The id of its first dataset of a kind, as proposals name it.
+
+        Raises:
+            LookupError: it has none.
+        """
+        for each in self.datasets:
+            if each.kind == kind:
+                return each.id
+        raise LookupError(f"The study “{self.slug}” has no {kind} dataset.")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as it was when it was fetched."""
+
+    id: str
+    study: str
+    title: str
+    status: str
+    document: dict[str, Any]
+
+    @property
+    def has_ended(self) -> bool:
+        return self.status in ENDED
+
+    @property
+    def done(self) -> float:
+        """The part of its stages that is done, 0 to 1."""
+        stages = self.document.get("progress", {}).get("stages", [])
+        if self.has_ended or not stages:
+            return float(self.has_ended)
+        return float(sum(stage["share"] for stage in stages)) / len(stages)
+
+
+@dataclass(frozen=True, eq=False)
+class PublicPoints:
+    """All public points of a run, and what was released about some of them.
+
+    Attributes:
+        x: (P, ...) float32, encoded as the model's document says; None where a run has no public points.
+        row: (n,) positions of the labelled points in x.
+        label: (n,) numbers of their classes.
+        counts: (n, classes) noisy counts; None where none were released.
+        classes: Names of the classes.
+    """
+
+    x: npt.NDArray[np.float32] | None
+    row: npt.NDArray[np.int64]
+    label: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64] | None
+    classes: list[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Predictions of rows.
+
+    Attributes:
+        classes: Names of the classes.
+        labels: (n,) the likeliest class of each row; "" where a model on this machine cannot take the row.
+        probabilities: (n, classes); NaN there.
+    """
+
+    classes: list[str]
+    labels: npt.NDArray[np.object_]
+    probabilities: npt.NDArray[np.float64]
+
+    def frame(self) -> pd.DataFrame:
+        """A column “label”, and one with the probability of each class."""
+        frame = pd.DataFrame(self.probabilities, columns=self.classes)
+        frame.insert(0, "label", self.labels, allow_duplicates=True)
+        return frame

@@ -1,0 +1,75 @@
+"""Models on this machine: an ONNX file that takes the values of a row as they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime
+import pandas as pd
+
+from ipate_client.documents import Predictions
+
+Rows: TypeAlias = pd.DataFrame | npt.NDArray[Any] | Iterable[Any]
+"""A data frame or objects with a value per column; or images, as an array or nested lists."""
+
+
+class LocalModel:
+    """A model that predicts without the site; nothing of what it is asked leaves this machine.
+
+    Attributes:
+        classes: Names of the classes.
+        schema: What a row holds.
+        card: What a user of the model should know.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self._session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+        told = self._session.get_modelmeta().custom_metadata_map
+        self.classes: list[str] = json.loads(told["classes"])
+        self.schema: dict[str, Any] = json.loads(told["schema"])
+        self.card: dict[str, Any] = json.loads(told["card"])
+
+    @classmethod
+    def load(cls, path: str | Path) -> LocalModel:
+        """A model that `save` stored."""
+        return cls(Path(path).read_bytes())
+
+    def save(self, path: str | Path) -> None:
+        """Store the file, which any ONNX runtime reads."""
+        Path(path).write_bytes(self.content)
+
+    def predict(self, rows: Rows) -> Predictions:
+        """Predictions of rows, which the site would give, too.
+
+        Raises:
+            KeyError: a row lacks a column.
+            ValueError: a number cannot be read, or an image is of another shape.
+        """
+        labels, probabilities = self._session.run(None, self._inputs(rows))
+        return Predictions(self.classes, labels, probabilities)
+
+    def _inputs(self, rows: Rows) -> dict[str, npt.NDArray[Any]]:
+        if self.schema["kind"] == "image":
+            sides = (self.schema["height"], self.schema["width"], self.schema["channels"])
+            shape = sides[:2] if sides[2] == 1 else sides
+            images = np.asarray(rows if isinstance(rows, np.ndarray) else list(rows), np.float32)
+            if images.shape[1:] != shape:
+                raise ValueError(f"The images are of shape {images.shape[1:]}, those of the model of {shape}.")
+            return {"image": images}
+        frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame.from_records(list(rows))
+        features = [column for column in self.schema["columns"] if column["role"] == "feature"]
+        return {column["name"]: _values(column, frame[column["name"]]) for column in features}
+
+
+def _values(column: dict[str, Any], values: pd.Series[Any]) -> npt.NDArray[Any]:
+    """The values of a column as its input takes them."""
+    given = values.tolist()
+    if column["type"] == "numeric":
+        return np.array([np.nan if value in column["missing"] else float(value) for value in given])
+    return np.array([str(value) for value in given], object)

@@ -1,0 +1,242 @@
+"""The site: one method for each thing that a researcher does."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import numpy as np
+import pandas as pd
+from tqdm.auto import tqdm
+
+from ipate_client.documents import Predictions, PublicPoints, Run, Study
+from ipate_client.local_model import LocalModel, Rows
+from ipate_client.problems import ProblemError, RunEndedError
+
+ROWS_AT_ONCE = 1000
+"""How many rows the site takes in one request."""
+_TRIES = 4
+_LONGEST_WAIT = 120.0
+
+
+class Site:
+    """A site of iPATE, and what its API lets you do there.
+
+    Args:
+        address: Of the site; the variable IPATE_SITE if left out.
+        token: Of yours, from the page “API tokens”; the variable IPATE_TOKEN if left out.
+        timeout: Seconds to wait for an answer.
+
+    Every method raises ProblemError where the site refuses, and httpx.TransportError where it cannot be reached.
+    """
+
+    def __init__(self, address: str | None = None, token: str | None = None, *, timeout: float = 60.0) -> None:
+        address, token = address or os.environ.get("IPATE_SITE"), token or os.environ.get("IPATE_TOKEN")
+        if not address or not token:
+            raise ValueError("Give address and token, or set the variables IPATE_SITE and IPATE_TOKEN.")
+        self._http = httpx.Client(
+            base_url=f"{address.rstrip('/')}/api/v1/", headers={"Authorization": f"Bearer {token}"}, timeout=timeout
+        )
+
+    def __enter__(self) -> Site:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    # --- Studies
+
+    def studies(self) -> list[Study]:
+        """The studies whose runs you may see."""
+        return [_study(each) for each in self._pages("studies")]
+
+    def study(self, slug: str) -> Study:
+        """A study with its levels, head counts and datasets."""
+        return _study(self._json("GET", f"studies/{slug}"))
+
+    # --- Runs
+
+    def plan(self, *, share: float = 1.0, **proposal: Any) -> dict[str, Any]:
+        """Plan of a run, which saves nothing: what it would do, what it may charge, what to expect, warnings.
+
+        Args:
+            share: The part of every holder's cap to plan for.
+            **proposal: Fields of a proposal, see `propose`.
+        """
+        return self._json("POST", "runs/plan", json={**proposal, "share": share})
+
+    def propose(self, **proposal: Any) -> Run:
+        """Save a draft of a run. It starts once an operator of the study, another person than you, approves it.
+
+        It is saved once, even where the connection breaks and it is sent again.
+
+        Args:
+            **proposal: ``study``, ``title``, ``private_dataset`` and so on, as the site's /api/docs lists them.
+        """
+        return _run(self._json("POST", "runs", json=proposal, headers={"Idempotency-Key": uuid4().hex}))
+
+    def runs(self, **filters: str) -> list[Run]:
+        """The runs that you may see, newest first; by ``study``, ``status``, ``method`` or ``variant``."""
+        return [_run(each) for each in self._pages("runs", filters)]
+
+    def run(self, run: Run | str) -> Run:
+        """A run as it is now."""
+        return _run(self._json("GET", f"runs/{_id(run)}"))
+
+    def wait(self, run: Run | str, *, every: float = 5.0, timeout: float | None = None, progress: bool = True) -> Run:
+        """Wait until a run is finished, with a bar that says in which stage it is.
+
+        Args:
+            run: The run; a draft waits for its approval.
+            every: Seconds between two looks.
+            timeout: Seconds to wait at most; None to wait as long as it takes.
+            progress: Whether to show the bar.
+
+        Raises:
+            RunEndedError: it failed or was cancelled; the message says why.
+            TimeoutError: it takes longer.
+        """
+        begun = time.monotonic()
+        with tqdm(total=1.0, disable=not progress, bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}") as bar:
+            while True:
+                found = self.run(run)
+                waits = found.status == "draft"
+                bar.set_description_str(
+                    "draft: an operator has to approve it" if waits else found.status, refresh=False
+                )
+                bar.n = found.done
+                bar.refresh()
+                if found.has_ended:
+                    break
+                if timeout is not None and time.monotonic() - begun + every > timeout:
+                    raise TimeoutError(f"The run is “{found.status}” after {timeout:g} seconds.")
+                time.sleep(every)
+        if found.status != "finished":
+            raise RunEndedError(f"The run is {found.status}. {found.document['reason']}".strip())
+        return found
+
+    def costs(self, run: Run | str) -> pd.DataFrame:
+        """What a run has charged every member of each group, in μ²; empty in rehearsals."""
+        return pd.DataFrame(self._json("GET", f"runs/{_id(run)}/costs")["groups"])
+
+    # --- Labels and models
+
+    def labels(self, run: Run | str) -> pd.DataFrame:
+        """The released labels by row of the public dataset, and a column count_… for each class with noisy counts.
+
+        Whoever takes labels is entered into the study's release register.
+        """
+        return pd.read_csv(
+            io.BytesIO(self._get(f"runs/{_id(run)}/labels", {"format": "csv"}).content),
+            index_col="row",
+            dtype={"label": str},
+            keep_default_na=False,
+        )
+
+    def public_points(self, run: Run | str) -> PublicPoints:
+        """All public points of a run, with the labels and counts that were released about some of them."""
+        content = self._get(f"runs/{_id(run)}/labels", {"format": "npz"}).content
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            found = {name: arrays[name] for name in arrays.files}
+        classes = found["classes"].tolist()
+        return PublicPoints(found.get("x"), found["row"], found["label"], found.get("counts"), classes)
+
+    def card(self, run: Run | str, *, version: int | None = None) -> dict[str, Any]:
+        """The document of a run's model: its card, the schema of a row, and its files with all that they need."""
+        return self._get(f"models/{_id(run)}", _version(version)).json()
+
+    def model(self, run: Run | str, *, version: int | None = None) -> LocalModel:
+        """The model of a run, to predict on this machine.
+
+        Args:
+            run: Finished.
+            version: Of its student; the published one if left out.
+
+        Raises:
+            ValueError: the file is not the one that the site says it is.
+        """
+        response = self._get(f"models/{_id(run)}/onnx", _version(version))
+        digest = base64.b64encode(hashlib.sha256(response.content).digest()).decode()
+        if response.headers["Repr-Digest"] != f"sha-256=:{digest}:":
+            raise ValueError("The file differs from what the site says of it: fetch it again.")
+        return LocalModel(response.content)
+
+    def predict(self, run: Run | str, rows: Rows, *, version: int | None = None) -> Predictions:
+        """Predictions of the site, however many rows there are; where a row is wrong, ProblemError says which."""
+        if isinstance(rows, pd.DataFrame):
+            sent = rows.to_dict("records")
+        else:
+            sent = [row.tolist() if isinstance(row, np.ndarray) else row for row in rows]
+        parts = []
+        for start in range(0, max(len(sent), 1), ROWS_AT_ONCE):
+            question = {"rows": sent[start : start + ROWS_AT_ONCE]}
+            parts.append(self._json("POST", f"models/{_id(run)}/predict", json=question, params=_version(version)))
+        labels = [label for part in parts for label in part["predictions"]]
+        probabilities = np.concatenate([np.asarray(part["probabilities"], np.float64) for part in parts])
+        return Predictions(parts[0]["classes"], np.array(labels, object), probabilities)
+
+    # --- Requests
+
+    def _pages(self, path: str, filters: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
+        offset, size = 0, 1000
+        while True:
+            page = self._get(path, {**(filters or {}), "limit": size, "offset": offset}).json()
+            yield from page["results"]
+            offset += size
+            if not page["next"]:
+                return
+
+    def _get(self, path: str, params: dict[str, Any] | None = None) -> httpx.Response:
+        return self._request("GET", path, params=params)
+
+    def _json(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        return self._request(method, path, **arguments).json()
+
+    def _request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        """An answer that is no error; asked for again where the site says wait, or the connection breaks.
+
+        What changes something is sent again only with a key by which the site knows it.
+        """
+        repeatable = method == "GET" or "Idempotency-Key" in arguments.get("headers", {})
+        for left in reversed(range(_TRIES)):
+            try:
+                response = self._http.request(method, path, **arguments)
+            except httpx.TransportError:
+                if not (left and repeatable):
+                    raise
+                time.sleep(2.0 ** (_TRIES - left - 2))
+                continue
+            if response.status_code == httpx.codes.TOO_MANY_REQUESTS and left:
+                time.sleep(min(float(response.headers.get("Retry-After", 1)), _LONGEST_WAIT))
+                continue
+            break
+        if response.is_error:
+            raise ProblemError.of(response)
+        return response
+
+
+def _id(run: Run | str) -> str:
+    return run.id if isinstance(run, Run) else run
+
+
+def _version(version: int | None) -> dict[str, Any]:
+    return {} if version is None else {"version": version}
+
+
+def _study(document: dict[str, Any]) -> Study:
+    return Study(document["slug"], document["title"], document["delta"], document["rehearsal"], document)
+
+
+def _run(document: dict[str, Any]) -> Run:
+    return Run(document["id"], document["study"], document["title"], document["status"], document)

@@ -1,0 +1,47 @@
+"""Signatures that others can check: Ed25519, with a key pair that follows from the installation's secret key."""
+
+import base64
+import hashlib
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from django.conf import settings
+
+ALGORITHM = "EdDSA"
+_PURPOSE = b"ipate: signatures for others"
+
+
+def signed(content: dict[str, Any]) -> str:
+    """The content as a JSON Web Signature (RFC 7515, 8037), which names the key of `public_keys` that it is for."""
+    key = _private_key(settings.SECRET_KEY)
+    return jwt.encode(content, key, algorithm=ALGORITHM, headers={"kid": _public_key(key)["kid"]})
+
+
+def public_keys() -> list[dict[str, str]]:
+    """The public keys as JSON Web Keys (RFC 7517), each with its PEM: today's, then those of earlier secret keys."""
+    return [_public_key(_private_key(secret)) for secret in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)]
+
+
+def _private_key(secret: str) -> Ed25519PrivateKey:
+    derived = HKDF(hashes.SHA256(), 32, salt=None, info=_PURPOSE).derive(secret.encode())
+    return Ed25519PrivateKey.from_private_bytes(derived)
+
+
+def _public_key(private: Ed25519PrivateKey) -> dict[str, str]:
+    public = private.public_key()
+    x = _base64url(public.public_bytes_raw())
+    # the thumbprint of RFC 7638: its members in this order, without spaces
+    thumbprint = hashlib.sha256(f'{{"crv":"Ed25519","kty":"OKP","x":"{x}"}}'.encode()).digest()
+    pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+    return {
+        **{"kty": "OKP", "crv": "Ed25519", "x": x, "alg": ALGORITHM, "use": "sig"},
+        **{"kid": _base64url(thumbprint), "pem": pem},
+    }
+
+
+def _base64url(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()

@@ -1,0 +1,27 @@
+"""A study with a finished run behind a real server, and its researcher's client."""
+
+from collections.abc import Iterator
+
+import pytest
+from ipate_client import Site
+from pytest_django.live_server_helper import LiveServer
+
+from ipate_web.tokens.models import ApiToken
+from tests.factories import user_create
+from tests.ipate_web.api.conftest import _nobody_has_asked_yet, asked, client, run, study, tryout
+
+__all__ = ["_nobody_has_asked_yet", "asked", "client", "run", "study", "tryout"]
+
+
+@pytest.fixture
+def token(live_server: LiveServer) -> str:
+    """Of the researcher, with what a researcher needs."""
+    scopes = ["read", "propose", "predict"]
+    return ApiToken.objects.create(user_create("researcher"), name="client", scopes=scopes)[1]
+
+
+@pytest.fixture
+def site(live_server: LiveServer, token: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setenv("no_proxy", "*")
+    with Site(live_server.url, token) as site:
+        yield site

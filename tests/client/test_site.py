@@ -1,0 +1,187 @@
+"""The client for researchers, against a real server."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from threading import Thread
+
+import httpx
+import ipate_client.site
+import numpy as np
+import pandas as pd
+import pytest
+from django.conf import settings
+from django.db import connection
+from django.utils import timezone
+from ipate_client import LocalModel, ProblemError, RunEndedError, Site
+from pytest_django.live_server_helper import LiveServer
+
+from consent.models import Study
+from tests.factories import user_create
+from tests.ipate_web.api.test_runs import proposal
+from tests.training.runs import run_draft
+from training.models import Run
+from training.services.runs import run_cancel
+
+pytestmark = pytest.mark.slow
+
+YOUNG, OLD = {"age": 10, "smoker": "no"}, {"age": 95, "smoker": "yes"}
+
+
+def test_studies_with_their_datasets(study: Study, site: Site) -> None:
+    assert [each.slug for each in site.studies()] == ["ward"]
+    ward = site.study("ward")
+    assert {each.kind for each in ward.datasets} == {"private", "public", "test"}
+    assert ward.datasets[0].shape == (3,)
+    with pytest.raises(LookupError, match="no spare dataset"):
+        ward.dataset("spare")
+
+
+def test_plan_and_proposal(study: Study, site: Site) -> None:
+    assert site.plan(**proposal(study), share=0.5)["answers"] > 0
+    run = site.propose(**proposal(study))
+    assert (run.status, run.has_ended, run.done) == ("draft", False, 0.0)
+    assert [each.id for each in site.runs(study="ward", status="draft")] == [run.id]
+    assert site.runs(status="finished") == []
+
+
+def test_a_refusal_says_what_is_wrong(study: Study, site: Site) -> None:
+    with pytest.raises(ProblemError, match="learner: ") as caught:
+        site.propose(**proposal(study, learner="oracle"))
+    assert caught.value.status == 400 and caught.value.errors[0]["field"] == "learner"
+    with pytest.raises(ProblemError, match="no such run"):
+        site.run("11111111-1111-4111-8111-111111111111")
+    with pytest.raises(ValueError, match="IPATE_TOKEN"):
+        Site("http://127.0.0.1:1")
+
+
+def test_a_broken_connection_saves_no_second_draft(study: Study, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first answer is lost on its way."""
+    request, lost = site._http.request, []
+
+    def unlucky(*arguments: object, **more: object) -> httpx.Response:
+        response = request(*arguments, **more)  # type: ignore[arg-type]
+        if not lost:
+            lost.append(response)
+            raise httpx.ReadError("The connection broke.")
+        return response
+
+    monkeypatch.setattr(site._http, "request", unlucky)
+    monkeypatch.setattr(ipate_client.site.time, "sleep", lambda _seconds: None)
+    run = site.propose(**proposal(study))
+    assert lost[0].json()["id"] == run.id
+    assert Run.objects.count() == 1
+
+
+def test_it_waits_as_long_as_the_site_says(study: Study, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rest_framework.throttling import UserRateThrottle
+
+    waited: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        monkeypatch.setattr(UserRateThrottle, "THROTTLE_RATES", {"user": "100/min"})
+
+    monkeypatch.setattr(UserRateThrottle, "THROTTLE_RATES", {"user": "1/min"})
+    monkeypatch.setattr(ipate_client.site.time, "sleep", wait)
+    site.studies()
+    assert [each.slug for each in site.studies()] == ["ward"]
+    assert len(waited) == 1 and 0 < waited[0] <= 61
+
+
+def test_waiting_ends_with_the_run(study: Study, site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_draft(study)
+    with pytest.raises(TimeoutError, match="draft"):
+        site.wait(str(run.pk), every=0.01, timeout=0.0, progress=False)
+
+    def cancel() -> None:
+        run_cancel(run=run, acting_user=user_create("olga"))
+        connection.close()
+
+    thread = Thread(target=cancel)
+    thread.start()
+    with pytest.raises(RunEndedError, match="An operator has cancelled the run"):
+        site.wait(str(run.pk), every=0.05)
+    thread.join()
+    assert "cancelled: 100%" in capsys.readouterr().err
+    failed = run_draft(study)
+    Run.objects.filter(pk=failed.pk).update(status="failed", message="No label.", ended_at=timezone.now())
+    with pytest.raises(RunEndedError, match=r"failed\. No label\."):
+        site.wait(str(failed.pk), progress=False)
+
+
+def test_labels_and_points(asked: Run, site: Site) -> None:
+    labels = site.labels(str(asked.pk))
+    assert labels.index.name == "row"
+    assert list(labels.columns) == ["label", "count_healthy", "count_ill"]
+    points = site.public_points(str(asked.pk))
+    assert points.x is not None and points.counts is not None
+    assert points.x.shape == (30, 3)
+    assert [points.classes[label] for label in points.label] == labels["label"].tolist()
+    assert (points.counts == labels[["count_healthy", "count_ill"]].to_numpy()).all()
+    assert (points.row == labels.index).all()
+    assert set(site.costs(str(asked.pk)).columns) >= {"name", "spent", "cap"}
+
+
+def test_the_model_predicts_here_what_the_site_does(run: Run, site: Site, tmp_path: Path) -> None:
+    model = site.model(str(run.pk))
+    model.save(tmp_path / "student.onnx")
+    here = LocalModel.load(tmp_path / "student.onnx").predict([YOUNG, OLD])
+    there = site.predict(str(run.pk), pd.DataFrame([YOUNG, OLD] * 700))
+    assert there.probabilities.shape == (1400, 2)
+    assert (there.labels[:2] == here.labels).all()
+    assert there.probabilities[:2] == pytest.approx(here.probabilities, abs=1e-6)
+    assert list(here.frame().columns) == ["label", "healthy", "ill"]
+    assert model.predict([{**YOUNG, "smoker": "maybe"}]).labels.tolist() == [""]
+    assert model.card["run"] == str(run.pk)
+    assert site.card(str(run.pk), version=1)["files"][0]["format"] == "onnx"
+    with pytest.raises(ProblemError, match="row 1, column age"):
+        site.predict(str(run.pk), [{"age": "old", "smoker": "no"}])
+
+
+def test_a_file_that_changed_on_its_way_is_refused(run: Run, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    get = site._get
+    monkeypatch.setattr(
+        site, "_get", lambda *a: httpx.Response(200, headers=get(*a).headers, content=get(*a).content[:-1])
+    )
+    with pytest.raises(ValueError, match="differs from what the site says"):
+        site.model(str(run.pk))
+
+
+def test_it_can_be_installed_without_the_site(tmp_path: Path) -> None:
+    """Built from its own folder, and imported with nothing else of this project in reach."""
+    source, installed = tmp_path / "source", tmp_path / "installed"
+    shutil.copytree(settings.BASE_DIR / "client", source)  # building leaves files behind
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
+    done = subprocess.run([*install, "--target", str(installed), str(source)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    code = (
+        f"import sys; sys.path.insert(0, {str(installed)!r}); import ipate_client; print(ipate_client.__file__); "
+        "assert not {'django', 'training', 'ipate_web'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(installed))
+    assert (installed / "ipate_client" / "py.typed").exists()
+
+
+def test_images_are_taken_as_arrays_or_lists() -> None:
+    from training.exports.files import onnx_file
+    from training.formats import catalogue_load
+    from training.learners import learner_create
+
+    splits = catalogue_load("digits")
+    fitted = learner_create("logistic_regression").fit(splits.public.x, splits.public.y, classes=10, seed=1)
+    model = LocalModel(onnx_file(fitted, splits.schema, {}))
+    images = splits.test.x[:5]
+    expected = fitted.predict_proba(images)
+    for rows in (images, list(images), images.tolist()):
+        assert model.predict(rows).probabilities == pytest.approx(expected, abs=1e-6)
+    with pytest.raises(ValueError, match="shape"):
+        model.predict(np.zeros((1, 3, 3)))
+
+
+def test_the_server_is_named_with_or_without_a_slash(study: Study, live_server: LiveServer, token: str) -> None:
+    with Site(f"{live_server.url}/", token) as site:
+        assert len(site.studies()) == 1

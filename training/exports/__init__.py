@@ -1,0 +1,1 @@
+"""Published models as ONNX files that any runtime predicts with: encoding, representation and class names inside."""

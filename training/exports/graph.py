@@ -1,0 +1,92 @@
+"""Graphs of ONNX operators, written node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+OPSETS = {"": 21, "ai.onnx.ml": 5}
+"""The operator sets that the nodes are of, which onnxruntime knows from 1.19 on."""
+IR_VERSION = 10
+BATCH = "rows"
+"""The name of the first axis of inputs and outputs."""
+
+BOOL, DOUBLE, FLOAT, INT64, STRING = (
+    TensorProto.BOOL,
+    TensorProto.DOUBLE,
+    TensorProto.FLOAT,
+    TensorProto.INT64,
+    TensorProto.STRING,
+)
+
+
+class Graph:
+    """A graph under construction. A value is known by its name, which the method that makes it returns."""
+
+    def __init__(self) -> None:
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: list[onnx.TensorProto] = []
+        self._inputs: list[onnx.ValueInfoProto] = []
+
+    def input(self, name: str, kind: int, shape: Sequence[int] = ()) -> str:
+        """An input `(rows, *shape)` of the graph; its name is what users of the file give their values by."""
+        self._inputs.append(helper.make_tensor_value_info(name, kind, [BATCH, *shape]))
+        return name
+
+    def constant(self, value: npt.ArrayLike) -> str:
+        """A constant with the type of its array; texts are Unicode."""
+        array, name = np.asarray(value), f"constant/{len(self._constants)}"
+        if array.dtype.kind == "U":
+            texts = [text.encode() for text in array.ravel().tolist()]
+            self._constants.append(helper.make_tensor(name, STRING, array.shape, texts))
+        else:
+            self._constants.append(numpy_helper.from_array(array.copy(order="C"), name))
+        return name
+
+    def node(
+        self, operator: str, *inputs: str, domain: str = "", outputs: int = 1, place: int = 0, **attributes: Any
+    ) -> str:
+        """The output in this place, of so many, of an operator of these inputs."""
+        names = [f"{operator}/{len(self._nodes)}/{number}" for number in range(outputs)]
+        self._nodes.append(helper.make_node(operator, inputs, names, domain=domain, **attributes))
+        return names[place]
+
+    def cast(self, value: str, kind: int) -> str:
+        """A value as another type."""
+        return self.node("Cast", value, to=kind)
+
+    def as_double(self, value: str) -> str:
+        """A value in double precision."""
+        return self.cast(value, DOUBLE)
+
+    def rounded(self, value: str, largest: float) -> str:
+        """A value rounded to whole numbers, half to even, and cut off."""
+        limits = self.constant(-float(largest)), self.constant(float(largest))
+        return self.node("Clip", self.node("Round", value), *limits)
+
+    def to_bytes(self, outputs: Mapping[str, tuple[str, int, Sequence[int]]], metadata: Mapping[str, str]) -> bytes:
+        """The checked graph as a file.
+
+        Args:
+            outputs: By the name that users of the file see: the value, its type, and its shape without the rows.
+            metadata: Texts by name.
+        """
+        taken = {each.name for each in self._inputs}
+        told = []
+        for wanted, (value, kind, shape) in outputs.items():
+            name = wanted
+            while name in taken:  # a column may have the same name
+                name += "_"
+            self._nodes.append(helper.make_node("Identity", [value], [name]))
+            told.append(helper.make_tensor_value_info(name, kind, [BATCH, *shape]))
+        graph = helper.make_graph(self._nodes, "model", self._inputs, told, self._constants)
+        opsets = [helper.make_opsetid(domain, version) for domain, version in OPSETS.items()]
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="iPATE")
+        helper.set_model_props(model, dict(metadata))
+        onnx.checker.check_model(model)
+        return model.SerializeToString(deterministic=True)
