@@ -62,6 +62,8 @@ NO_PAGES = {
     "api:": "for programs",
     "schema": "for programs",
     "healthz": "for programs",
+    "readyz": "for programs",
+    "metrics": "for programs",
     "set_language": "a button",
     "account_logout": "a button",
     "leave": "a button",
