@@ -133,16 +133,16 @@ def installation(tmp_path_factory: pytest.TempPathFactory, django_db_blocker: An
             "IPATE_CACHE_URL": "",
         }
         if connection.vendor == "postgresql":
-            name, where = f"ipate_deployed_{os.getpid()}", connection.settings_dict
+            database, where = f"ipate_deployed_{os.getpid()}", connection.settings_dict
             with django_db_blocker.unblock(), connection.cursor() as cursor:
-                cursor.execute(f"CREATE DATABASE {name}")
+                cursor.execute(f"CREATE DATABASE {database}")
             here["DATABASE_URL"] = (
-                f"postgres://{where['USER']}:{where['PASSWORD']}@{where['HOST']}:{where['PORT']}/{name}"
+                f"postgres://{where['USER']}:{where['PASSWORD']}@{where['HOST']}:{where['PORT']}/{database}"
             )
 
             def drop() -> None:
                 with django_db_blocker.unblock(), connection.cursor() as cursor:
-                    cursor.execute(f"DROP DATABASE {name} WITH (FORCE)")
+                    cursor.execute(f"DROP DATABASE {database} WITH (FORCE)")
 
             stack.callback(drop)
         variables = environment_of(services["web"], given) | here

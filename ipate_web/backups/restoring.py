@@ -56,7 +56,7 @@ def backup_check(folder: Path) -> dict[str, Any]:
 
 
 def occupied() -> str:
-    """What an installation has that a restoration would replace, in words; empty for a new one."""
+    """Content of this installation that a restoration would replace, in words; empty for a new one."""
     try:
         studies, accounts = Study.objects.count(), User.objects.count()
     except DatabaseError:  # no tables yet

@@ -44,7 +44,7 @@ if connection.vendor == "postgresql" and not shutil.which("pg_dump"):
 
 @pytest.fixture(autouse=True)
 def _storages_of_its_own(settings: Any, tmp_path: Path) -> None:
-    """What other tests left in the storages is no part of this installation."""
+    """Storages that hold nothing of other tests."""
     settings.STORAGES = settings.STORAGES | {
         alias: settings.STORAGES[alias]
         | {"OPTIONS": settings.STORAGES[alias]["OPTIONS"] | {"location": str(tmp_path / "var" / alias)}}
