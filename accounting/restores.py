@@ -3,8 +3,14 @@
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
+from accounting.caps import SLACKS, slack_of
+from accounting.models import Release
 from common.append_only import chained_models
+from common.journal import facts_note, head_note, journal_read
 from consent.models import Study
+
+#: In place of a hash: nobody knows what the database has forgotten.
+UNKNOWN = "unknown"
 
 
 def missing_rows(study: Study) -> dict[str, int]:
@@ -25,3 +31,23 @@ def lock_check(study: Study) -> None:
                 "who withdrew, since. An administrator settles that with manage.py settle_restore."
             )
         )
+
+
+def journal_distrust(study: Study) -> None:
+    """Lock a study that was just restored where the journal does not reach as far as its database.
+
+    The journal was lost or is older than the backup: what was released since is not known, and may be all that the
+    study's caps allow. A rehearsal has promised nothing.
+    """
+    noted = journal_read(study.pk)["heads"]
+    heads = {model._meta.label_lower: model.head(study.pk).sequence for model in chained_models()}
+    if study.rehearsal or all(noted.get(chain, [0])[0] >= sequence for chain, sequence in heads.items()):
+        return
+    chain = Release._meta.label_lower
+    head_note(study.pk, chain, heads[chain] + 1, UNKNOWN)
+    facts_note(study.pk, share=1.0, slack=SLACKS * slack_of(study.delta))
+
+
+def is_distrusted(study: Study) -> bool:
+    """Whether a study is locked because the journal does not say what was forgotten."""
+    return journal_read(study.pk)["heads"].get(Release._meta.label_lower, [0, ""])[1] == UNKNOWN

@@ -21,3 +21,13 @@ class ThrottleEntry(models.Model):
 
     def __str__(self) -> str:
         return f"{self.key[:8]}… until {self.expires_at:%Y-%m-%d %H:%M}"
+
+
+class WorkerHeartbeat(models.Model):
+    """Moment at which a Celery worker was last heard from; ``common.worker_heartbeats`` writes it."""
+
+    name = models.CharField(max_length=300, unique=True, help_text="Celery's name of the worker, and its process.")
+    heard_at = models.DateTimeField(db_index=True)
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.heard_at:%Y-%m-%d %H:%M:%S}"

@@ -12,6 +12,14 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 
 
+@app.on_after_finalize.connect
+def _let_workers_be_heard(**_: object) -> None:
+    """Add the heartbeat to every worker, once the models that it writes to are there."""
+    from common.worker_heartbeats import HeartbeatStep
+
+    app.steps["consumer"].add(HeartbeatStep)
+
+
 @setup_logging.connect
 def _use_django_logging(**_: object) -> None:
     """Keep Django's logging configuration in the worker."""

@@ -159,6 +159,12 @@ def _whole(text: str) -> int:
     return number
 
 
+def _token(text: str) -> str:
+    if not re.fullmatch(r"[!-~]{32,}", text):
+        raise ValueError
+    return text
+
+
 def _rate(text: str) -> str:
     if not re.fullmatch(r"[1-9]\d*/(s|sec|second|m|min|minute|h|hour|d|day)", text):
         raise ValueError
@@ -178,6 +184,7 @@ YES_OR_NO = Kind("true or false", _yes_or_no)
 POSITIVE = Kind("a number above 0", _positive)
 SECONDS = Kind("a whole number of seconds above 0", _whole)
 COUNT = Kind("a whole number above 0", _whole)
+TOKEN = Kind("at least 32 characters without spaces, such as `openssl rand -hex 32` makes", _token)
 RATE = Kind("a number of requests in a time, such as 600/min", _rate)
 OPTIONS = Kind('a JSON object, such as {"location": "/srv/ipate"}', _options)
 SITE = Kind("where the site is, without a path, such as https://ipate.example", _site)

@@ -1,13 +1,17 @@
-"""Health endpoint ``/healthz``: database, broker and storage."""
+"""Health endpoints: ``/healthz``, whether the site is alive, and ``/readyz``, whether all that it needs answers."""
 
 import logging
-from pathlib import Path
+from collections.abc import Callable
+from uuid import uuid4
 
 from celery import current_app
-from django.conf import settings
+from django.core.files.base import ContentFile
+from django.core.files.storage import storages
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, JsonResponse
 from kombu.exceptions import OperationalError
+
+from common.worker_heartbeats import workers_heard
 
 logger = logging.getLogger(__name__)
 
@@ -33,12 +37,42 @@ def _broker() -> bool:
 
 
 def _storage() -> bool:
-    return Path(settings.VAR_DIR).is_dir()
+    """Whether private storage and that of models take a file and let it go again."""
+    try:
+        for alias in ("private", "models"):
+            name = storages[alias].save(f"readiness/{uuid4().hex}", ContentFile(b"ready"))
+            storages[alias].delete(name)
+        return True
+    except Exception:  # each kind of storage has errors of its own
+        logger.exception("The storage takes no files.")
+        return False
+
+
+def _worker() -> bool:
+    try:
+        return workers_heard() > 0
+    except DatabaseError:
+        logger.exception("Whether a worker was heard from is not known.")
+        return False
+
+
+#: What the site needs: its check, and what is said where it fails.
+PARTS: dict[str, tuple[Callable[[], bool], str]] = {
+    "database": (_database, "unreachable"),
+    "broker": (_broker, "unreachable"),
+    "storage": (_storage, "not writable"),
+    "worker": (_worker, "not heard from"),
+}
 
 
 def healthz(request: HttpRequest) -> JsonResponse:
-    """Health of database, broker and storage: 200 if all answer, else 503 with which, never why."""
-    parts = {"database": _database(), "broker": _broker(), "storage": _storage()}
-    healthy = all(parts.values())
-    state = {name: "ok" if fine else "unreachable" for name, fine in parts.items()}
-    return JsonResponse({"status": "ok" if healthy else "unhealthy", **state}, status=200 if healthy else 503)
+    """Life of the site's own process: 200 as long as it answers, whatever else is away."""
+    return JsonResponse({"status": "ok"})
+
+
+def readyz(request: HttpRequest) -> JsonResponse:
+    """Readiness of all that the site needs: 200 if everything answers, else 503 with what does not, never why."""
+    fine = {name: check() for name, (check, _) in PARTS.items()}
+    ready = all(fine.values())
+    state = {name: "ok" if fine[name] else fault for name, (_, fault) in PARTS.items()}
+    return JsonResponse({"status": "ready" if ready else "not ready", **state}, status=200 if ready else 503)

@@ -75,6 +75,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "ipate_web.metrics.requests.BeforeMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -89,6 +90,7 @@ MIDDLEWARE = [
     "ipate_web.accounts.second_factor.SecondFactorMiddleware",
     "ipate_web.too_many_tries.TooManyTriesMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "ipate_web.metrics.requests.AfterMiddleware",
 ]
 
 ROOT_URLCONF = "ipate_web.urls"
@@ -325,6 +327,8 @@ STATICFILES_DIRS = [BASE_DIR / "static"]
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SESSION_COOKIE_HTTPONLY = True
 SECURE_SSL_REDIRECT = HTTPS
+# Asked for on the machine itself, past the proxy.
+SECURE_REDIRECT_EXEMPT = [r"^(healthz|readyz|metrics)$"]
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = HTTPS
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_PROXY else None
@@ -399,6 +403,10 @@ KNOX_TOKEN_MODEL = "tokens.ApiToken"  # noqa: S105, the name of a model
 # Its migrations would make the table that our model replaces, and PostgreSQL could not empty the users' without it.
 MIGRATION_MODULES = {"knox": None}
 REST_KNOX = {"TOKEN_TTL": None, "TOKEN_PREFIX": "ipate_", "AUTH_HEADER_PREFIX": "Bearer"}
+
+# --- Metrics ----------------------------------------------------------------------------------------------------------
+#: What a request for /metrics has to bring; empty: there are no metrics.
+METRICS_TOKEN = env.read("IPATE_METRICS_TOKEN", env.TOKEN, default="")
 
 # --- Logs: one JSON object a line, with the run that it is about ----------------------------------------------------
 LOG_FORMAT = env.read("IPATE_LOG_FORMAT", env.LOG_FORMATS, default="json")

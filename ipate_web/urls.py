@@ -6,7 +6,8 @@ from django.urls import include, path
 
 from consent.views.glossary import glossary
 from ipate_web import site_pages
-from ipate_web.health import healthz
+from ipate_web.health import healthz, readyz
+from ipate_web.metrics.views import metrics
 from ipate_web.views import home
 
 # The admin has no sign-in of its own, which would ask for no second factor.
@@ -30,4 +31,6 @@ urlpatterns = [
     # What keeps the site running
     path("admin/", admin.site.urls),
     path("healthz", healthz, name="healthz"),
+    path("readyz", readyz, name="readyz"),
+    path("metrics", metrics, name="metrics"),
 ]

@@ -50,6 +50,8 @@ ADMIN_SHOWS = {"view_on_site", "app_list"}
 COMMANDS: dict[str, list[str] | str] = {
     "demo": "builds its own study with its own people",
     "up": "starts the site",
+    "backup": "copies everything, and changes nothing",
+    "restore": "puts everything back to what it was, roles included",
     "export_ledger": ["table"],
     "settle_restore": ["table", "--withdrawals-entered"],
     "erase_due": [],

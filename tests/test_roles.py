@@ -61,6 +61,8 @@ TABLE: dict[str, Row] = {
     "home": Row(EVERYBODY - HOLDER, turned_away={"holder": 302}),
     "set_language": Row(EVERYBODY, method="post", answer=302),
     "healthz": Row(EVERYBODY),
+    "readyz": Row(EVERYBODY, answer=503),  # no worker runs
+    "metrics": Row(EVERYBODY, answer=404),  # nobody without the token
     # One's own account
     "account_login": Row(STRANGERS, turned_away=dict.fromkeys(SIGNED_IN, 302)),
     "account_logout": Row(EVERYBODY, method="post", answer=302),

@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 from consent.models import Administrator, Membership
 
 #: What is open without it: what is needed to get one, to leave, and to read the page.
-_OPEN = ("account_", "mfa_", "set_language", "healthz", "leave")
+_OPEN = ("account_", "mfa_", "set_language", "healthz", "readyz", "metrics", "leave")
 
 
 def is_staff_account(user: User) -> bool:

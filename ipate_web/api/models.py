@@ -23,6 +23,7 @@ from common.artifacts import model_fetch
 from consent.permissions import studies_with_permission
 from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, request_user
 from ipate_web.api.pagination import LARGEST
+from ipate_web.api.problems import GONE
 from ipate_web.tokens.models import Scope
 from training.models import StudentModel
 from training.services.downloads import download_record
@@ -181,7 +182,7 @@ class ModelDetail(VersionView):
         summary="A model's card",
         tags=["labels and models"],
         parameters=[VersionSerializer],
-        responses=ModelDetailSerializer,
+        responses={200: ModelDetailSerializer, **GONE},
     )
     def get(self, request: Request, pk: UUID) -> Response:
         """Purpose, what it learned from, how good it is, and the privacy that stands behind it."""
@@ -199,6 +200,7 @@ class ModelBytes(BaseRenderer):
 _FILE_RESPONSES = {
     (200, ModelBytes.media_type): OpenApiTypes.BINARY,
     304: OpenApiResponse(description="Unchanged."),
+    **GONE,
 }
 
 
@@ -262,7 +264,7 @@ class ModelStatement(VersionView):
         summary="A model's signed statement",
         tags=["labels and models"],
         parameters=[VersionSerializer],
-        responses=StatementSerializer,
+        responses={200: StatementSerializer, **GONE},
     )
     def get(self, request: Request, pk: UUID) -> Response:
         """The card and the SHA-256 of both files, signed: whoever has the file can check that it is this model."""
@@ -296,7 +298,7 @@ class ModelPredict(VersionView):
         tags=["labels and models"],
         parameters=[VersionSerializer],
         request=PredictionRequestSerializer,
-        responses=PredictionsSerializer,
+        responses={200: PredictionsSerializer, **GONE},
         examples=[
             OpenApiExample(
                 "Two rows of a table",

@@ -144,6 +144,7 @@ DESCRIPTIONS = {
     HTTPStatus.NOT_ACCEPTABLE: "It cannot be had in the format that “Accept” wants.",
     HTTPStatus.CONFLICT: "Well formed, but the study's policy, head counts or shares, or the state of the run, do not "
     "allow it now.",
+    HTTPStatus.GONE: "The model was withdrawn; “detail” says when and why.",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The request is too large.",
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The request is no JSON.",
     HTTPStatus.UNPROCESSABLE_ENTITY: "The key in “Idempotency-Key” was used for another request.",
@@ -155,4 +156,6 @@ UNPROCESSABLE = {
     HTTPStatus.UNPROCESSABLE_ENTITY.value: OpenApiResponse(description=DESCRIPTIONS[HTTPStatus.UNPROCESSABLE_ENTITY])
 }
 """Response of operations that take an idempotency key."""
-_NAMED = {str(status) for status in (*CONFLICT, *UNPROCESSABLE)}
+GONE = {HTTPStatus.GONE.value: OpenApiResponse(description=DESCRIPTIONS[HTTPStatus.GONE])}
+"""Response of operations on a model, which may have been withdrawn."""
+_NAMED = {str(status) for status in (*CONFLICT, *UNPROCESSABLE, *GONE)}

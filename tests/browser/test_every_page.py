@@ -66,6 +66,8 @@ NO_PAGES = {
     "schema": "for programs",
     "healthz": "for programs",
     "logo": "a picture",
+    "readyz": "for programs",
+    "metrics": "for programs",
     "set_language": "a button",
     "account_logout": "a button",
     "leave": "a button",

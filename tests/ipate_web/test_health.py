@@ -1,43 +1,107 @@
-"""``/healthz`` says which part does not answer, and never why."""
+"""``/healthz`` answers while the site lives; ``/readyz`` says which part does not answer, and never why."""
 
+import os
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from celery import current_app
+from django.core.files.storage import storages
 from django.db import OperationalError, connection
 from django.test import Client
+from django.utils import timezone
 
-pytestmark = pytest.mark.django_db
+from common.models import WorkerHeartbeat
+from tests.workers import wait_until, worker
 
-
-def test_healthy(client: Client) -> None:
-    answer = client.get("/healthz")
-    assert answer.status_code == 200
-    assert answer.json() == {"status": "ok", "database": "ok", "broker": "ok", "storage": "ok"}
+READY = {"status": "ready", "database": "ok", "broker": "ok", "storage": "ok", "worker": "ok"}
 
 
-def test_a_database_that_does_not_answer(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> None:
-        raise OperationalError("password authentication failed for user secret")
+@pytest.fixture
+def _a_worker_was_heard(db: None) -> None:
+    WorkerHeartbeat.objects.create(name="celery@here:1", heard_at=timezone.now())
 
-    monkeypatch.setattr(connection, "cursor", refuse)
-    answer = client.get("/healthz")
+
+def not_ready(client: Client, **parts: str) -> None:
+    answer = client.get("/readyz")
     assert answer.status_code == 503
-    assert answer.json() == {"status": "unhealthy", "database": "unreachable", "broker": "ok", "storage": "ok"}
+    assert answer.json() == READY | {"status": "not ready"} | parts
     assert "secret" not in answer.content.decode()
 
 
+def refuse(*_: object) -> None:
+    raise OperationalError("password authentication failed for user secret")
+
+
+@pytest.mark.django_db
+def test_life_asks_for_nothing_else(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "cursor", refuse)
+    answer = client.get("/healthz")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+@pytest.mark.usefixtures("_a_worker_was_heard")
+def test_ready(client: Client) -> None:
+    answer = client.get("/readyz")
+    assert (answer.status_code, answer.json()) == (200, READY)
+    for alias in ("private", "models"):
+        assert storages[alias].listdir("readiness") == ([], []), "what was tried is left behind"
+
+
+@pytest.mark.usefixtures("_a_worker_was_heard")
+def test_probes_on_the_machine_itself_are_not_sent_to_https(client: Client, settings: Any) -> None:
+    settings.SECURE_SSL_REDIRECT = True
+    assert [client.get(path).status_code for path in ("/healthz", "/readyz", "/")] == [200, 200, 301]
+
+
+@pytest.mark.django_db
+def test_a_database_that_does_not_answer(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "cursor", refuse)
+    not_ready(client, database="unreachable", worker="not heard from")
+
+
+@pytest.mark.usefixtures("_a_worker_was_heard")
 def test_a_broker_that_does_not_answer(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     nobody = current_app.connection_for_write("redis://127.0.0.1:1/0")
     monkeypatch.setattr(current_app._get_current_object(), "connection_for_write", lambda: nobody)
-    answer = client.get("/healthz")
-    assert answer.status_code == 503
-    assert answer.json()["broker"] == "unreachable"
+    not_ready(client, broker="unreachable")
 
 
-def test_a_storage_that_is_gone(client: Client, settings: Any, tmp_path: Path) -> None:
-    settings.VAR_DIR = tmp_path / "gone"
-    answer = client.get("/healthz")
-    assert answer.status_code == 503
-    assert answer.json()["storage"] == "unreachable"
+@pytest.mark.usefixtures("_a_worker_was_heard")
+@pytest.mark.parametrize("alias", ["private", "models"])
+def test_a_storage_that_takes_no_files(client: Client, settings: Any, tmp_path: Path, alias: str) -> None:
+    (tmp_path / "secret").write_text("a file where a folder should be")
+    options = {"location": str(tmp_path / "secret")}
+    settings.STORAGES = settings.STORAGES | {alias: settings.STORAGES[alias] | {"OPTIONS": options}}
+    not_ready(client, storage="not writable")
+
+
+@pytest.mark.django_db
+def test_no_worker_was_ever_heard(client: Client) -> None:
+    not_ready(client, worker="not heard from")
+
+
+@pytest.mark.worker
+@pytest.mark.django_db(transaction=True)
+def test_workers_are_heard_until_they_stop_or_die(client: Client, settings: Any, tmp_path: Path) -> None:
+    settings.HEARTBEAT_TIMEOUT = 1.5
+    log = tmp_path / "worker.log"
+    with worker(log) as process:
+        wait_until(lambda: client.get("/readyz").status_code == 200, log)
+        heard = WorkerHeartbeat.objects.get()
+        wait_until(lambda: WorkerHeartbeat.objects.get().heard_at > heard.heard_at, log)
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+    assert not WorkerHeartbeat.objects.exists(), "a worker that stops says so"
+    not_ready(client, worker="not heard from")
+
+    with worker(log) as process:
+        wait_until(lambda: client.get("/readyz").status_code == 200, log)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert WorkerHeartbeat.objects.exists()
+    dead = time.monotonic()
+    wait_until(lambda: client.get("/readyz").status_code == 503, log)
+    assert time.monotonic() - dead < 5

@@ -4,22 +4,17 @@ import hashlib
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from django.conf import settings
 
 from accounting.book import balances
 from accounting.verification import study_faults
 from common.artifacts import arrays_list, arrays_load
 from consent.models import DataHolder, Study
 from consent.services import consent_withdraw
-from ipate_web.processes import running, worker_command
-from tests.databases import database_url
 from tests.training.asking import ASKING_RUN, EVERYBODY, SAMPLED_RUN, STEPS_RUN
 from tests.training.runs import (
     assert_labels_and_register_agree,
@@ -28,6 +23,7 @@ from tests.training.runs import (
     study_with_data,
     study_with_table,
 )
+from tests.workers import wait_until, worker
 from training.formats import catalogue_load
 from training.learners.base import silent
 from training.models import Run, TeacherChunk
@@ -39,27 +35,6 @@ from training.services.trainings import student_ask
 from training.verification import batches_kept, release_faults, replay_faults
 
 pytestmark = [pytest.mark.worker, pytest.mark.django_db(transaction=True)]
-
-
-@contextmanager
-def worker(log: Path) -> Iterator[subprocess.Popen]:
-    environment = {
-        "DJANGO_SETTINGS_MODULE": "ipate_web.settings",
-        "DATABASE_URL": database_url(),
-        "IPATE_BROKER_URL": settings.BROKER_URL,
-        "IPATE_HEARTBEAT_TIMEOUT": "1.5",
-        "IPATE_SWEEP_INTERVAL": "0.5",
-    }
-    with running(worker_command(), log, environment) as process:
-        yield process
-
-
-def wait_until(condition: Callable[[], bool], log: Path, seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            pytest.fail(f"Nothing happened within {seconds} s; the worker says:\n{log.read_text()[-5000:]}")
-        time.sleep(0.01)
 
 
 def kill(process: subprocess.Popen) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from accounting.restores import missing_rows
+from accounting.restores import is_distrusted, missing_rows
 from consent.models import Study
 from training.services.restores import restore_settle
 
@@ -37,8 +37,14 @@ class Command(BaseCommand):
         if not missing:
             self.stdout.write(f"{study} is not locked: its database is as new as the journal.")
             return
-        for chain, rows in missing.items():
-            self.stdout.write(f"{chain}: {rows} rows that the journal knows are missing")
+        if is_distrusted(found):
+            self.stdout.write(
+                "The journal did not reach as far as the backup: what was released since is not known. Without --share "
+                "all that is left of every account counts as used."
+            )
+        else:
+            for chain, rows in missing.items():
+                self.stdout.write(f"{chain}: {rows} rows that the journal knows are missing")
         if not withdrawals_entered:
             raise CommandError(
                 "Enter the withdrawals since the backup, and whoever joined, from mails and letters; then call this "

@@ -1,0 +1,59 @@
+"""Command ``restore``: put a backup into a new installation, or in place of what one has."""
+
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+
+from ipate_web.backups import BackupError
+from ipate_web.backups.restoring import backup_check, backup_restore, is_running, occupied
+
+CONFIRMATION = "restore"
+
+
+class Command(BaseCommand):
+    help = (
+        "Restore a backup. Stop site, workers and beat first. The journal stays as it is: studies that the backup does "
+        "not know all of are locked until manage.py settle_restore."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("folder", type=Path, help="folder that manage.py backup made")
+        parser.add_argument("--replace", action="store_true", help="delete what this installation has")
+        parser.add_argument("--yes", action="store_true", help="do not ask")
+
+    def handle(self, *args: Any, folder: Path, replace: bool, yes: bool, **options: Any) -> None:
+        try:
+            manifest = backup_check(folder)
+            if is_running():
+                raise CommandError("A worker was heard from just now. Stop site, workers and beat, then try again.")
+            found = occupied()
+            if found and not replace:
+                raise CommandError(
+                    f"This installation is not empty: {found}. Make a backup of it, then call this with --replace, "
+                    "which deletes them."
+                )
+            self._confirm(f"{folder}, made {manifest['made_at']}, {len(manifest['files'])} files", found, yes)
+            locked = backup_restore(folder, manifest)
+        except BackupError as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write("Restored. Everybody has to sign in again.")
+        call_command("verify_ledger", stdout=self.stdout)
+        for slug in locked:
+            self.stdout.write(
+                f"{slug} is locked: decisions or releases are lost. Enter the withdrawals since the backup, then call "
+                f"manage.py settle_restore {slug} --withdrawals-entered."
+            )
+
+    def _confirm(self, backup: str, found: str, yes: bool) -> None:
+        """Ask whoever sits before the terminal; raises CommandError unless they agree."""
+        self.stdout.write(f"Restore {backup}." + (f" This deletes {found}." if found else ""))
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            raise CommandError("Nobody can be asked here. Add --yes to restore without being asked.")
+        if input(f"Type “{CONFIRMATION}” to go on: ").strip() != CONFIRMATION:
+            raise CommandError("Nothing was changed.")

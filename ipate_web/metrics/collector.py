@@ -1,0 +1,93 @@
+"""Metrics of the work in the background, read from database and broker when they are asked for.
+
+Nothing in them is about a holder, a study or a single run: sums over the installation alone, and durations in classes
+so wide that they tell no size of a batch.
+"""
+
+import logging
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+
+from amqp.exceptions import ChannelError
+from celery import current_app
+from django.db.models import Min
+from django.utils import timezone
+from kombu.exceptions import OperationalError
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from common.worker_heartbeats import workers_heard
+from consent.models import Mail
+from training.durations import STAGES, longest_silence, runs_by_status, stage_durations, worker_deaths
+
+logger = logging.getLogger(__name__)
+
+#: Upper ends of the classes of durations, in seconds: up to 10 s, a minute, ten minutes, an hour, six hours, a day.
+CLASSES = (10.0, 60.0, 600.0, 3600.0, 21600.0, 86400.0)
+
+
+def queue_length() -> int:
+    """Number of tasks that wait at the broker."""
+    with current_app.connection_for_read() as broker:
+        broker.ensure_connection(max_retries=1, timeout=2)
+        try:
+            queue = current_app.conf.task_default_queue
+            return broker.default_channel.queue_declare(queue, passive=True).message_count
+        except ChannelError:  # nothing was ever sent
+            return 0
+
+
+def _mail_overdue() -> float:
+    due = Mail.objects.filter(state=Mail.State.WAITING).aggregate(due=Min("due_at"))["due"]
+    return max(0.0, (timezone.now() - due).total_seconds()) if due else 0.0
+
+
+def _gauge(name: str, text: str, value: Callable[[], float]) -> Callable[[], Metric]:
+    return lambda: GaugeMetricFamily(name, text, value=value())
+
+
+def _runs() -> Metric:
+    family = GaugeMetricFamily("ipate_runs", "Runs of all studies, by status.", labels=["status"])
+    for status, number in runs_by_status().items():
+        family.add_metric([status], number)
+    return family
+
+
+def _stages() -> Metric:
+    family = HistogramMetricFamily(
+        "ipate_run_stage_seconds", "How long runs were in a stage, in wide classes.", labels=["stage"]
+    )
+    counts = {stage: [0] * (len(CLASSES) + 1) for stage in STAGES}
+    for stage, duration in stage_durations():
+        counts[stage][bisect_left(CLASSES, duration.total_seconds())] += 1
+    for stage, numbers in counts.items():
+        ends = [*map(str, CLASSES), "+Inf"]
+        # No sum: the difference between two sums is the exact duration of one stage of one run.
+        family.add_metric([stage], [(end, sum(numbers[: place + 1])) for place, end in enumerate(ends)], None)
+    return family
+
+
+_FAMILIES: Iterable[Callable[[], Metric]] = (
+    _gauge("ipate_workers", "Workers heard from within their heartbeat.", workers_heard),
+    _gauge("ipate_queue_length", "Tasks that wait at the broker.", queue_length),
+    _runs,
+    _stages,
+    _gauge(
+        "ipate_run_silence_seconds",
+        "Time since anything looked at the run under way that was left alone longest.",
+        lambda: longest_silence().total_seconds(),
+    ),
+    _gauge("ipate_worker_deaths", "Workers that died over parts of runs still on record.", worker_deaths),
+    _gauge("ipate_mail_overdue_seconds", "How long the mail that waits longest has been due.", _mail_overdue),
+)
+
+
+class WorkCollector(Collector):
+    """Collector of the metrics of this module; what cannot be read is left out and logged."""
+
+    def collect(self) -> Iterator[Metric]:
+        for family in _FAMILIES:
+            try:
+                yield family()
+            except (OperationalError, OSError):
+                logger.exception("A metric of the broker could not be read.")

@@ -1,0 +1,210 @@
+"""``/metrics``: what keeps the site running, for whoever has the token, and nothing about the people in its studies."""
+
+import json
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from celery import current_app
+from django.conf import settings as site_settings
+from django.test import Client
+from django.utils import timezone
+from prometheus_client.parser import text_string_to_metric_families
+
+from common.models import WorkerHeartbeat
+from consent.models import Mail
+from consent.services import consent_withdraw
+from ipate_web.metrics.requests import COUNTED
+from tests import factories
+from tests.test_roles import TABLE
+from tests.training.asking import ASKING_RUN, run_ask
+from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
+from training.models import Run
+
+TOKEN = "t" * 32
+DASHBOARD = Path(site_settings.BASE_DIR) / "deploy" / "grafana.json"
+ALERTS = Path(site_settings.BASE_DIR) / "deploy" / "prometheus-alerts.yaml"
+
+Sample = tuple[str, frozenset[tuple[str, str]]]
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def ask(client: Client, settings: Any) -> Callable[[], dict[Sample, float]]:
+    settings.METRICS_TOKEN = TOKEN
+
+    def ask() -> dict[Sample, float]:
+        answer = client.get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
+        assert answer.status_code == 200
+        families = text_string_to_metric_families(answer.content.decode())
+        return {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in families
+            for sample in family.samples
+        }
+
+    return ask
+
+
+def of_work(samples: dict[Sample, float]) -> dict[Sample, float]:
+    return {sample: value for sample, value in samples.items() if sample[0].startswith("ipate_")}
+
+
+@pytest.mark.parametrize("header", ["", "Bearer ", f"Bearer {TOKEN}x", "Bearer", TOKEN[:-1], "Bearer ä"])
+def test_nobody_gets_in_without_the_token(client: Client, settings: Any, header: str) -> None:
+    assert client.get("/metrics", headers={"Authorization": "Bearer "}).status_code == 404, "no token is set"
+    settings.METRICS_TOKEN = TOKEN
+    assert client.get("/metrics", headers={"Authorization": header}).status_code == 404
+
+
+def test_the_work_in_the_background(ask: Callable[[], dict[Sample, float]]) -> None:
+    study = study_with_table()
+    run_draft(study, **TABLE_RUN)
+    now = timezone.now()
+    moments = {"approved_at": 100, "started_at": 95, "voting_at": 60, "ended_at": 20}
+    done = run_draft(study, **TABLE_RUN)
+    Run.objects.filter(pk=done.pk).update(
+        status=Run.Status.FAILED, **{name: now - timedelta(minutes=ago) for name, ago in moments.items()}
+    )
+    quiet = run_draft(study, **TABLE_RUN)
+    Run.objects.filter(pk=quiet.pk).update(status=Run.Status.TRAINING, heartbeat=now - timedelta(minutes=5))
+    quiet.chunks.create(start=0, stop=2, deaths=3)
+    for name, ago in (("alive", 0), ("dead", 300)):
+        WorkerHeartbeat.objects.create(name=name, heard_at=now - timedelta(seconds=ago))
+    Mail.objects.create(user=factories.user_create("u"), kind="receipt", due_at=now - timedelta(minutes=2))
+    current_app.control.purge()
+    current_app.send_task("training.tasks.runs_sweep")
+
+    found = ask()
+    current_app.control.purge()
+
+    def value(name: str, **labels: str) -> float:
+        return found[name, frozenset(labels.items())]
+
+    assert value("ipate_workers") == 1
+    assert value("ipate_queue_length") == 1
+    assert [value("ipate_runs", status=status) for status in ("draft", "training", "failed", "finished")] == [
+        1,
+        1,
+        1,
+        0,
+    ]
+    assert value("ipate_run_silence_seconds") == pytest.approx(300, abs=20)
+    assert value("ipate_worker_deaths") == 3
+    assert value("ipate_mail_overdue_seconds") == pytest.approx(120, abs=20)
+    classes = {
+        stage: [value("ipate_run_stage_seconds_bucket", stage=stage, le=le) for le in ("60.0", "600.0", "3600.0")]
+        for stage in ("waiting", "preparing", "releasing")
+    }
+    assert classes == {"waiting": [0, 1, 1], "preparing": [0, 0, 1], "releasing": [0, 0, 1]}
+
+
+def test_a_broker_that_does_not_answer_leaves_the_rest(
+    ask: Callable[[], dict[Sample, float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nobody = current_app.connection_for_read("redis://127.0.0.1:1/0")
+    monkeypatch.setattr(current_app._get_current_object(), "connection_for_read", lambda: nobody)
+    names = {name for name, _ in ask()}
+    assert "ipate_workers" in names and "ipate_queue_length" not in names
+
+
+@pytest.mark.slow
+def test_who_takes_part_and_who_falls_silent_changes_nothing(ask: Callable[[], dict[Sample, float]]) -> None:
+    """The same run over other levels, fewer people, and with some who leave in the middle of it."""
+    seen: list[dict[Sample, float]] = []
+    clocks = ("ipate_mail_overdue_seconds", "ipate_run_silence_seconds", "ipate_queue_length")
+    for slug, levels, holders in (("low", "L", 30), ("high", "HHHA", 24)):
+        study = study_with_table(slug, levels=levels, holders=holders)
+        before = of_work(ask())
+        run = run_start(study, share=0.5, **ASKING_RUN)
+        run_ask(run, 1)
+        if slug == "high":
+            for holder in study.holders.all()[:5]:
+                consent_withdraw(holder=holder, acting_user=None)
+        assert run_ask(run).status == Run.Status.FINISHED
+        after = of_work(ask())
+        current_app.control.purge()
+        seen.append({sample: value - before[sample] for sample, value in after.items() if sample[0] not in clocks})
+    assert seen[0] == seen[1]
+    assert seen[0]["ipate_runs", frozenset({("status", "finished")})] == 1
+
+
+def test_labels_name_neither_people_nor_studies_nor_runs(ask: Callable[[], dict[Sample, float]]) -> None:
+    study = study_with_table()
+    run_finish(run_start(study, share=0.25, **TABLE_RUN))
+    allowed = {"le", "status", "stage", "view", "method", "type", "generation", "implementation", "major", "minor"}
+    allowed |= {"patchlevel", "version"}
+    for name, labels in ask():
+        assert {label for label, _ in labels} <= allowed, name
+        assert not name.endswith("_sum") or not name.startswith("ipate_"), "sums tell the duration of one stage"
+        for _, value in labels:
+            assert study.slug not in value and not re.search(r"[0-9a-f]{8}-", value)
+
+
+def views(samples: dict[Sample, float]) -> set[str]:
+    return {value for _, labels in samples for label, value in labels if label == "view"}
+
+
+def test_pages_that_follow_the_people_are_counted_together(
+    ask: Callable[[], dict[Sample, float]], client: Client
+) -> None:
+    study = study_with_table()
+    holder = study.holders.first()
+    holder.user = factories.user_create("hanna")
+    holder.save()
+
+    def difference(path: str, method: str) -> dict[Sample, float]:
+        before = ask()
+        getattr(client, method)(path)
+        after = ask()
+        return {
+            sample: value - before.get(sample, 0)
+            for sample, value in after.items()
+            if sample[0].endswith("_total") and sample[0].startswith("django") and value != before.get(sample, 0)
+        }
+
+    client.force_login(holder.user)
+    difference(f"/my/{study.slug}/", "get")  # labels appear with the first request
+    seen = [
+        difference(path, method)
+        for path, method in (
+            (f"/my/{study.slug}/", "get"),
+            (f"/my/{study.slug}/choice/", "get"),
+            (f"/my/{study.slug}/withdraw/", "get"),
+            ("/join/", "get"),
+        )
+    ]
+    assert seen[0] and all(each == seen[0] for each in seen)
+    assert difference(f"/my/{study.slug}/withdraw/", "post") != {}
+    withdrawn = {label for sample in ask() for label in sample[1]}
+    assert ("method", "POST") not in withdrawn
+
+    people = (
+        "consent:",
+        "staff:recruitment",
+        "staff:holder",
+        "staff:paper",
+        "staff:invitation",
+        "staff:link",
+        "account",
+    )
+    follow = [name for name in TABLE if name.startswith((*people, "join", "open_link", "leave", "stay", "home"))]
+    assert len(follow) > 25
+    assert [name for name in follow if name.startswith(COUNTED)] == []
+
+
+def test_the_dashboard_and_the_alerts_ask_for_metrics_that_are_there(ask: Callable[[], dict[Sample, float]]) -> None:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    asked = [target["expr"] for panel in panels for target in panel.get("targets", [])]
+    rules = [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+    asked += [rule["expr"] for rule in rules]
+    assert len(asked) > 10
+    ask()
+    known = {name for name, _ in ask()} | {"up"}
+    named = {name for each in asked for name in re.findall(r"\b(?:ipate|django)_\w+|\bup\b", each)}
+    assert named - known <= {"django_http_exceptions_total_by_type_total"}, "that one appears with the first exception"

@@ -1,0 +1,304 @@
+"""Files for installations: they are valid, and what they start works together, without containers."""
+
+import ipaddress
+import json
+import os
+import re
+import shutil
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from aiosmtpd.controller import Controller
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from django.conf import settings
+from django.db import connection
+from prometheus_client.parser import text_string_to_metric_families
+
+from ipate_web.processes import free_port, running
+from tests.ipate_web.accounts.conftest import Mailbox, words
+
+ROOT = Path(settings.BASE_DIR)
+BIN = Path(sys.executable).parent
+DEPLOY = ROOT / "deploy"
+HOST, TOKEN, ADDRESS = "ipate.example", "t" * 40, "ada@example.org"
+
+
+def compose() -> dict[str, Any]:
+    return yaml.safe_load((ROOT / "compose.yaml").read_text())
+
+
+def checked(*command: str | Path) -> str:
+    done = subprocess.run([*map(str, command)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+# --- The files ------------------------------------------------------------------------------------------------------
+
+
+def test_compose_keeps_to_its_schema() -> None:
+    checked(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", "compose.yaml")
+    assert compose()["services"].keys() == {"db", "redis", "mail", "setup", "web", "worker", "beat"}
+
+
+def test_the_image_is_clean() -> None:
+    checked(BIN / "hadolint", "deploy/Containerfile")
+
+
+def test_every_variable_of_an_installation_is_documented() -> None:
+    known = (ROOT / "docs" / "operations.md").read_text()
+    files = [ROOT / "compose.yaml", DEPLOY / "Containerfile", DEPLOY / "gunicorn.py", *DEPLOY.glob("systemd/*")]
+    named = {name for path in files for name in re.findall(r"\bIPATE_[A-Z_]+\b", path.read_text())}
+    assert len(named) > 8
+    assert [name for name in named if f"`{name}`" not in known] == []
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    units = sorted(DEPLOY.glob("systemd/ipate*"))
+    assert len(units) == 6
+    for unit in units:
+        (tmp_path / unit.name).write_text(unit.read_text().replace("/opt/ipate/.venv/bin", str(BIN)))
+    assert checked("systemd-analyze", "verify", "--man=no", *(tmp_path / unit.name for unit in units)) == ""
+
+
+# --- The parts at work ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Installation:
+    """Site, worker and beat that run, and the mails that came."""
+
+    port: int
+    folder: Path
+    mails: list[EmailMessage]
+
+    def client(self, **headers: str) -> httpx.Client:
+        """Client beside the proxy, which says that the request came by TLS."""
+        through = {"Host": HOST, "X-Forwarded-Proto": "https", "Referer": f"https://{HOST}/"}
+        return httpx.Client(base_url=f"http://127.0.0.1:{self.port}", headers=through | headers, timeout=30)
+
+
+def environment_of(service: dict[str, Any], given: dict[str, str]) -> dict[str, str]:
+    """Environment of a service of ``compose.yaml`` whose variables have the values ``given``, and no other."""
+
+    def value(match: re.Match) -> str:
+        name, default = match["name"], match["default"] or ""
+        return given.get(name, default.removeprefix(":-"))
+
+    pattern = re.compile(r"\$\{(?P<name>\w+)(?P<default>:[-?][^}]*)?\}")
+    resolved = {name: pattern.sub(value, str(text)) for name, text in service["environment"].items()}
+    return {"PATH": f"{BIN}:{os.environ['PATH']}", "HOME": os.environ.get("HOME", "/")} | resolved
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory, django_db_blocker: Any) -> Iterator[Installation]:
+    """The commands of compose.yaml and of the image, on this machine's database and broker."""
+    folder, mailbox, services = tmp_path_factory.mktemp("installation"), Mailbox(), compose()["services"]
+    port = free_port(8700 + os.getpid() % 200)
+    with ExitStack() as stack:
+        smtp = Controller(mailbox, hostname="127.0.0.1", port=free_port(2500 + os.getpid() % 200))
+        smtp.start()
+        stack.callback(smtp.stop)
+        given = {
+            "IPATE_SECRET_KEY": "s" * 50,
+            "POSTGRES_PASSWORD": "p",
+            "IPATE_SITE_URL": f"https://{HOST}",
+            "IPATE_BEHIND_PROXY": "true",
+            "IPATE_MAIL": f"smtp://127.0.0.1:{smtp.port}",
+            "IPATE_METRICS_TOKEN": TOKEN,
+        }
+        here = {
+            "IPATE_VAR_DIR": str(folder / "var"),
+            "IPATE_JOURNAL_DIR": str(folder / "journal"),
+            "IPATE_BIND": f"127.0.0.1:{port}",
+            "WEB_CONCURRENCY": "2",
+            "DATABASE_URL": "",
+            "IPATE_BROKER_URL": settings.BROKER_URL,
+            "IPATE_CACHE_URL": "",
+        }
+        if connection.vendor == "postgresql":
+            database, where = f"ipate_deployed_{os.getpid()}", connection.settings_dict
+            with django_db_blocker.unblock(), connection.cursor() as cursor:
+                cursor.execute(f"CREATE DATABASE {database}")
+            here["DATABASE_URL"] = (
+                f"postgres://{where['USER']}:{where['PASSWORD']}@{where['HOST']}:{where['PORT']}/{database}"
+            )
+
+            def drop() -> None:
+                with django_db_blocker.unblock(), connection.cursor() as cursor:
+                    cursor.execute(f"DROP DATABASE {database} WITH (FORCE)")
+
+            stack.callback(drop)
+        variables = environment_of(services["web"], given) | here
+        commands = {name: services[name]["command"] for name in ("worker", "beat")}
+        image = (DEPLOY / "Containerfile").read_text().splitlines()[-1]
+        commands["web"] = json.loads(image.removeprefix("CMD "))
+        setup = [services["setup"]["command"], ["python", "manage.py", "shell", "-v0", "-c", MAKE_ADA]]
+        for command in setup:
+            subprocess.run(command, cwd=ROOT, env=variables, check=True, capture_output=True)
+        for name, command in commands.items():
+            # Not the environment of the tests, but for what they share.
+            bare = ["env", "-i", *(f"{key}={text}" for key, text in variables.items()), *command]
+            stack.enter_context(running(bare, folder / f"{name}.log"))
+        yield Installation(port, folder, mailbox.mails)
+
+
+MAKE_ADA = f"""
+from allauth.account.models import EmailAddress
+from django.contrib.auth.models import User
+from django.utils import timezone
+ada = User.objects.create_user("ada", "{ADDRESS}", "a secret that nobody guesses", last_login=timezone.now())
+EmailAddress.objects.create(user=ada, email=ada.email, verified=True, primary=True)
+"""
+
+
+def wait_for(condition: Any, installation: Installation, seconds: float = 120) -> Any:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if found := condition():
+                return found
+        except httpx.TransportError:
+            pass
+        if time.monotonic() > deadline:
+            logs = "\n".join(path.read_text()[-2000:] for path in installation.folder.glob("*.log"))
+            pytest.fail(f"Nothing happened within {seconds} s:\n{logs}")
+        time.sleep(0.2)
+
+
+@pytest.mark.worker
+@pytest.mark.slow
+def test_the_parts_find_each_other(installation: Installation) -> None:
+    with installation.client() as client:
+        wait_for(lambda: client.get("/readyz").status_code == 200, installation)
+        page = client.get("/")
+        assert page.status_code == 200
+        style = re.search(r'href="(/static/[^"]+\.css)"', page.text)
+        assert style and client.get(style[1]).status_code == 200
+
+
+@pytest.mark.worker
+@pytest.mark.slow
+def test_a_mail_goes_from_the_site_by_the_worker_to_the_server(installation: Installation) -> None:
+    with installation.client() as client:
+        wait_for(lambda: client.get("/healthz").status_code == 200, installation)
+        page = client.get("/account/password/forgotten/")
+        token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
+        assert token
+        # httpx sends no cookie for TLS without TLS.
+        cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in client.cookies.jar)
+        answer = client.post(
+            "/account/password/forgotten/",
+            data={"email": ADDRESS, "csrfmiddlewaretoken": token[1]},
+            headers={"Cookie": cookies},
+        )
+        assert answer.status_code == 302, answer.text
+    (mail,) = wait_for(lambda: installation.mails, installation)
+    assert mail["To"] == ADDRESS
+    assert f"https://{HOST}/" in words(mail)
+
+
+@pytest.mark.worker
+@pytest.mark.slow
+def test_the_processes_of_the_site_count_together(installation: Installation) -> None:
+    def answered() -> float:
+        page = client.get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
+        families = text_string_to_metric_families(page.text)
+        return sum(
+            sample.value
+            for family in families
+            for sample in family.samples
+            if sample.name == "django_http_responses_total_by_status_view_method_total"
+            and sample.labels["view"] == "healthz"
+        )
+
+    with installation.client() as client:
+        wait_for(lambda: client.get("/healthz").status_code == 200, installation)
+        wait_for(lambda: answered() > 0, installation)
+        before = answered()
+        for _ in range(20):
+            with installation.client() as another:  # another connection, maybe another process
+                another.get("/healthz")
+        assert answered() == before + 20
+        assert client.get("/metrics").status_code == 404
+
+
+# --- The proxy ------------------------------------------------------------------------------------------------------
+
+
+def certificate_make(folder: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name, now = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, HOST)]), datetime.now(UTC)
+    names = x509.SubjectAlternativeName([x509.DNSName(HOST), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(names, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "fullchain.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    (folder / "privkey.pem").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+
+
+@pytest.mark.worker
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("nginx"), reason="nginx is not installed")
+def test_the_proxy_lets_people_in_and_keeps_the_rest_out(installation: Installation, tmp_path: Path) -> None:
+    plain, secure = free_port(9100 + os.getpid() % 200), free_port(9400 + os.getpid() % 200)
+    certificate_make(tmp_path)
+    server = (DEPLOY / "nginx.conf").read_text()
+    for old, new in (
+        ("127.0.0.1:8000", f"127.0.0.1:{installation.port}"),
+        ("listen 80;", f"listen 127.0.0.1:{plain};"),
+        ("listen 443", f"listen 127.0.0.1:{secure}"),
+        ("/etc/letsencrypt/live/ipate.example", str(tmp_path)),
+        ("/var/log/nginx/ipate.log", str(tmp_path / "access.log")),
+    ):
+        assert old in server
+        server = server.replace(old, new)
+    server = re.sub(r"\n\s*listen \[::\].*", "", server)
+    paths = "\n".join(f"{kind}_temp_path {tmp_path};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    main = tmp_path / "nginx.conf"
+    main.write_text(
+        f"daemon off; pid {tmp_path}/pid; error_log {tmp_path}/error.log;\n"
+        f"events {{}}\nhttp {{ access_log off; {paths}\n{server}\n}}\n"
+    )
+    checked("nginx", "-t", "-c", main)
+    trusted = ssl.create_default_context(cafile=str(tmp_path / "fullchain.pem"))
+    headers = {"Host": HOST, "Authorization": f"Bearer {TOKEN}"}
+    with (
+        running(["nginx", "-c", str(main)], tmp_path / "nginx.log"),
+        httpx.Client(base_url=f"https://127.0.0.1:{secure}", verify=trusted, headers=headers, timeout=30) as client,
+    ):
+        wait_for(lambda: client.get("/healthz").status_code == 200, installation)
+        assert client.get("/").status_code == 200
+        assert client.get("/metrics").status_code == client.get("/readyz").status_code == 404
+        assert client.get("/join/a-secret-link/").status_code == 302
+        to = httpx.get(f"http://127.0.0.1:{plain}/join/a-secret-link/", headers=headers)
+        assert (to.status_code, to.headers["Location"]) == (301, f"https://{HOST}/join/a-secret-link/")
+        assert client.get("/", headers={"X-Forwarded-Proto": "http"}).status_code == 200, "ours counts"
+    logged = (tmp_path / "access.log").read_text()
+    assert "GET / " in logged and "secret" not in logged + (tmp_path / "error.log").read_text()
