@@ -197,7 +197,7 @@ class ModelBytes(BaseRenderer):
         return data
 
 
-_FILE_RESPONSES = {
+_FILE_RESPONSES: dict[Any, Any] = {
     (200, ModelBytes.media_type): OpenApiTypes.BINARY,
     304: OpenApiResponse(description="Unchanged."),
     **GONE,

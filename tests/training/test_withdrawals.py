@@ -26,7 +26,8 @@ ROWS = {"rows": [{"length": 0.2, "width": 0.5}]}
 
 def finished(study: Study) -> Run:
     """A finished run of a study with people of every role that may use its model."""
-    for name, role in (("rita", Role.RESEARCHER), ("rob", Role.RESEARCHER), ("olaf", Role.OPERATOR)):
+    researchers = dict.fromkeys(("rita", "rob", "ruth"), Role.RESEARCHER)
+    for name, role in (researchers | dict.fromkeys(("olaf", "anna"), Role.OPERATOR)).items():
         membership_add(study=study, user=user_create(name), role=role, acting_user=None)
     return run_finish(run_start(study, **TABLE_RUN))
 
@@ -54,15 +55,21 @@ def model_page(run: Run, version: int = 1) -> str:
     return reverse("staff:run_student_model", args=[run.study.slug, run.pk, version])
 
 
+def onnx_page(run: Run) -> str:
+    return reverse("staff:run_student_onnx", args=[run.study.slug, run.pk, 1])
+
+
 def test_registry_downloads_and_predictions_say_so_and_takers_are_told(run: Run) -> None:
     address, rita = f"/api/v1/models/{run.pk}", program("rita")
     assert rita.post(f"{address}/predict", ROWS, format="json").status_code == 200
     assert person("olaf").get(model_page(run)).status_code == 200
+    assert person("anna").get(onnx_page(run)).status_code == 200
+    assert program("ruth").get(f"{address}/onnx").status_code == 200
     assert program("rob").get(address).status_code == 200, "a card is not the model"
 
     page = reverse("staff:run_student_withdraw", args=[run.study.slug, run.pk, 1])
     operator = person("olga")
-    assert "2 accounts get a mail" in operator.get(page).text
+    assert "4 accounts get a mail" in operator.get(page).text
     assert operator.post(page, {"reason": " "}).status_code == 422
     assert not StudentModel.objects.get().is_withdrawn
     assert operator.post(page, {"reason": REASON}).status_code == 302
@@ -73,22 +80,25 @@ def test_registry_downloads_and_predictions_say_so_and_takers_are_told(run: Run)
         rita.get(address),
         rita.get(f"{address}/file"),
         rita.get(f"{address}/file", {"version": 1}),
+        rita.get(f"{address}/onnx"),
+        rita.get(f"{address}/statement"),
         rita.post(f"{address}/predict", ROWS, format="json"),
     ):
         assert (answer.status_code, answer["Content-Type"]) == (410, "application/problem+json")
         assert REASON in answer.json()["detail"]
-    answer = operator.get(model_page(run))
-    assert answer.status_code == 410 and REASON in answer.text
+    for page in (model_page(run), onnx_page(run)):
+        answer = operator.get(page)
+        assert answer.status_code == 410 and REASON in answer.text
     told = operator.get(reverse("staff:run", args=[run.study.slug, run.pk])).text
-    assert REASON in told and model_page(run) not in told
+    assert REASON in told and model_page(run) not in told and onnx_page(run) not in told
 
     mails = Mail.objects.filter(kind="model_withdrawn")
-    assert sorted(mails.values_list("user__username", flat=True)) == ["olaf", "rita"]
+    assert sorted(mails.values_list("user__username", flat=True)) == ["anna", "olaf", "rita", "ruth"]
     (entry,) = Release.objects.filter(run=run.pk, kind=Release.Kind.WITHDRAWAL)
     assert entry.content["reason"] == REASON and entry.charge == 0 and entry.recorded_by.username == "olga"
     assert list(study_faults(run.study)) == [] and list(release_faults(run)) == []
     student_withdraw(run=run, version=1, reason="Again.", acting_user=user_create("olga"))
-    assert mails.count() == 2 and StudentModel.objects.get().withdrawal_reason == REASON
+    assert mails.count() == 4 and StudentModel.objects.get().withdrawal_reason == REASON
 
 
 def test_another_version_can_take_its_place_and_it_never_comes_back(run: Run) -> None:

@@ -48,7 +48,7 @@ def model_takers(model: StudentModel) -> set[int]:
         study_id=run.study_id,
         kind=Release.Kind.DOWNLOAD,
         run=run.pk,
-        content__digest=model.digest,
+        content__digest__in=[digest for digest in (model.digest, model.onnx_digest) if digest],
         recorded_by__isnull=False,
     )
     return set(taken.values_list("recorded_by_id", flat=True))
