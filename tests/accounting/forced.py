@@ -449,8 +449,10 @@ def _asks(asked: Round) -> str:
 
 
 def _but_digest(content: dict[str, Any]) -> dict[str, Any]:
-    """A model's file holds the time at which it was written; what the model says is compared instead."""
-    return {name: value for name, value in content.items() if name != "digest" or "learner" not in content}
+    """A model's files hold when they were written and the run's id; what the model says is compared instead."""
+    return {
+        name: value for name, value in content.items() if name not in ("digest", "onnx") or "learner" not in content
+    }
 
 
 def _says(student: StudentModel, points: np.ndarray) -> list[Any]:
