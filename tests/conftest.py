@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
+from django.core.cache import cache
 from django.db import connection
 from django.utils import translation
 from hypothesis import settings as hypothesis_settings
@@ -37,6 +38,12 @@ def _every_test_starts_in_english() -> Iterator[None]:
     """A request in another language leaves it switched on for its thread."""
     with translation.override("en"):
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_test_is_throttled_by_another() -> None:
+    """Users of different tests have the same numbers, and requests of one minute count together."""
+    cache.clear()
 
 
 @pytest.fixture(scope="session")

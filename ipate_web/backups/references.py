@@ -18,6 +18,7 @@ FIELDS = (
     ("training.Batch", "asked", "private"),
     ("training.Batch", "released", "private"),
     ("training.StudentModel", "artifact", "models"),
+    ("training.StudentModel", "onnx", "models"),
 )
 
 

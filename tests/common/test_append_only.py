@@ -161,7 +161,9 @@ def test_each_study_has_its_own_chain(study: Study) -> None:
 def test_a_study_that_begins_has_the_signed_head_of_every_chain(study: Study) -> None:
     client = Client()
     client.force_login(factories.user_create("root", is_superuser=True, is_staff=True))
-    basics = {name: getattr(study, name) for name in ("title", "purpose", "controller", "contact", "lawful_basis")}
+    names = ("title", "purpose", "controller", "contact", "lawful_basis")
+    names += ("after_withdrawal", "after_death", "after_incapacity")
+    basics = {name: getattr(study, name) for name in names}
     address = reverse("admin:consent_study_add")
     page = client.post(address, {**basics, "slug": "admin", "delta": "1e-5", "languages": '["en"]'})
     assert page.status_code == 302

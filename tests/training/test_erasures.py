@@ -1,5 +1,6 @@
 """Records are erased where they lie, when their holder asks for it or their last day is over; accounts are not."""
 
+import shutil
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -53,6 +54,12 @@ pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 Commits = Any  # the fixture django_capture_on_commit_callbacks
 HOLDERS = 12
 SCAN = b"%PDF-1.7 a letter"
+
+
+@pytest.fixture(autouse=True)
+def _no_scans_of_other_tests() -> None:
+    """Studies of different tests have the same numbers, and files outlive a test's database."""
+    shutil.rmtree(Path(settings.STORAGES["private"]["OPTIONS"]["location"]) / "evidence", ignore_errors=True)
 
 
 def small_study(**fields: Any) -> Study:
