@@ -7,7 +7,7 @@ from django.test import Client
 from consent.models import Study
 from tests import factories
 from tests.consent.conftest import Decide
-from tests.consent.readability import flesch_kincaid, sentences, wiener_sachtextformel
+from tests.consent.readability import FORMULAS, flesch_kincaid, sentences, wiener_sachtextformel
 
 #: What a study says of itself, which the site does not write.
 OWN_WORDS = {
@@ -17,7 +17,6 @@ OWN_WORDS = {
     "recipients": "",
     "retention": "",
 }
-FORMULAS = {"en": (flesch_kincaid, 8.0), "de": (wiener_sachtextformel, 9.0)}
 PAGES = ["/my/", "/my/digits/", "/my/digits/choice/", "/my/digits/withdraw/", "/my/digits/uses/", "/my/digits/check/",
          "/my/digits/receipts/1/", "/glossary/", "/join/"]  # fmt: skip
 
