@@ -1,8 +1,9 @@
 """Letters on paper to holders whom no mail reaches: what is due, and the letters with a new code each.
 
-They say what a mail would say, and go to the same people, whatever they decided: a list of letters tells nobody's
-choice. All but receipts carry a new link, which replaces the earlier one; who has an account whose address is confirmed
-gets the mail instead. Printing is on record (:class:`consent.models.Letter`).
+They go to those who have decided, whatever they decided: a list of letters tells nobody's choice. No letter tells of a
+closed study or a new ε policy, as mails do; the page behind the link does. All but receipts carry a new link, which
+replaces the earlier one; who has an account whose address is confirmed gets the mail instead. Printing is on record
+(:class:`consent.models.Letter`).
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Mails about studies: to holders, and to those who approve ε policies."""
+"""Mails about studies: to holders, and to those who approve ε policies and consent forms."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ from django.utils.translation import gettext_lazy as _
 
 from consent.circumstances import last_day
 from consent.mail import MailKind, kinds_register
-from consent.models import ConsentEvent, ConsentForm, EpsilonPolicy, Mail
-from consent.selectors import consent_current
+from consent.models import ConsentEvent, ConsentForm, ConsentFormProposal, EpsilonPolicy, Mail
+from consent.selectors import consent_current, is_waiting
 
 
 def _form(mail: Mail) -> dict[str, Any] | None:
@@ -21,8 +21,13 @@ def _policy(mail: Mail) -> dict[str, Any] | None:
 
 
 def _waiting_policy(mail: Mail) -> dict[str, Any] | None:
-    policy = EpsilonPolicy.objects.filter(pk=mail.about, approval=None).first()
-    return {"policy": policy} if policy else None
+    policy = EpsilonPolicy.objects.filter(pk=mail.about).first()
+    return {"policy": policy} if policy and is_waiting(policy) else None
+
+
+def _waiting_form(mail: Mail) -> dict[str, Any] | None:
+    proposal = ConsentFormProposal.objects.filter(pk=mail.about).first()
+    return {"proposal": proposal} if proposal and is_waiting(proposal) else None
 
 
 def _renewal(mail: Mail) -> dict[str, Any] | None:
@@ -43,4 +48,5 @@ def register() -> None:
         MailKind("study_closed", _("a study was closed")),
         MailKind("new_link", _("a new link was made for you")),
         MailKind("policy_waiting", _("an ε policy waits for approval"), _waiting_policy),
+        MailKind("form_waiting", _("a consent form waits for approval"), _waiting_form),
     )

@@ -37,7 +37,7 @@ from consent.models import (
     RoleChange,
     Study,
 )
-from consent.permissions import roles_given_by
+from consent.permissions import members_with_permission, roles_given_by
 from consent.pseudonyms import holders_found
 from consent.second_person import second_person_check
 from consent.study_texts import texts_missing
@@ -319,6 +319,8 @@ def consent_form_propose(
     )
     ConsentFormProposal.append([proposal])
     ConsentFormDraft.objects.filter(study=study).delete()
+    approvers = members_with_permission(study, "consent.approve_consentform").exclude(pk=acting_user.pk)
+    mails_send("form_waiting", approvers.values_list("pk", flat=True), study=study, about=proposal.pk)
     return proposal
 
 
@@ -505,9 +507,8 @@ def epsilon_policy_propose(
         proposed_by_id=acting_user.pk,
     )
     EpsilonPolicy.append([policy])
-    committee = Membership.objects.filter(study=study, role__in=(Role.COMMITTEE, Role.CHAIR))
-    others = committee.exclude(user_id=acting_user.pk).values_list("user_id", flat=True)
-    mails_send("policy_waiting", others, study=study, about=policy.pk)
+    approvers = members_with_permission(study, "consent.approve_epsilonpolicy").exclude(pk=acting_user.pk)
+    mails_send("policy_waiting", approvers.values_list("pk", flat=True), study=study, about=policy.pk)
     return policy
 
 

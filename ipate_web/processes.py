@@ -31,7 +31,7 @@ def site_command(port: int) -> list[str]:
 
 
 def site_environment(port: int) -> dict[str, str]:
-    """Variables of a site on this machine: letters and QR codes name the port on which it listens.
+    """Variables of a site on this machine and its worker: letters, QR codes and mails name the port of the site.
 
     Empty where the installation says itself what its address is.
     """

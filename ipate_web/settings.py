@@ -3,6 +3,7 @@
 import os
 import secrets
 from contextlib import suppress
+from email.utils import formataddr
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -302,7 +303,7 @@ EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = _mail.get("HOST_USER", ""), _mail.get("HO
 EMAIL_USE_TLS, EMAIL_USE_SSL = _mail.get("USE_TLS", False), _mail.get("USE_SSL", False)
 EMAIL_TIMEOUT = 30
 DEFAULT_FROM_EMAIL = SERVER_EMAIL = env.read(
-    "IPATE_MAIL_FROM", env.MAIL_ADDRESS, default=f"iPATE <noreply@{_site.hostname}>"
+    "IPATE_MAIL_FROM", env.MAIL_ADDRESS, default=formataddr((SITE_NAME, f"noreply@{_site.hostname}"))
 )
 if EMAIL_FILE_PATH:
     Path(EMAIL_FILE_PATH).mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -5,6 +5,7 @@ a text easier than it is.
 """
 
 import re
+from html import escape
 from html.parser import HTMLParser
 
 #: Elements that end a sentence, whether or not a full stop does.
@@ -74,6 +75,12 @@ def sentences(html: str) -> list[str]:
     return found
 
 
+def as_page(text: str) -> str:
+    """A page of plain text, such as a mail: each line is a paragraph, and a sentence if it leads to a link."""
+    lines = [re.sub(r":$", ".", line) for line in text.splitlines()]
+    return "<main>" + "".join(f"<p>{escape(line)}</p>" for line in lines) + "</main>"
+
+
 def words(sentence: str) -> list[str]:
     return [word for word in re.findall(r"[^\W_]+(?:['’-][^\W_]+)*", sentence) if not word.isdigit()]
 
@@ -113,3 +120,7 @@ def wiener_sachtextformel(text: list[str]) -> float:
     one = 100 * sum(count == 1 for count in syllables) / len(found)
     long = 100 * sum(len(word) > 6 for word in found) / len(found)
     return 0.1935 * three + 0.1672 * len(found) / len(text) + 0.1297 * long - 0.0327 * one - 0.875
+
+
+#: The formula of each language, and the most that holders are asked to read.
+FORMULAS = {"en": (flesch_kincaid, 8.0), "de": (wiener_sachtextformel, 9.0)}

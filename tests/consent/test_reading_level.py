@@ -1,13 +1,21 @@
 """Reading level of holders' pages: grade 8 or less in English, Sachtextformel 9 or less in German."""
 
+import re
+from datetime import timedelta
+
 import pytest
 from django.contrib.auth.models import User
+from django.template.loader import render_to_string
 from django.test import Client
+from django.utils import timezone
 
+from consent import services
+from consent.invitations import invitations_create
 from consent.models import Study
 from tests import factories
 from tests.consent.conftest import Decide
-from tests.consent.readability import flesch_kincaid, sentences, wiener_sachtextformel
+from tests.consent.readability import FORMULAS, flesch_kincaid, sentences, wiener_sachtextformel
+from training.services.closing import study_close
 
 #: What a study says of itself, which the site does not write.
 OWN_WORDS = {
@@ -17,9 +25,9 @@ OWN_WORDS = {
     "recipients": "",
     "retention": "",
 }
-FORMULAS = {"en": (flesch_kincaid, 8.0), "de": (wiener_sachtextformel, 9.0)}
 PAGES = ["/my/", "/my/digits/", "/my/digits/choice/", "/my/digits/withdraw/", "/my/digits/uses/", "/my/digits/check/",
-         "/my/digits/receipts/1/", "/glossary/", "/join/"]  # fmt: skip
+         "/my/digits/receipts/1/", "/my/digits/receipts/1/text/", "/glossary/", "/join/", "/privacy/",
+         "/accessibility/", "/account/", "/account/addresses/", "/account/password/forgotten/"]  # fmt: skip
 
 
 @pytest.fixture
@@ -46,7 +54,6 @@ def test_holders_read_plain_sentences(
     if renewal:
         factories.form_publish(study, {"en": "Read more.", "de": "Mehr lesen."}, renewal)
     browser.cookies["django_language"] = language
-    formula, largest = FORMULAS[language]
     hard = {}
     for page in PAGES:
         if page == "/my/digits/check/":
@@ -56,11 +63,45 @@ def test_holders_read_plain_sentences(
         else:
             response = browser.get(page)
         assert response.status_code == 200, page
-        read = sentences(response.text)
-        assert read, page
-        if (level := formula(read)) > largest:
-            hard[page] = (round(level, 1), sorted(read, key=lambda one: -formula([one]))[:12])
+        hard |= too_hard(page, response.text, language)
     assert hard == {}, "shorter sentences, shorter words"
+
+
+@pytest.mark.parametrize("language", FORMULAS)
+def test_the_ways_out_are_plain(browser: Client, study: Study, hanna: User, give: Decide, language: str) -> None:
+    holder = factories.holder_create(study, user=hanna)
+    give(holder, "HIGH")
+    services.consent_withdraw(holder=holder, acting_user=hanna)
+    browser.cookies["django_language"] = language
+    hard = too_hard("erase", browser.get("/my/digits/erase/").text, language)
+    study_close(study=study, reason="Done.", acting_user=hanna, erase_after=timezone.localdate() + timedelta(days=9))
+    for page in ("/my/digits/", "/my/digits/choice/"):
+        response = browser.get(page)
+        assert "closed" in response.text or "geschlossen" in response.text
+        hard |= too_hard(f"closed {page}", response.text, language)
+    assert hard == {}, "shorter sentences, shorter words"
+
+
+@pytest.mark.parametrize("kind", ["", "new_form", "renewal", "answerer"])
+@pytest.mark.parametrize("language", FORMULAS)
+def test_letters_are_plain(study: Study, language: str, kind: str) -> None:
+    factories.holder_create(study)
+    (issued,) = invitations_create(study=study, acting_user=None, pseudonyms=["P-1"])
+    context = {"study": study, "new": issued, "site": "https://ipate.example", "kind": kind}
+    page = f"<main>{render_to_string('consent/letter.html', context)}</main>"
+    (other,) = FORMULAS.keys() - {language}
+    own = re.sub(rf'<div class="prose" lang="{other}">.*?</div>', "", page, flags=re.DOTALL)
+    assert own.count("<div") == 2
+    assert too_hard(f"letter {kind}", own, language) == {}, "shorter sentences, shorter words"
+
+
+def too_hard(page: str, html: str, language: str) -> dict[str, tuple[float, list[str]]]:
+    """Level and hardest sentences of a page that is above the largest level; empty if it is not."""
+    formula, largest = FORMULAS[language]
+    read = sentences(html)
+    assert read, page
+    level = formula(read)
+    return {page: (round(level, 1), sorted(read, key=lambda one: -formula([one]))[:12])} if level > largest else {}
 
 
 def test_a_hard_page_is_found() -> None:

@@ -57,8 +57,8 @@ def gone(var: Path, seconds: float = 10) -> bool:
     return True
 
 
-def demo(var: Path) -> list[dict[str, Any]]:
-    with manage(var, "demo", "--no-serve", "--json") as process:
+def demo(var: Path, *options: str) -> list[dict[str, Any]]:
+    with manage(var, "demo", "--no-serve", "--json", *options) as process:
         out, _ = process.communicate(timeout=400)
     assert process.returncode == 0, out
     assert gone(var), "a process was left behind"
@@ -73,7 +73,10 @@ def in_database(var: Path, expression: str) -> str:
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at /proc")
 def test_the_demo_runs_the_main_job_and_can_be_run_again(tmp_path: Path) -> None:
-    runs = demo(tmp_path)
+    runs = demo(tmp_path, "--port", "8123")
+    mails = [mail.read_text() for mail in (tmp_path / "mail").iterdir()]
+    assert mails
+    assert all("http://127.0.0.1:8123" in mail and ":8000" not in mail for mail in mails)
     everybody, weighting, baseline = runs
     assert [(run["method"], run["variant"], run["rehearsal"]) for run in runs] == [
         ("neighbours", "", False),
@@ -114,8 +117,11 @@ def test_up_serves_until_it_is_told_to_stop_and_leaves_no_process(tmp_path: Path
             assert json.loads(answer)["status"] == "ok"
             assert len(processes_in(tmp_path)) > 3
             site = f"IPATE_SITE_URL=http://127.0.0.1:{port}".encode()
-            environments = [Path(f"/proc/{pid}/environ").read_bytes() for pid in processes_in(tmp_path)]
-            assert any(site in each.split(b"\0") for each in environments), "letters would name another port"
+            told = set()
+            for pid in processes_in(tmp_path):
+                if site in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                    told |= {b"gunicorn", b"celery"} & set(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"))
+            assert told == {b"gunicorn", b"celery"}, "letters or mails would name another port"
         finally:
             process.send_signal(number)
             try:

@@ -50,8 +50,10 @@ class Command(BaseCommand):
         users, logins = people()
         real = study_build(data, splits, users, _track)
         rehearsal = rehearsal_build(data, splits, users)
+        if serve:
+            port = free_port(port)  # before the worker begins: its mails name the site
         with ExitStack() as stack:
-            worker = stack.enter_context(running(worker_command(), LOGS / "worker.log"))
+            worker = stack.enter_context(running(worker_command(), LOGS / "worker.log", site_environment(port)))
             runs = runs_start(data, real, rehearsal, proposer=users["operator"], approver=users["operator2"])
             _wait_for(runs, worker)
             runs = list(Run.objects.filter(pk__in=[run.pk for run in runs]).order_by("created_at"))
@@ -88,7 +90,6 @@ class Command(BaseCommand):
 
     def _serve(self, port: int, logins: list[Login], worker: Any) -> None:
         call_command("collectstatic", interactive=False, verbosity=0)
-        port = free_port(port)
         with running(site_command(port), LOGS / "site.log", site_environment(port)) as site:
             self.stdout.write(f"The site runs at http://127.0.0.1:{port} until Ctrl-C (logs in {LOGS}). Sign in as\n")
             for login in logins:

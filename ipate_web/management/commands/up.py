@@ -23,10 +23,11 @@ class Command(BaseCommand):
         call_command("collectstatic", interactive=False, verbosity=0)
         port = free_port(port)
         logs = settings.VAR_DIR / "log"
+        environment = site_environment(port)
         with ExitStack() as stack:
             processes = {
-                "site": stack.enter_context(running(site_command(port), logs / "site.log", site_environment(port))),
-                "worker": stack.enter_context(running(worker_command(), logs / "worker.log")),
+                "site": stack.enter_context(running(site_command(port), logs / "site.log", environment)),
+                "worker": stack.enter_context(running(worker_command(), logs / "worker.log", environment)),
             }
             self.stdout.write(f"The site runs at http://127.0.0.1:{port} (logs in {logs}). Ctrl-C stops it.")
             try:

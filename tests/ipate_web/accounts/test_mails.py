@@ -10,9 +10,11 @@ from django.utils import timezone
 from consent import mail, services
 from consent.invitations import link_reissue
 from consent.models import ConsentForm, DataHolder, Level, Mail, MailWishes, Role, Study
+from ipate_web.accounts.mail_kinds import CHANGES
 from tests import factories
+from tests.consent.readability import FORMULAS, as_page, sentences
 from tests.ipate_web.accounts.conftest import Mailbox, subject, words
-from tests.training.runs import TABLE_RUN, run_draft, study_with_table
+from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
 from training.models import StudentModel
 from training.services.closing import study_close
 from training.services.ending import run_fail
@@ -71,8 +73,9 @@ def test_nothing_goes_to_an_address_that_is_not_confirmed(mailbox: Mailbox, stud
     assert Mail.objects.get().state == "dropped"
 
 
-def test_no_kind_of_mail_tells_a_level(mailbox: Mailbox) -> None:
-    """Every kind is caused for holders of every level, of none, and undecided: all read the same."""
+@pytest.fixture
+def people() -> dict[str, User]:
+    """Holders of every level, of none, and undecided, for each of whom every kind of mail is caused."""
     study = study_with_table("digits", title="Reading digits")
     form = ConsentForm.objects.filter(study=study).latest("version")
     people = {answer: person(answer.lower(), uses=True) for answer in (*Level.values, "NONE", "UNDECIDED")}
@@ -85,6 +88,7 @@ def test_no_kind_of_mail_tells_a_level(mailbox: Mailbox) -> None:
         else:
             mail.mails_send("receipt", [user.pk], study=study)
     factories.form_publish(study, {"en": "New.", "de": "Neu."}, renewal="required")
+    factories.form_publish(study, {"en": "Newer.", "de": "Neuer."}, renewal="asked")
     factories.policy_approve(study, 0.5, 1.0, 2.0)
     run = run_draft(study, **TABLE_RUN)
     run_approve(run=run, acting_user=factories.user_create("otto2"))
@@ -101,21 +105,32 @@ def test_no_kind_of_mail_tells_a_level(mailbox: Mailbox) -> None:
             event = services.consent_refuse(holder=holder, acting_user=user, form=form)
         mail.mails_send("renewal", [user.pk], study=study, about=event.pk)
         mail.mails_send("handed_over", [user.pk], study=study)
+    conrad = factories.user_create("conrad")
+    policy = services.epsilon_policy_propose(study=study, acting_user=conrad, high=1, average=2, low=4, reason="More.")
+    proposal = services.consent_form_propose(
+        study=study, acting_user=conrad, texts={"en": "Ask again."}, renewal="required"
+    )
     for answer, user in people.items():
         link_reissue(study=study, pseudonym=f"P-{answer}", reason="Lost.", acting_user=factories.user_create("olga"))
-        mail.mails_send("confirm_address", [user.pk], about=EmailAddress.objects.get(user=user).pk)
+        other = EmailAddress.objects.create(user=user, email=f"{user.username}@example.com")
+        mail.mails_send("confirm_address", [user.pk], about=other.pk)
         mail.mails_send("password_reset", [user.pk])
         mail.mails_send("account_made", [user.pk])
-        mail.mails_send("account_changed", [user.pk], about="password_changed")
-        for kind in ("policy_waiting", "run_waiting", "run_ended"):  # even if holders got them
-            mail.mails_send(kind, [user.pk], study=study, about=run.pk if kind != "policy_waiting" else 1)
+        for change in CHANGES:
+            mail.mails_send("account_changed", [user.pk], about=change)
+        for kind in ("run_waiting", "run_ended"):  # even if holders got them
+            mail.mails_send(kind, [user.pk], study=study, about=run.pk)
+        mail.mails_send("policy_waiting", [user.pk], study=study, about=policy.pk)
+        mail.mails_send("form_waiting", [user.pk], study=study, about=proposal.pk)
         mail.mails_send("model_withdrawn", [user.pk], study=study, about=student.pk)
     run_cancel(run=run, acting_user=factories.user_create("olga"))
     study_close(
         study=study, reason="Done.", acting_user=factories.user_create("olga"), erase_after=timezone.localdate()
     )
-    EmailAddress.objects.filter(user__in=people.values()).update(verified=True)
+    return people
 
+
+def test_no_kind_of_mail_tells_a_level(people: dict[str, User]) -> None:
     def told(user: User) -> set[tuple[str, str]]:
         """Text of each kind of mail, less what must differ: their name and their links."""
         texts = set()
@@ -127,12 +142,43 @@ def test_no_kind_of_mail_tells_a_level(mailbox: Mailbox) -> None:
         return texts
 
     first, *others = (told(user) for user in people.values())
-    assert {kind for kind, _text in first} >= {"receipt", "new_form", "new_policy", "new_use", "new_link", "run_ended"}
+    assert {kind for kind, _text in first} >= {
+        *("receipt", "new_form", "new_policy", "new_use", "new_link", "run_ended"),
+        *("policy_waiting", "form_waiting", "handed_over", "renewal", "study_closed", "confirm_address"),
+    }
     assert all(other == first for other in others)
     for _kind, text in first:
         assert not any(level.lower() + " protection" in text.lower() for level in Level.values), text
         assert "ε =" not in text
-    assert set(Mail.objects.values_list("kind", flat=True)) == set(mail.KINDS), "cause the new kind here, too"
+    assert set(Mail.objects.values_list("kind", flat=True)) == set(mail.KINDS), "cause the new kind above, too"
+
+
+@pytest.mark.parametrize("language", FORMULAS)
+def test_mails_are_plain_to_read(people: dict[str, User], language: str) -> None:
+    formula, largest = FORMULAS[language]
+    MailWishes.objects.filter(user__in=people.values()).update(language=language)
+    hard = {}
+    for row in Mail.objects.filter(user=people["LOW"]).select_related("study"):
+        message = mail.mail_render(row)
+        if message is None:
+            continue
+        read = sentences(as_page(message.body.partition("\n-- \n")[0]))
+        if (level := formula(read)) > largest:
+            hard[row.kind, row.about] = (round(level, 1), read)
+    assert hard == {}, "shorter sentences, shorter words"
+
+
+def test_mails_name_study_and_site_as_their_reader_knows_them(people: dict[str, User], settings) -> None:
+    Study.objects.update(translations={"de": {"title": "Ziffern lesen"}})
+    MailWishes.objects.update(language="de")
+    settings.SITE_NAME = "Klinik & Söhne"
+    rows = Mail.objects.filter(user=people["LOW"]).select_related("study")
+    told = {row.kind: message for row in rows if (message := mail.mail_render(row)) is not None}
+    for kind in ("receipt", "new_form", "new_policy", "renewal", "handed_over", "study_closed", "new_use", "new_link"):
+        assert "„Ziffern lesen“" in told[kind].subject
+    assert "Klinik & Söhne" in told["confirm_address"].body
+    for message in told.values():
+        assert not any(name in message.subject + message.body for name in ("Reading digits", "iPATE"))
 
 
 def test_a_server_that_does_not_answer_is_tried_again_later(
@@ -180,6 +226,24 @@ def test_the_record_holds_no_words_and_no_links(mailbox: Mailbox, holder: DataHo
         assert part not in recorded
 
 
+def test_news_goes_to_every_account_of_the_study_whatever_it_decided(study: Study, holder: DataHolder) -> None:
+    decide(holder, "HIGH")
+    services.consent_refuse(holder=factories.holder_create(study, "P-2", user=person("rita")), acting_user=None)
+    factories.holder_create(study, "P-3", user=person("undecided"))
+    factories.holder_create(study, "P-4")
+    factories.holder_create(factories.study_open("other"), user=person("stranger"))
+    Mail.objects.all().delete()
+    form = factories.form_publish(study, {"en": "New.", "de": "Neu."}, renewal="asked")
+    factories.policy_approve(study, 0.5, 1.0, 2.0)
+    policy = study.epsilon_policies.latest("version")
+    told = set(Mail.objects.exclude(kind__endswith="waiting").values_list("kind", "user__username", "about"))
+    everybody = ("hanna", "rita", "undecided")
+    assert told == {
+        *(("new_form", name, str(form.pk)) for name in everybody),
+        *(("new_policy", name, str(policy.pk)) for name in everybody),
+    }
+
+
 def test_uses_are_told_to_those_who_wish_it(study: Study) -> None:
     study = study_with_table("table")
     factories.holder_create(study, "wishes", user=person("wishes", uses=True))
@@ -197,12 +261,32 @@ def test_who_approves_hears_of_what_waits_and_how_a_run_ends(mailbox: Mailbox) -
     services.epsilon_policy_propose(
         study=study, acting_user=factories.user_create("conrad"), high=1, average=2, low=4, reason="More."
     )
+    services.consent_form_propose(
+        study=study, acting_user=factories.user_create("conrad"), texts={"en": "Ask again."}, renewal="asked"
+    )
     assert {(sent["To"], subject(sent)) for sent in mailbox.deliver()} == {
         ("second@example.org", f"“{study.title}”: a run waits for your approval"),
         ("clara@example.org", f"“{study.title}”: an ε policy waits for your approval"),
+        ("clara@example.org", f"“{study.title}”: a consent form waits for your approval"),
     }
     run_approve(run=run, acting_user=User.objects.get(username="second"))
     run_fail(run.pk, "No disk.")
     (ended,) = mailbox.deliver()
     assert (ended["To"], subject(ended)) == ("second@example.org", "Run “First vote”: failed")
     assert "No disk" not in words(ended)
+
+
+def test_who_proposed_and_approved_a_run_hears_that_it_has_finished(mailbox: Mailbox) -> None:
+    for name in ("otto", "olga", "hanna"):
+        person(name)
+    study = study_with_table("table")
+    holder = study.holders.earliest("pk")
+    services.holder_link(holder=holder, user=User.objects.get(username="hanna"))
+    run = run_start(study, title="First vote", **TABLE_RUN)
+    mailbox.deliver()
+    assert run_finish(run).status == "finished"
+    told = {sent["To"]: sent for sent in mailbox.deliver()}
+    assert told.keys() == {"otto@example.org", "olga@example.org"}
+    for sent in told.values():
+        assert subject(sent) == "Run “First vote”: finished"
+        assert f"http://127.0.0.1:8000/studies/table/runs/{run.pk}/" in words(sent)
