@@ -116,20 +116,25 @@ def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 @require_safe
 @holder_page
 def check(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Ask for confirmation of the answer that was sent. Without one, lead to the form."""
-    if holder.study.is_closed:
+    """Ask for confirmation of the answer that was sent. Without one, lead to the form.
+
+    A withdrawal depends on no form: where the study is closed or asks something new, its own page asks instead.
+    """
+    kept, stands = answer_kept(request, holder), standing(holder)
+    form = _decision_form(holder, kept) if kept and not holder.study.is_closed else None
+    confirmable = form is not None and form.is_valid()
+    if kept and not confirmable and stands.grants and kept["choice"] == NOT_TAKING_PART:
+        return redirect("consent:withdraw", holder.study.slug)
+    if kept is None or form is None:
         return redirect("consent:study", holder.study.slug)
-    kept = answer_kept(request, holder)
-    form = _decision_form(holder, kept) if kept else None
-    if form is None:
-        return redirect("consent:study", holder.study.slug)
-    if not form.is_valid():
+    if not confirmable:
         answer_forget(request)
         return _read(request, holder, form)
     context = {
         "study": holder.study,
         "form": form,
-        "standing": standing(holder),
+        "standing": stands,
+        "records": kept.get("records", ""),
         "so_far": usage_of(holder).right_guesses,
     }
     return render(request, "consent/check.html", context)
@@ -209,9 +214,12 @@ def withdraw(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     current = selectors.consent_current(holder)
     if current is not None and current.grants:
         if request.method != "POST":
-            return render(request, "consent/withdraw.html", {"study": holder.study})
+            kept = answer_kept(request, holder)
+            context = {"study": holder.study, "records": kept.get("records", "") if kept else ""}
+            return render(request, "consent/withdraw.html", context)
         with suppress(ValidationError):  # A second click came at the same moment and found it withdrawn.
             services.consent_withdraw(holder=holder, acting_user=acting_user(request), erase=_erase_asked(request))
+        answer_forget(request)
         messages.success(request, _("Your consent is withdrawn. It counts from now on."))
     return redirect("consent:choice", holder.study.slug)
 

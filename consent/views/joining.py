@@ -35,7 +35,8 @@ def _closed(request: HttpRequest, invitation: Invitation) -> HttpResponse:
         request.session["closed_study"] = invitation.study_id
         return redirect("closed")
     visit_begin(request, invitation)
-    return redirect("consent:choice", invitation.study.slug)
+    page = "consent:check" if answer_kept(request, invitation.holder) else "consent:choice"
+    return redirect(page, invitation.study.slug)
 
 
 @never_cache

@@ -8,12 +8,13 @@ from django.contrib.auth.views import redirect_to_login
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 
 from consent.circumstances import answering_for, circumstances_over
 from consent.models import DataHolder, Invitation
-from consent.views.visits import answer_keep, visit_extend, visit_of
+from consent.views.visits import answer_keep, visit_extend, visit_of, withdrawal_keep
 
 
 def holders_reached(request: HttpRequest) -> QuerySet[DataHolder] | None:
@@ -56,11 +57,19 @@ def own_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
         if visit is None or not visit.is_over:
             return redirect_to_login(request.get_full_path())
         invitation = Invitation.objects.filter(pk=visit.invitation_id).first()
-        if invitation is not None and invitation.holder_id is not None:
-            answer_keep(request, invitation.holder_id)
+        if invitation is not None and invitation.holder is not None:
+            _late_answer_keep(request, invitation.holder)
         return redirect("join")
 
     return wrapped
+
+
+def _late_answer_keep(request: HttpRequest, holder: DataHolder) -> None:
+    """Keep what was sent to a page of the holder after the visit: an answer, or a withdrawal."""
+    if request.method == "POST" and request.path == reverse("consent:withdraw", args=[holder.study.slug]):
+        withdrawal_keep(request, holder)
+    else:
+        answer_keep(request, holder.pk)
 
 
 def holder_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:

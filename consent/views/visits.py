@@ -12,14 +12,16 @@ from django.contrib.auth import logout
 from django.http import HttpRequest
 from django.utils import timezone
 
+from consent.forms import NOT_TAKING_PART
 from consent.models import DataHolder, Invitation
+from consent.selectors import consent_form_in_force, policy_in_force
 
 #: How long a visit lasts after the last page that was opened.
 LASTS = timedelta(hours=2)
 #: How long after that an answer is kept.
 REMEMBERED = timedelta(hours=22)
 _INVITATION, _ENDS, _ANSWER = "invitation", "visit_ends", "answer"
-_ANSWER_FIELDS = ("form_version", "policy_version", "choice")
+_ANSWER_FIELDS = ("form_version", "policy_version", "choice", "records")
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,18 @@ def answer_keep(request: HttpRequest, holder_id: int) -> None:
     if "choice" in request.POST:
         data = {name: request.POST.get(name, "") for name in _ANSWER_FIELDS}
         request.session[_ANSWER] = {"holder": holder_id, "data": data}
+
+
+def withdrawal_keep(request: HttpRequest, holder: DataHolder) -> None:
+    """Keep a withdrawal that was sent as the answer of not taking part to what the study asks now."""
+    form, policy = consent_form_in_force(holder.study), policy_in_force(holder.study)
+    data = {
+        "form_version": form.version if form else "",
+        "policy_version": policy.version if policy else "",
+        "choice": NOT_TAKING_PART,
+        "records": request.POST.get("records", ""),
+    }
+    request.session[_ANSWER] = {"holder": holder.pk, "data": data}
 
 
 def answer_kept(request: HttpRequest, holder: DataHolder) -> dict[str, Any] | None:

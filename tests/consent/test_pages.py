@@ -1,9 +1,10 @@
 """Tests of the data holder's pages."""
 
 import re
+from pathlib import Path
 
 import pytest
-from django.conf import LazySettings
+from django.conf import LazySettings, settings
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
@@ -219,6 +220,15 @@ def test_what_the_answers_say_of_recipients_agrees_with_the_study(browser: Clien
     page = text(browser.get(url("study", study)))
     assert "Nobody gets your records" not in page
     assert page.count("The state archive.") == 2, "among the facts and in the answer"
+
+
+@pytest.mark.parametrize(
+    "opaque", ["takes no further part", "guess that rests on nothing", "takes no part when that time is over"]
+)
+def test_no_page_letter_or_mail_says_what_nobody_understood(opaque: str) -> None:
+    templates = [path for path in Path(settings.BASE_DIR, "templates").rglob("*") if path.is_file()]
+    assert len(templates) > 100
+    assert [path for path in templates if opaque in " ".join(path.read_text().split())] == []
 
 
 def test_the_glossary_is_open_to_everybody(client: Client) -> None:

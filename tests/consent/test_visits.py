@@ -1,13 +1,18 @@
 """A visit by invitation: how long it lasts, where it leads back to, what is kept when it ends."""
 
+from collections.abc import Callable
+from datetime import date
+
 import pytest
 from django.test import Client
 from django.urls import reverse
 
 from consent import invitations
-from consent.models import ConsentEvent, Study
+from consent.erasures import erasure_state
+from consent.models import ConsentEvent, DataHolder, Study
 from tests import factories
 from tests.consent.conftest import Clock
+from training.services import closing
 
 ANSWER = {"form_version": 1, "policy_version": 1}
 HOURS = 1 / 24
@@ -85,6 +90,59 @@ def test_an_answer_that_comes_too_late_is_kept_for_the_same_person(
     assert not ConsentEvent.objects.exists()
     again = visitor.get(reverse("open_link", args=[codes[0]]))
     assert "Low protection" in visitor.get(again.url).text
+
+
+@pytest.fixture
+def late(visitor: Client, study: Study, clock: Clock) -> Client:
+    """P-1 takes part; their visit is over."""
+    visitor.post(url("decide", study), {**ANSWER, "choice": "LOW"})
+    clock.days_pass(3 * HOURS)
+    return visitor
+
+
+def again(client: Client, code: str):
+    """The page to which the link leads, opened anew."""
+    return client.get(reverse("open_link", args=[code]), follow=True)
+
+
+@pytest.mark.parametrize(
+    ("page", "sent"), [("withdraw", {}), ("decide", {**ANSWER, "choice": "NONE"})], ids=["withdraw", "decide"]
+)
+def test_a_withdrawal_that_comes_too_late_is_kept_with_what_becomes_of_the_records(
+    late: Client, study: Study, codes: list[str], page: str, sent: dict
+) -> None:
+    assert late.post(url(page, study), {**sent, "records": "erase"}).url == reverse("join")
+    assert ConsentEvent.objects.count() == 1
+    shown = again(late, codes[0])
+    assert shown.redirect_chain[-1][0] == url("check", study)
+    assert "I do not take part" in shown.text
+    assert 'value="erase" checked' in shown.text
+    late.post(url("decide", study), {**ANSWER, "choice": "NONE", "records": "erase"})
+    assert ConsentEvent.objects.latest("sequence").kind == ConsentEvent.Kind.WITHDRAWN
+    assert erasure_state(DataHolder.objects.get(pseudonym="P-1")).asked_at is not None
+
+
+def ask_anew(study: Study) -> None:
+    factories.form_publish(study, {"en": "New.", "de": "Neu."})
+
+
+def close(study: Study) -> None:
+    olga, last = factories.user_create("olga"), date(2027, 1, 1)
+    closing.study_close(study=study, reason="We are done.", acting_user=olga, erase_after=last)
+
+
+@pytest.mark.parametrize("meanwhile", [ask_anew, close], ids=["new form", "closed"])
+def test_a_late_withdrawal_depends_on_nothing_that_the_study_asks(
+    late: Client, study: Study, codes: list[str], meanwhile: Callable[[Study], object]
+) -> None:
+    late.post(url("withdraw", study), {"records": "keep"})
+    meanwhile(study)
+    shown = again(late, codes[0])
+    assert shown.redirect_chain[-1][0] == url("withdraw", study)
+    assert 'value="keep" checked' in shown.text
+    late.post(url("withdraw", study), {"records": "keep"})
+    assert ConsentEvent.objects.latest("sequence").kind == ConsentEvent.Kind.WITHDRAWN
+    assert again(late, codes[0]).redirect_chain[-1][0] != url("check", study)  # nothing is left to confirm
 
 
 def test_it_is_kept_for_nobody_else(visitor: Client, study: Study, codes: list[str], clock: Clock) -> None:

@@ -13,6 +13,7 @@ from consent.models import AccountChange, Membership, Role, Study
 from ipate_web.tokens.models import ApiToken
 from tests import factories
 from tests.ipate_web.accounts.conftest import Mailbox, link_in, sign_in, subject
+from training.demonstration import people
 
 pytestmark = pytest.mark.django_db
 
@@ -82,6 +83,15 @@ def test_an_administrator_sets_up_a_study_and_operates_it(administrator: Client,
     }  # fmt: skip
     assert administrator.post(reverse("staff:study_new"), fields).status_code == 302
     assert {(row.role, row.user) for row in Membership.objects.all()} == {("operator", ada), ("steward", ada)}
+
+
+def test_the_demonstration_has_an_administrator(client: Client) -> None:
+    _users, logins = people()
+    (login,) = [login for login in logins if login.username == "demo-administrator"]
+    sign_in(client, login.username, login.password)
+    page = client.get("/", follow=True).text
+    assert f'href="{reverse("staff:study_new")}">New study</a>' in page
+    assert f'href="{reverse("staff_accounts")}">Staff accounts</a>' in page
 
 
 def test_they_reach_no_study_that_is_there_and_no_holder(administrator: Client) -> None:
