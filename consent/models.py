@@ -137,6 +137,15 @@ class Study(models.Model):
         default=Afterwards.ENDS,
         help_text=_("Holders are told before they decide. Where it ends, a legal proxy is asked anew."),
     )
+    mail_opening = models.TextField(
+        _("opening of mails"),
+        blank=True,
+        max_length=500,
+        help_text=_(
+            "What mails to the people of this study begin with, for example a greeting and who writes. Whoever sees a "
+            "mail reads it: say nothing of anybody's decision."
+        ),
+    )
     languages = models.JSONField(
         _("languages"),
         default=first_language,

@@ -97,7 +97,8 @@ def study_fixed(study: Study) -> list[str]:
     if not ConsentEvent.objects.filter(study=study).exists():
         return []
     stated = [name for name in STATED_ONCE if getattr(study, name)]
-    told = [(name, code) for code, texts in study.translations.items() for name in texts if name != "title"]
+    fixed = {*FIXED_BY_CONSENT, *STATED_ONCE}
+    told = [(name, code) for code, texts in study.translations.items() for name in texts if name in fixed]
     return [*FIXED_BY_CONSENT, *stated, *(f"{name}_{code}" for name, code in told)]
 
 

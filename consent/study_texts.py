@@ -12,7 +12,7 @@ from django.utils.translation import get_language
 from consent.models import Study
 
 #: Fields that have a text in each language of a study.
-TRANSLATED = ("title", "purpose", "data_categories", "recipients", "retention", "data_source")
+TRANSLATED = ("title", "purpose", "data_categories", "recipients", "retention", "data_source", "mail_opening")
 
 
 @dataclass(frozen=True)

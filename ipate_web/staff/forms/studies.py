@@ -32,6 +32,7 @@ _SHORT_TEXTS = (
     "data_source",
     "recipients",
     "retention",
+    "mail_opening",
 )
 
 
@@ -66,6 +67,7 @@ class StudyForm(forms.ModelForm):
             "jurisdiction",
             "after_death",
             "after_incapacity",
+            "mail_opening",
             "languages",
             "delta",
             "rehearsal",

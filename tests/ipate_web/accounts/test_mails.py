@@ -181,6 +181,25 @@ def test_mails_name_study_and_site_as_their_reader_knows_them(people: dict[str, 
         assert not any(name in message.subject + message.body for name in ("Reading digits", "iPATE"))
 
 
+def test_a_study_says_how_mails_to_its_people_begin(people: dict[str, User]) -> None:
+    study = Study.objects.get()
+    services.study_update(
+        study=study, mail_opening="Dear <participant>,", translations={"de": {"mail_opening": "Guten Tag!"}}
+    )
+    services.study_update(study=study, mail_opening="Dear & kind,")  # also after people have decided
+    rows = Mail.objects.filter(user=people["LOW"]).select_related("study")
+    opened = {row.kind for row in rows if "Dear & kind,\n\n" in _body(row)}
+    told = ("receipt", "new_form", "new_policy", "renewal", "handed_over", "study_closed", "new_use", "new_link")
+    assert opened == set(told)
+    MailWishes.objects.update(language="de")
+    assert {row.kind for row in rows if _body(row).startswith("Guten Tag!\n\n")} == opened
+
+
+def _body(row: Mail) -> str:
+    message = mail.mail_render(row)
+    return message.body if message else ""
+
+
 def test_a_server_that_does_not_answer_is_tried_again_later(
     mailbox: Mailbox, holder: DataHolder, caplog: pytest.LogCaptureFixture
 ) -> None:
