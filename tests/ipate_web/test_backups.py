@@ -38,7 +38,11 @@ from training.models import Run
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
-if connection.vendor == "postgresql" and not shutil.which("pg_dump"):
+if (
+    connection.vendor == "postgresql"
+    and not shutil.which("pg_dump")
+    and os.environ.get("IPATE_REQUIRE_SERVICES") != "1"
+):
     pytestmark.append(pytest.mark.skip("PostgreSQL's client programs are not installed"))
 
 
