@@ -34,6 +34,12 @@ class Consistency(Student):
     )
     model_format: ClassVar[str] = "safetensors"
     steps: int = parameter(900, gettext_noop("number of steps"), minimum=1, maximum=100_000)
+    filters: int = parameter(
+        32,
+        gettext_noop("filters of the first convolution; the next two have twice and four times as many"),
+        minimum=1,
+        maximum=256,
+    )
     batch: int = parameter(128, gettext_noop("images per step"), minimum=8, maximum=100_000)
     learning_rate: float = parameter(
         0.004,
@@ -42,7 +48,7 @@ class Consistency(Student):
         maximum=1.0,
     )
     doubt: float = parameter(
-        0.1, gettext_noop("share of labels that may be wrong for other reasons than noise"), minimum=0, maximum=1
+        0.3, gettext_noop("share of labels that may be wrong for other reasons than noise"), minimum=0, maximum=1
     )
     threshold: float = parameter(
         0.95, gettext_noop("probability from which a class is taken for certain"), minimum=0, maximum=1
@@ -52,9 +58,15 @@ class Consistency(Student):
     stretch: float = parameter(
         0.1, gettext_noop("greatest change of height and width, as a share"), minimum=0, maximum=0.5
     )
+    bend: float = parameter(
+        0.05,
+        gettext_noop("greatest shift of a part of the image against the others, as a share"),
+        minimum=0,
+        maximum=0.5,
+    )
     mirror: bool = parameter(False, gettext_noop("mirror images left to right, if they then show the same"))
     erase: float = parameter(
-        0.25, gettext_noop("side of an erased square as a share of the image, 0 for none"), minimum=0, maximum=0.9
+        0.0, gettext_noop("side of an erased square as a share of the image, 0 for none"), minimum=0, maximum=0.9
     )
 
     @classmethod

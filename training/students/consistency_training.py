@@ -43,14 +43,14 @@ def train_consistently(
     classes = releases.classes
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     generator = torch.Generator().manual_seed(seed)
-    layers = network(x.shape[1:], classes)
+    layers = network(x.shape[1:], classes, recipe.filters)
     initialise(layers, generator)
     layers.to(device).train()
     pixels = as_images(x, device)
     likelihood, told = (torch.from_numpy(each).to(device) for each in recipe.likelihood(len(x), releases))
     likelihood = likelihood.float()
     labelled = torch.arange(len(x)) if not told.any() else torch.nonzero(told.cpu())[:, 0]
-    strong = Moves(recipe.rotation, recipe.shift, recipe.stretch, recipe.mirror, recipe.erase)
+    strong = Moves(recipe.rotation, recipe.shift, recipe.stretch, recipe.bend, recipe.mirror, recipe.erase)
     weak = strong.weaker(_WEAK)
     optimiser = torch.optim.AdamW(layers.parameters(), lr=recipe.learning_rate, weight_decay=_WEIGHT_DECAY, fused=True)
     for step in range(restored(checkpoint.load(), layers, optimiser, generator), recipe.steps):
@@ -58,13 +58,16 @@ def train_consistently(
             group["lr"] = recipe.learning_rate * _rate(step / recipe.steps)
         chosen = _drawn(labelled, len(x), recipe.batch, generator).to(device)
         images, counts = pixels[chosen], likelihood[chosen]
-        with torch.no_grad():
-            posterior = layers(weak(images, generator)).softmax(1) * counts
-            posterior /= posterior.sum(1, keepdim=True)
+        with torch.no_grad(), _quick(device):
+            said = layers(weak(images, generator))
+        posterior = said.float().softmax(1) * counts
+        posterior /= posterior.sum(1, keepdim=True)
         certainty, guesses = posterior.max(1)
         certain = certainty > recipe.threshold
         wanted = torch.where(certain[:, None], functional.one_hot(guesses, classes).float(), posterior)
-        losses = functional.cross_entropy(layers(strong(images, generator)), wanted, reduction="none")
+        with _quick(device):
+            said = layers(strong(images, generator))
+        losses = functional.cross_entropy(said.float(), wanted, reduction="none")
         optimiser.zero_grad()
         (losses * (certain | told[chosen])).mean().backward()
         optimiser.step()
@@ -73,6 +76,13 @@ def train_consistently(
             progress(step + 1, recipe.steps)
     normalise(layers, pixels)
     return ConsistencyModel(layers, classes, x.shape[1:])
+
+
+def _quick(device: torch.device) -> torch.autocast:
+    """Convolutions in bfloat16 where the processor has instructions for it; weights and losses stay float32."""
+    able = torch.cpu.get_capabilities()
+    fast = device.type == "cpu" and (able.get("avx512_bf16") or able.get("amx_bf16"))
+    return torch.autocast(device.type, torch.bfloat16, enabled=bool(fast))
 
 
 def _drawn(labelled: torch.Tensor, points: int, count: int, generator: torch.Generator) -> torch.Tensor:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from training.exports.graph import Graph
 
 _SHAPE = "record_shape"
-_FILTERS, _HIDDEN = (16, 32, 64), 128
+_HIDDEN = 128
 _LARGE = 16
 """Images with a shorter side of at least so many pixels are halved by the first convolution."""
 _POOLED = 4
@@ -26,23 +26,28 @@ _POOLED = 4
 _BATCH = 64
 
 
-def network(shape: tuple[int, ...], classes: int) -> nn.Sequential:
-    """Convolutions 5×5 of 16, 3×3 of 32 and of 64 filters with max pool 2, dense 128, each with batch norm and ReLU.
+def network(shape: tuple[int, ...], classes: int, filters: int) -> nn.Sequential:
+    """Convolutions 5×5, 3×3 and 3×3 with max pool 2, dense 128, each with batch norm and ReLU.
 
     The first convolution has stride 2 where images are large enough.
+
+    Args:
+        shape: of an image.
+        classes: how many.
+        filters: of the first convolution; the second has twice and the third four times as many.
     """
     height, width, channels = shape if len(shape) == 3 else (*shape, 1)
     stride = 2 if min(height, width) >= _LARGE else 1
-    layers: list[nn.Module] = [nn.Conv2d(channels, _FILTERS[0], 5, stride, 2, bias=False)]
+    layers: list[nn.Module] = [nn.Conv2d(channels, filters, 5, stride, 2, bias=False)]
     height, width = -(-height // stride), -(-width // stride)
-    for before, filters in zip(_FILTERS, (*_FILTERS[1:], 0), strict=True):
+    for before, after in ((filters, 2 * filters), (2 * filters, 4 * filters), (4 * filters, 0)):
         layers += [nn.BatchNorm2d(before), nn.ReLU()]
-        if filters:
-            layers += [nn.Conv2d(before, filters, 3, 1, 1, bias=False)]
+        if after:
+            layers += [nn.Conv2d(before, after, 3, 1, 1, bias=False)]
             if min(height, width) >= _POOLED:
                 layers += [nn.MaxPool2d(2)]
                 height, width = height // 2, width // 2
-    layers += [nn.Flatten(), nn.Linear(_FILTERS[-1] * height * width, _HIDDEN, bias=False)]
+    layers += [nn.Flatten(), nn.Linear(4 * filters * height * width, _HIDDEN, bias=False)]
     layers += [nn.BatchNorm1d(_HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, classes)]
     return nn.Sequential(*layers).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -64,12 +69,12 @@ class ConsistencyModel(Model):
         try:
             tensors = load(data)
             shape = tuple(tensors.pop(_SHAPE).tolist())
-            classes = len(tensors[max(tensors, key=_place)])
-            layers = network(shape, classes)
+            places = sorted(tensors, key=_place)
+            layers = network(shape, len(tensors[places[-1]]), len(tensors[places[0]]))
             layers.load_state_dict(tensors)
         except (SafetensorError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise ValueError("The stored network cannot be read; train it again.") from error
-        return cls(layers, classes, shape)
+        return cls(layers, len(tensors[places[-1]]), shape)
 
     def inner_modules(self) -> tuple[nn.Module, ...]:
         return tuple(self.layers)[:-1]
