@@ -7,7 +7,7 @@ MANAGE := $(BIN)/python manage.py
 PYTEST := $(BIN)/pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-fast pictures lint clean
+.PHONY: help demo up test test-fast pictures reproduce lint clean
 # Tests on SQLite and the file-system broker, whatever the environment names.
 LOCAL := env -u DATABASE_URL -u IPATE_BROKER_URL OMP_NUM_THREADS=1
 
@@ -43,6 +43,9 @@ test-fast: .venv/installed-dev ## run the tests without browser, worker, demo an
 
 pictures: .venv/installed-dev ## take the pictures of the documents anew (docs/screenshots)
 	@$(LOCAL) $(PYTEST) -q tests/browser/pictures.py
+
+reproduce: .venv/installed-dev ## recompute the papers' tables from IPATE_DATA_DIR (QUICK=1: in minutes, TABLES="ids": only these)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reproduce $(TABLES) $(if $(QUICK),--quick)
 
 lint: .venv/installed-dev ## check style, types, import contracts, migrations, production settings
 	@$(BIN)/ruff check .

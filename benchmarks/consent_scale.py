@@ -91,6 +91,7 @@ def main() -> None:
 
         from accounting.head_counts import head_counts_draw
         from consent import selectors, services
+        from consent.counts import holders_per_level
         from consent.recruitment import recruitment_history
         from tests import factories
 
@@ -109,7 +110,7 @@ def main() -> None:
         client.force_login(factories.user_create("root", is_superuser=True, is_staff=True))
         assert client.get("/studies/scale/people/").status_code == 200  # what only a process's first request costs
         snapshot = measure("snapshot", lambda: selectors.consent_snapshot(study))
-        measure("counts per level", lambda: selectors.holders_per_level(study))
+        measure("counts per level", lambda: holders_per_level(study))
         measure("recruitment history", lambda: recruitment_history(study))
         for name, address in (
             ("page: recruitment", "/studies/scale/recruitment/"),

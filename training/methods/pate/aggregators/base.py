@@ -3,9 +3,8 @@
 import abc
 import dataclasses
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,7 +45,13 @@ class QueryCosts:
     label: NDArray[np.float64]
 
 
-def parameter(symbol: str, label: str, help: str, *, suggested: Callable[[int], float], below: float = math.inf) -> Any:
+class Suggested(Protocol):
+    """A value that suits a number of teachers and of classes."""
+
+    def __call__(self, teachers: int, classes: int = ...) -> float: ...
+
+
+def parameter(symbol: str, label: str, help: str, *, suggested: Suggested, below: float = math.inf) -> Any:
     """A field of an aggregator, described as `AggregatorField` says."""
     return dataclasses.field(
         metadata={"symbol": symbol, "label": label, "help": help, "suggested": suggested, "below": below}
@@ -62,7 +67,7 @@ class AggregatorField:
         symbol: As the papers write it.
         label: What it is, English, marked for translation.
         help: Its definition with its unit, and what a good value is; marked for translation.
-        suggested: A sensible value for a first run, from the number of teachers.
+        suggested: A sensible value for a first run, from the numbers of teachers and of classes.
         below: The number that it must stay below.
     """
 
@@ -70,7 +75,7 @@ class AggregatorField:
     symbol: str
     label: str
     help: str
-    suggested: Callable[[int], float]
+    suggested: Suggested
     below: float
 
     def checked(self, value: float) -> float:

@@ -15,6 +15,9 @@ from training.methods.pate.aggregators.base import VoteCharge, parameter
 from training.methods.pate.aggregators.gnmax import GNMax
 from training.methods.pate.validation import require_votes
 
+#: A check that tells agreement from none by less than this is hardly one.
+_DIFFERENCE = 1 / 3
+
 
 @dataclass(frozen=True)
 class ConfidentGNMax(GNMax):
@@ -35,13 +38,14 @@ class ConfidentGNMax(GNMax):
         "σ_T",
         gettext_noop("noise of the check"),
         gettext_noop("Standard deviation of the Gaussian noise of the check, in votes. Usually two to four times σ."),
-        suggested=lambda teachers: 0.4 * teachers,
+        suggested=lambda teachers, classes=10: 0.4 * teachers,
     )
     threshold: float = parameter(
         "T",
         gettext_noop("threshold"),
         gettext_noop("How many votes the largest count must reach, under noise, for a query to be answered."),
-        suggested=lambda teachers: 0.5 * teachers,
+        # Half way between agreement and votes that are as evenly spread as can be.
+        suggested=lambda teachers, classes=10: teachers * (1 + 1 / classes) / 2,
     )
 
     name: ClassVar[str] = "confident_gnmax"
@@ -63,7 +67,19 @@ class ConfidentGNMax(GNMax):
                 "costs, and hardly rejects a query."
             )
             warnings.append(Sentence(too_low, **values, classes=classes))
+        if classes is not None and not self.asks_student and self._difference(votes, classes) < _DIFFERENCE:
+            blind = gettext_noop(
+                "σ_T = %(sigma)g is large for %(votes)d votes over %(classes)d classes: a unanimous vote passes the "
+                "check hardly more often than one that agrees on nothing."
+            )
+            warnings.append(Sentence(blind, sigma=self.sigma_threshold, votes=votes, classes=classes))
         return warnings + super().warnings(votes, classes)
+
+    def _difference(self, votes: int, classes: int) -> float:
+        """Difference of the probabilities that a unanimous vote is answered and that one which is spread evenly is."""
+        counts = np.array([votes, votes / classes])
+        unanimous, spread = ndtr((counts - self.threshold) / self.sigma_threshold)
+        return float(unanimous - spread)
 
     def answer_probability(
         self, votes: ArrayLike, student_probabilities: ArrayLike | None = None

@@ -32,7 +32,7 @@ class GNMax(Aggregator):
             "Standard deviation of the Gaussian noise on the count of each class, in votes. About 0.2 × the number of "
             "teachers; more noise makes labels cheaper."
         ),
-        suggested=lambda teachers: 0.2 * teachers,
+        suggested=lambda teachers, classes=10: 0.2 * teachers,
     )
 
     name: ClassVar[str] = "gnmax"

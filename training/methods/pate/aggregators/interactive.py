@@ -37,7 +37,7 @@ class InteractiveGNMax(ConfidentGNMax):
         "p",
         gettext_noop("confidence of the student"),
         gettext_noop("How sure the student must be for its own label to be taken, as a probability."),
-        suggested=lambda teachers: 0.9,
+        suggested=lambda teachers, classes=10: 0.9,
         below=1.0,
     )
 

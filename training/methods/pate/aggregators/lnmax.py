@@ -31,7 +31,7 @@ class LNMax(Aggregator):
             "The Laplace noise on the count of each class has the scale 1/γ, in votes. About 10 / the number of "
             "teachers; a smaller γ is more noise."
         ),
-        suggested=lambda teachers: 10 / teachers,
+        suggested=lambda teachers, classes=10: 10 / teachers,
     )
 
     name: ClassVar[str] = "lnmax"

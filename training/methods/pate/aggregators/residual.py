@@ -37,13 +37,13 @@ class ResidualGNMax(GNMax):
         "n",
         gettext_noop("queries of the plain vote"),
         gettext_noop("How many queries are put to a plain vote before there is a student; at least 10."),
-        suggested=lambda teachers: 40.0,
+        suggested=lambda teachers, classes=10: 40.0,
     )
     disagreements: float = parameter(
         "d",
         gettext_noop("disagreements"),
         gettext_noop("After how many disagreements with the student a teacher falls silent. All of them are paid for."),
-        suggested=lambda teachers: 20.0,
+        suggested=lambda teachers, classes=10: 20.0,
     )
 
     name: ClassVar[str] = "residual_gnmax"

@@ -1,0 +1,61 @@
+"""Tables that can be reproduced, by their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from benchmarks.reproduce.results import Case
+from benchmarks.reproduce.tables import figures, holders, idpsgd, ipate, pate2017, pate2018, skew
+
+PATE_2017 = "Papernot et al., Semi-supervised knowledge transfer for deep learning from private training data (2017)"
+PATE_2018 = "Papernot et al., Scalable private learning with PATE (2018)"
+IPATE = "Boenisch et al., Individualized PATE (2023)"
+IDPSGD = "Boenisch et al., Have it your way: individualized privacy assignment for DP-SGD (2023)"
+THESIS = "The thesis before Individualized PATE"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table or figure of a paper.
+
+    cases: its measurements, fewer and shorter ones if it is called with True.  derived: whether they are read from what
+    another benchmark has kept, and therefore never kept a second time.
+    """
+
+    name: str
+    title: str
+    source: str
+    cases: Callable[[bool], Iterable[Case]]
+    derived: bool = False
+
+
+_TABLES = (
+    Table("pate2017-fig4", "LNMax on MNIST", PATE_2017, pate2017.figure4),
+    Table("pate2017-adult", "LNMax on Adult, 500 queries to 250 random forests", PATE_2017, pate2017.adult),
+    Table("pate2017-diabetes", "LNMax on Diabetes, by patient and by record", PATE_2017, pate2017.diabetes),
+    Table("pate2018-table", "Confident-GNMax on the published votes", PATE_2018, pate2018.cases),
+    Table("ipate-table1", "MNIST at ε = 1, 2, 3", IPATE, ipate.table1),
+    Table("ipate-table5", "MNIST, ln 2 with ln 4, 8, 16: labels", IPATE, ipate.table5),
+    Table("ipate-table7", "Adult, ln 2 with ln 4, 8, 16: labels", IPATE, ipate.table7),
+    Table("ipate-table8", "Adult, ln 2 with ln 4, 8, 16: votes", IPATE, ipate.table8),
+    Table("ipate-table9", "Adult, ln 2 with ln 4, 8, 16: students", IPATE, ipate.table9),
+    Table("ipate-table6", "Adult, larger ε for one class: teachers", IPATE, skew.table6),
+    Table("ipate-table10", "Adult, larger ε for one class: votes", IPATE, skew.table10),
+    Table("ipate-table11", "Adult, larger ε for one class: students", IPATE, skew.table11),
+    Table("figure1", "Costs of the groups against labels", IPATE, figures.figure1),
+    Table("figure3", "Ratio of costs against ratio of sensitivities", IPATE, figures.figure3),
+    Table("thesis-6.4", "MNIST, ε = 1 with a larger one: labels", THESIS, partial(ipate.thesis, "mnist", "labels")),
+    Table("thesis-6.5", "MNIST, ε = 1 with a larger one: votes", THESIS, partial(ipate.thesis, "mnist", "right")),
+    Table("thesis-6.6", "Adult, ε = 1 with a larger one: labels", THESIS, partial(ipate.thesis, "adult", "labels")),
+    Table("thesis-6.7", "Adult, ε = 1 with a larger one: votes", THESIS, partial(ipate.thesis, "adult", "right")),
+    Table("idpsgd-table2", "Individualized DP-SGD on MNIST (Tables 2 and 3)", IDPSGD, idpsgd.measured, derived=True),
+)
+_BESIDE = Table(
+    "every-holder",
+    "Every holder votes, at the promises of the other tables",
+    "Method neighbours; nobody has published it",
+    partial(holders.cases, [table.cases for table in _TABLES]),
+)
+TABLES = {table.name: table for table in (*_TABLES, _BESIDE)}

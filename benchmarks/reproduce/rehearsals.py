@@ -1,0 +1,140 @@
+"""Votes of Individualized PATE, counted as the papers did, and by the accounts of this project."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accounting.privacy import PAPER_ORDERS
+from benchmarks.reproduce.votes import Votes
+from benchmarks.students.teachers import vote
+from training.methods.pate import ConfidentGNMax, Group, Plan, make_plan, simulate_vote
+
+DELTA, TEACHERS, HOLDERS = 1e-5, 250, 60_000
+FIRST_QUERIES = 500
+AGGREGATOR = ConfidentGNMax(sigma=40.0, sigma_threshold=150.0, threshold=200.0)
+"""Parameters of every plan of the authors' repository (fraboeni/individualized-pate, experiment_plans)."""
+
+VARIANTS = {
+    "PATE": {"variant": "standard"},
+    "upsampling": {"variant": "upsampling"},
+    "vanishing": {"variant": "vanishing", "exponent": 1.0},
+    "weighting": {"variant": "weighting"},
+}
+"""As the authors' code has them: duplicates and weights in proportion to ε, and participation, too."""
+
+AS_PRINTED = "weighting by n·ε"
+"""Algorithm 2 as printed, and the authors' code: the weight of a group grows with the number of its teachers, too."""
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """One vote: queries until the first budget was used up, and rows and labels of those that were answered."""
+
+    queries: int
+    rows: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    right: float
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Means over the draws, and the standard deviation of the number of labels."""
+
+    queries: float
+    labels: float
+    spread: float
+    right: float
+
+
+def groups_of(epsilons: Sequence[float], shares: Sequence[float], holders: int = HOLDERS) -> list[Group]:
+    """Groups of holders in these proportions."""
+    return [Group(f"{one:g}", one, round(holders * share)) for one, share in zip(epsilons, shares, strict=True)]
+
+
+def plan_of(variant: str, groups: Sequence[Group], aggregator: ConfidentGNMax = AGGREGATOR) -> Plan:
+    """The plan of a variant of `VARIANTS`, or `AS_PRINTED`."""
+    options: dict[str, Any] = VARIANTS["weighting" if variant == AS_PRINTED else variant]
+    plan = make_plan(groups, teachers=TEACHERS, aggregator=aggregator, delta=DELTA, conversion="classic", **options)
+    if variant != AS_PRINTED:
+        return plan
+    sizes = np.array([group.teachers for group in plan.groups])
+    raw = sizes * np.array([group.epsilon for group in plan.groups])
+    weights = raw * plan.teachers / (raw @ sizes)
+    weighed = (replace(group, weight=float(one)) for group, one in zip(plan.groups, weights, strict=True))
+    return replace(plan, groups=tuple(weighed))
+
+
+def by_paper(votes: Votes, plan: Plan, groups: Sequence[Group], seed: int) -> Counted:
+    """Put the points to the vote in random order, by the papers' accounting.
+
+    Rényi costs at the orders 2 to 50, Theorem 6 of 2018 for labels and checks, classic conversion; the vote ends where
+    the next query could exceed the ε of a group.
+    """
+
+    def hold(drawn: Votes) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # orders of the paper, whose best may be the last
+            held = simulate_vote(
+                plan,
+                groups,
+                drawn.predictions_for(plan, seed),
+                votes.classes,
+                delta=DELTA,
+                seed=seed,
+                method="data_dependent",
+                orders=PAPER_ORDERS,
+                conversion="classic",
+            )
+        return held.labels, held.answered
+
+    return _until_used_up(votes, seed, hold)
+
+
+def by_accounts(votes: Votes, variant: str, groups: Sequence[Group], seed: int) -> Counted:
+    """The same with weights or duplicates in proportion to μ, until the accounts are used up."""
+    options: dict[str, Any] = VARIANTS[variant]
+    plan = make_plan(
+        groups, teachers=TEACHERS, aggregator=AGGREGATOR, delta=DELTA, **(options | {"weight_scheme": "gdp"})
+    )
+
+    def hold(drawn: Votes) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        answers = vote(votes.name, plan, drawn.predictions_for(plan, seed), votes.classes, seed=seed)
+        labels, answered = np.zeros(answers.asked, np.int64), np.zeros(answers.asked, bool)
+        labels[answers.releases.rows] = answers.releases.labels
+        answered[answers.releases.rows] = True
+        return labels, answered
+
+    return _until_used_up(votes, seed, hold)
+
+
+def _until_used_up(
+    votes: Votes, seed: int, hold: Callable[[Votes], tuple[NDArray[np.int64], NDArray[np.bool_]]]
+) -> Counted:
+    """Put ever more points to the vote, in one order, until it ends before they do."""
+    order = np.random.default_rng(seed).permutation(len(votes.truth))
+    asked = FIRST_QUERIES
+    while True:
+        labels, answered = hold(votes.at(order[:asked]))
+        if len(labels) < asked or asked >= len(order):
+            break
+        asked *= 3
+    rows, said = order[: len(labels)][answered], labels[answered]
+    right = float((said == votes.truth[rows]).mean()) if len(rows) else float("nan")
+    return Counted(len(labels), rows, said, right)
+
+
+def tally(counts: Sequence[Counted]) -> Tally:
+    """Means over draws; right is the share of right labels in per cent."""
+    labels = np.array([len(one.rows) for one in counts], float)
+    return Tally(
+        float(np.mean([one.queries for one in counts])),
+        float(labels.mean()),
+        float(labels.std(ddof=1)) if len(counts) > 1 else 0.0,
+        100 * float(np.nanmean([one.right for one in counts])),
+    )

@@ -1,0 +1,132 @@
+"""Tables as text: for the terminal, and docs/reproduction.md from the results that are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.reproduce.registry import TABLES, Table
+from benchmarks.reproduce.results import RESULTS, Row, kept, measured
+from benchmarks.reproduce.tables.holders import measured_elsewhere
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reproduction.md"
+REMARKS = Path(__file__).with_name("remarks.md")
+HEADINGS = ("setting", "quantity", "published", "here", "difference", "accounts", "every holder votes")
+Json = dict[str, Any]
+
+
+def number(value: float | None, spread: float | None = None) -> str:
+    """Four digits or so; an empty text for None.
+
+    >>> number(2.51598, 0.38464), number(1333.0), number(None), number(0.00123), number(97.4)
+    ('2.516 ± 0.385', '1,333', '', '0.0012', '97.4')
+    """
+    if value is None:
+        return ""
+    shown = _digits(value)
+    return f"{shown} ± {_digits(spread)}" if spread else shown
+
+
+def difference(row: Row) -> str:
+    """The measured number less the published one, with its sign.
+
+    >>> difference(Row("labels", 1333.0, 255.0)), difference(Row("ε", 2.04, 2.0486)), difference(Row("ε", None, 1.0))
+    ('-1,078', '+0.0086', '')
+    """
+    if row.difference is None:
+        return ""
+    return f"{row.difference:+,.0f}" if abs(row.difference) >= 100 else f"{row.difference:+.2g}"
+
+
+def lines_of(case: Json, others: dict[str, dict[str, float]]) -> list[list[str]]:
+    """Cells of the rows of a case, its setting in the first of them; others: every holder's vote, by promises."""
+    lines = []
+    for position, fields in enumerate(case["rows"]):
+        row = Row(**fields)
+        lines.append(
+            [
+                case["setting"] if position == 0 else "",
+                row.quantity,
+                number(row.published, row.spread),
+                number(row.here, row.here_spread),
+                difference(row),
+                number(row.accounts),
+                number(others.get(case["promises"], {}).get(row.holders or "")),
+            ]
+        )
+    return lines
+
+
+def every_holder(folder: Path = RESULTS) -> dict[str, dict[str, float]]:
+    """Numbers of every holder's vote, by promises."""
+    found = kept("every-holder", folder)
+    return measured_elsewhere() | {
+        case["setting"]: {row["quantity"]: row["here"] for row in case["rows"]} for case in found
+    }
+
+
+def text_of(cases: Sequence[Json], folder: Path = RESULTS) -> str:
+    """A table for the terminal."""
+    others = every_holder(folder)
+    lines = [list(HEADINGS), *(line for case in cases for line in lines_of(case, others))]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+
+
+def document(folder: Path = RESULTS) -> str:
+    """docs/reproduction.md."""
+    about, remarks = remarks_read()
+    parts = [about]
+    parts.append("\n".join(f"- [{name}](#{name.replace('.', '')}): {table.title}" for name, table in TABLES.items()))
+    parts += [_section(table, _cases(table, folder), every_holder(folder), remarks) for table in TABLES.values()]
+    return "\n\n".join(parts) + "\n"
+
+
+def remarks_read() -> tuple[str, dict[str, str]]:
+    """The text about all tables, and one for each table that has any, from remarks.md."""
+    about, *sections = REMARKS.read_text().split("\n## ")
+    named = (section.split("\n", 1) for section in sections)
+    return about.strip(), {name: text.strip() for name, text in named}
+
+
+def _cases(table: Table, folder: Path) -> list[Json]:
+    if table.derived:
+        return [measured(case) for case in table.cases(False)]
+    return kept(table.name, folder)
+
+
+def _section(table: Table, cases: Sequence[Json], others: dict[str, dict[str, float]], remarks: dict[str, str]) -> str:
+    parts = [f"## {table.name}", f"{table.title}. {table.source}."]
+    planned = [case.setting for case in table.cases(False)]
+    missing = [setting for setting in planned if setting not in {case["setting"] for case in cases}]
+    if cases:
+        rows = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
+        rows += ["| " + " | ".join(line) + " |" for case in cases for line in lines_of(case, others)]
+        parts.append("\n".join(rows))
+    if remark := remarks.get(table.name):
+        parts.append(remark)
+    if missing or not planned:
+        parts.append(f"Not measured yet: {'; '.join(missing) if missing else 'all of it'}.")
+    if cases and not table.derived:
+        parts.append(_how(cases))
+    return "\n\n".join(parts)
+
+
+def _how(cases: Sequence[Json]) -> str:
+    environments = []
+    for case in cases:
+        said = ", ".join(f"{key} {value}" for key, value in case["environment"].items())
+        if said not in environments:
+            environments.append(said)
+    seconds = sum(case["processor_seconds"] for case in cases)
+    return f"{seconds:,.0f} processor seconds beside what the cache held. {'; '.join(environments)}."
+
+
+def _digits(value: float) -> str:
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    decimals = 1 if abs(value) >= 10 else 3 if abs(value) >= 0.01 else 4
+    if abs(value) >= 10 and round(value, 1) != round(value, 2):
+        decimals = 2
+    return f"{value:.{decimals}f}"

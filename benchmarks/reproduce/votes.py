@@ -1,0 +1,116 @@
+"""Votes to rehearse with: those that the papers' authors published, or those of teachers trained here."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.reproduce import teachers
+from training.methods.pate import Plan
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.integer[Any]]
+SOURCE = "https://storage.googleapis.com/pate-votes/votes.gz (research/pate_2018/ICLR2018 of tensorflow/privacy)"
+
+
+class DataMissing(Exception):
+    """Data that a table needs are not here; the message says what to do."""
+
+
+@dataclass(frozen=True, eq=False)
+class Votes:
+    """Votes of teachers on points whose classes are known.
+
+    counts: `(points, classes)`.  truth: `(points,)`.  predictions: `(teachers, points)`, or None if nobody knows
+    who voted for what.
+    """
+
+    name: str
+    counts: Floats
+    truth: Integers
+    predictions: Integers | None = None
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return self.counts.shape[1]
+
+    def at(self, rows: Integers) -> Votes:
+        """The same on some of the points, in this order."""
+        predictions = None if self.predictions is None else self.predictions[:, rows]
+        return Votes(self.name, self.counts[rows], self.truth[rows], predictions)
+
+    def predictions_for(self, plan: Plan, seed: int) -> Integers:
+        """Predictions `(teachers, points)` of the plan's teachers.
+
+        The teachers themselves, if their predictions are known and the plan has as many. Otherwise drawn: each chooses
+        a class as often as the teachers did. Upsampling spreads records over several teachers, so that they agree a
+        little more than drawn ones.
+        """
+        if self.predictions is not None and plan.teachers == len(self.predictions):
+            return self.predictions
+        below = np.cumsum(self.counts, axis=1) / self.counts.sum(axis=1, keepdims=True)
+        random = np.random.default_rng(seed).random((plan.teachers, len(self.counts)))
+        drawn = np.zeros(random.shape, np.int64)
+        for edge in below.T[:-1]:
+            drawn += random > edge
+        return drawn
+
+
+def data_dir() -> Path:
+    """The folder with real data: IPATE_DATA_DIR, or shared/data beside the project.
+
+    Raises:
+        DataMissing: there is none.
+    """
+    beside = Path(__file__).resolve().parents[3] / "shared" / "data"
+    folder = Path(os.environ.get("IPATE_DATA_DIR") or beside)
+    if not folder.is_dir():
+        raise DataMissing(
+            "There are no real data here: set IPATE_DATA_DIR to a folder with mnist/, adult/, diabetes130/ and "
+            "pate_votes/. training/formats/catalogue.py names the files of the first three, their sources and "
+            f"checksums; the votes are mnist_250_teachers.npy and adult_250_teachers.npy from {SOURCE}."
+        )
+    return folder
+
+
+@cache
+def published_counts(file: str) -> NDArray[Any]:
+    """An array of the folder pate_votes.
+
+    Raises:
+        DataMissing: the file is not there.
+    """
+    path = data_dir() / "pate_votes" / f"{file}.npy"
+    if not path.is_file():
+        raise DataMissing(f"{path.name} is missing: put it into the folder pate_votes of IPATE_DATA_DIR, from {SOURCE}")
+    return np.load(path, allow_pickle=False)
+
+
+@cache
+def published_votes(name: str) -> Votes:
+    """Votes of the 250 teachers of Papernot et al. (2018) on MNIST or Adult; rows are the first test records."""
+    counts = published_counts(f"{name}_250_teachers").astype(np.float64)
+    return Votes(name, counts, teachers.points(name)[1][: len(counts)])
+
+
+@cache
+def trained_votes(name: str) -> Votes:
+    """Votes of 250 teachers trained here, on the public points."""
+    data_dir()
+    return votes_of(name, teachers.one_group(name))
+
+
+def votes_of(name: str, predictions: Integers) -> Votes:
+    """Votes of these teachers `(teachers, points)`, of which the public points are taken."""
+    _, truth = teachers.points(name)
+    public = len(teachers.splits_load(name).public)
+    said = predictions[:, :public].astype(np.int64)
+    counts = np.stack([(said == one).sum(axis=0) for one in range(int(truth.max()) + 1)], axis=1)
+    return Votes(name, counts.astype(np.float64), truth[:public], said)
