@@ -107,7 +107,7 @@ def test_the_work_in_the_background(ask: Callable[[], dict[Sample, float]]) -> N
 def test_a_broker_that_does_not_answer_leaves_the_rest(
     ask: Callable[[], dict[Sample, float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nobody = current_app.connection_for_read("redis://127.0.0.1:1/0")
+    nobody = current_app.connection_for_read("redis://127.0.0.1:1/0", transport="redis")
     monkeypatch.setattr(current_app._get_current_object(), "connection_for_read", lambda: nobody)
     names = {name for name, _ in ask()}
     assert "ipate_workers" in names and "ipate_queue_length" not in names
