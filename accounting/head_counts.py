@@ -13,7 +13,7 @@ import numpy as np
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import Max
+from django.db.models import Subquery
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
@@ -112,10 +112,9 @@ def head_counts_enter(*, study: Study, acting_user: AbstractBaseUser, counts: Ma
 
 def head_counts(study: Study) -> list[HeadCount]:
     """The head counts that plans use: those of the newest drawing or entry; none before the first."""
-    newest = HeadCount.objects.filter(study=study).aggregate(newest=Max("release"))["newest"]
-    return list(
-        HeadCount.objects.filter(study=study, release=newest).select_related("release").order_by("epsilon", "pk")
-    )
+    newest = HeadCount.objects.filter(study=study).order_by("-release_id").values("release_id")[:1]
+    counts = HeadCount.objects.filter(study=study, release_id=Subquery(newest)).order_by("epsilon", "pk")
+    return list(counts.select_related("release").defer("release__content"))
 
 
 @dataclass(frozen=True)

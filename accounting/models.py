@@ -29,6 +29,7 @@ class Release(StudyChained):
         CHOICE = "choice", _("choice of the published student")
         DOWNLOAD = "download", _("download")
         WITHDRAWAL = "withdrawal", _("model withdrawn")
+        STAGE = "stage", _("stage of a model")
         GAP = "gap", _("gap after a restore")
 
     # The unique constraint on study and sequence is index enough.

@@ -4,7 +4,8 @@ The limit of a holder in a run is (public cumulative share) · μ_i², tested ag
 holder has not used of earlier shares is theirs to use later.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from uuid import UUID
 
@@ -21,6 +22,8 @@ from consent.services import study_lock, study_open_check
 
 #: Shares are compared up to this much: sums of decimal fractions are not exact.
 ROUNDING = 1e-9
+#: Share that is suggested for a run, where as much is free; and what is planned for where hardly anything is.
+SUGGESTED, _LEAST = 0.25, 0.01
 
 
 @dataclass(frozen=True)
@@ -42,19 +45,14 @@ class Share:
 def shares(study: Study) -> dict[UUID, Share]:
     """Every share of a study by what it was given to, in the order in which they were granted."""
     found: dict[UUID, Share] = {}
-    for record in ShareRecord.chain(study.pk):
-        if record.kind == ShareRecord.Kind.GRANTED:
-            found[record.subject] = Share(record.subject, record.purpose, record.share)
-            continue
-        before = found[record.subject]
-        opened, settled = record.kind == ShareRecord.Kind.OPENED, record.kind == ShareRecord.Kind.SETTLED
-        found[record.subject] = Share(
-            before.subject,
-            before.purpose,
-            before.granted,
-            record.limit if opened else before.limit,
-            record.share if settled else before.used,
-        )
+    rows = ShareRecord.chain(study.pk).values_list("subject", "purpose", "kind", "share", "limit")
+    for subject, purpose, kind, share, limit in rows:
+        if kind == ShareRecord.Kind.GRANTED:
+            found[subject] = Share(subject, purpose, share)
+        elif kind == ShareRecord.Kind.OPENED:
+            found[subject] = replace(found[subject], limit=limit)
+        else:
+            found[subject] = replace(found[subject], used=share)
     return found
 
 
@@ -65,7 +63,17 @@ def shares_committed(study: Study) -> float:
 
 def share_free(study: Study) -> float:
     """The share of every cap that nothing has used and nothing holds."""
-    return max(0.0, 1.0 - shares_committed(study))
+    return share_left(shares(study))
+
+
+def share_left(found: Mapping[UUID, Share]) -> float:
+    """The share of every cap that is left beside all the shares of a study."""
+    return max(0.0, 1.0 - sum(share.committed for share in found.values()))
+
+
+def share_suggested(study: Study) -> float:
+    """Share that a run is offered: enough to learn something, with something left to ask again; all in a rehearsal."""
+    return 1.0 if study.rehearsal else max(min(SUGGESTED, share_free(study)), _LEAST)
 
 
 def share_opened(study: Study) -> float:

@@ -2,12 +2,34 @@
 
 import hashlib
 import io
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
-from django.core.files.base import ContentFile
+from django.core.files.base import ContentFile, File
 from django.core.files.storage import Storage, storages
 
+try:
+    from botocore.exceptions import BotoCoreError, ClientError
+except ImportError:  # S3 is one of many storages
+    _S3_ERRORS: tuple[type[Exception], ...] = ()
+else:
+    _S3_ERRORS = (BotoCoreError, ClientError)
 
+
+@contextmanager
+def _as_os_errors() -> Iterator[None]:
+    """Raise OSError, as files do, where an S3 storage does not answer: work is then tried again, not given up."""
+    try:
+        yield
+    except _S3_ERRORS as error:
+        raise OSError(f"The storage did not answer: {error}") from error
+
+
+@_as_os_errors()
 def _write(storage: Storage, name: str, content: bytes) -> str:
     """Store ``content`` under exactly ``name``, replacing an earlier file; returns its SHA-256."""
     storage.delete(name)
@@ -25,23 +47,60 @@ def arrays_save(name: str, **arrays: np.ndarray) -> str:
     return _write(storages["private"], name, buffer.getvalue())
 
 
+@_as_os_errors()
 def arrays_load(name: str, *keys: str) -> dict[str, np.ndarray]:
     """Load arrays that :func:`arrays_save` stored under ``name``: all, or only those named by ``keys``."""
     with storages["private"].open(name) as file, np.load(file, allow_pickle=False) as arrays:
         return {key: arrays[key] for key in keys or arrays.files}
 
 
+@_as_os_errors()
+def private_save(name: str, file: File) -> None:
+    """Store a file in private storage under exactly this name."""
+    storage = storages["private"]
+    storage.delete(name)
+    stored = storage.save(name, file)
+    if stored != name:
+        storage.delete(stored)
+        raise OSError(f"{name} is being written by another process; try again.")
+
+
+@_as_os_errors()
+def private_load(name: str) -> bytes:
+    """Content of a file that :func:`private_save` stored. Raises FileNotFoundError."""
+    with storages["private"].open(name) as file:
+        return file.read()
+
+
+@contextmanager
+def private_copy(name: str, called: str) -> Iterator[Path]:
+    """Copy of a file in private storage for as long as the block lasts, for readers that need a path.
+
+    Args:
+        name: In private storage.
+        called: What the copy is called.
+    """
+    with tempfile.TemporaryDirectory(prefix="ipate-") as folder:
+        path = Path(folder) / (Path(called).name or "file")
+        with _as_os_errors(), storages["private"].open(name) as file, path.open("wb") as copy:
+            shutil.copyfileobj(file, copy)
+        yield path
+
+
+@_as_os_errors()
 def arrays_digest(name: str) -> str:
     """SHA-256 of the file that :func:`arrays_save` stored under ``name``. Raises FileNotFoundError."""
     with storages["private"].open(name) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+@_as_os_errors()
 def arrays_delete(*names: str) -> None:
     for name in names:
         storages["private"].delete(name)
 
 
+@_as_os_errors()
 def arrays_list(folder: str) -> list[str]:
     """Names of the files directly in ``folder``; a missing folder counts as empty."""
     try:
@@ -61,6 +120,7 @@ def model_store(name: str, content: bytes) -> str:
     return _write(storages["models"], name, content)
 
 
+@_as_os_errors()
 def model_fetch(name: str) -> bytes:
     with storages["models"].open(name) as file:
         return file.read()

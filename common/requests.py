@@ -8,9 +8,15 @@ from django.http import HttpRequest
 
 
 class SignedInRequest(HttpRequest):
-    """Request of a view behind ``login_required``: its user is never anonymous."""
+    """Request of a view behind ``login_required``: its user is never anonymous.
+
+    Attributes:
+        user: who has signed in.
+        can: the user's permissions in the study that the page is about; only where it is about one.
+    """
 
     user: User
+    can: frozenset[str]
 
 
 def client_address(request: HttpRequest) -> str:

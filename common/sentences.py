@@ -26,3 +26,14 @@ class Sentence(str):
 
     def to_json(self) -> dict[str, Any]:
         return {"template": self.template, "values": self.values}
+
+
+def in_words(document: Any) -> Any:
+    """A JSON document with each sentence in it as English text."""
+    if isinstance(document, list):
+        return [in_words(each) for each in document]
+    if not isinstance(document, dict):
+        return document
+    if document.keys() == {"template", "values"}:
+        return document["template"] % document["values"]
+    return {name: in_words(value) for name, value in document.items()}

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from celery import bootsteps
+from celery.signals import worker_init
 from django.conf import settings
 from django.db import DatabaseError, connection
 from django.utils import timezone
@@ -16,6 +17,22 @@ logger = logging.getLogger(__name__)
 
 #: How long the row of a worker that died stays, for whoever looks for it.
 KEPT = timedelta(days=1)
+
+
+#: Name of the worker that this process belongs to, as its heartbeat has it; empty outside of workers.
+_own_name = ""
+
+
+@worker_init.connect
+def _own_name_note(sender: Any = None, **_: object) -> None:
+    """Note the worker's name before its children are forked, which inherit it."""
+    global _own_name
+    _own_name = f"{sender.hostname}:{os.getpid()}"
+
+
+def worker_name() -> str:
+    """Name of the worker that this process, or its parent, is; empty outside of workers."""
+    return _own_name
 
 
 def workers_heard() -> int:
@@ -33,7 +50,7 @@ class HeartbeatStep(bootsteps.StartStopStep):
     requires = {"celery.worker.consumer.tasks:Tasks"}
 
     def start(self, parent: Any) -> None:
-        self.name = f"{parent.hostname}:{os.getpid()}"
+        self.name = worker_name() or f"{parent.hostname}:{os.getpid()}"
         self._beat()
         self.timer = parent.timer.call_repeatedly(settings.HEARTBEAT_TIMEOUT / 3, self._beat)
 

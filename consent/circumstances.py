@@ -119,8 +119,10 @@ def consent_form_required(study: Study, at: datetime | None = None) -> int:
 
 def forms_that_count(study: Study, at: datetime) -> set[int]:
     """Primary keys of the versions with which a consent counts at ``at``."""
-    forms = ConsentForm.objects.filter(study=study, version__gte=consent_form_required(study, at))
-    return set(forms.values_list("pk", flat=True))
+    forms = ConsentForm.objects.filter(study=study).order_by().values_list("pk", "version", "renewal", "published_at")
+    rows = list(forms)
+    required = max((row[1] for row in rows if row[2] == Renewal.REQUIRED and row[3] <= at), default=0)
+    return {row[0] for row in rows if row[1] >= required}
 
 
 class Lapses:
@@ -164,6 +166,13 @@ class Lapses:
             lapse = self._by_circumstance(self._of[holder], answered_by, recorded_at)
             if lapse is not None:
                 return lapse
+        return self._by_time_or_form(form, renew_by)
+
+    def counts(self, form: int | None, renew_by: datetime | None) -> bool:
+        """Whether consents count that were given to ``form`` until ``renew_by``, where no circumstance is on record."""
+        return self._by_time_or_form(form, renew_by) is None
+
+    def _by_time_or_form(self, form: int | None, renew_by: datetime | None) -> Lapse | None:
         if renew_by is not None and renew_by <= self._at:
             return Lapse.EXPIRED
         return None if form in self._forms else Lapse.FORM

@@ -11,7 +11,7 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import Exists, OuterRef
+from django.db.models import Count, Exists, Min, OuterRef
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -99,6 +99,27 @@ def holders_waiting(study: Study) -> set[int]:
     later = rows.filter(holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"))
     asked = rows.filter(~Exists(later), kind=Disposal.Kind.ASKED).values_list("holder_id", flat=True)
     return set(asked) - holders_granting(study, list(asked))
+
+
+@dataclass(frozen=True)
+class ErasuresWaiting:
+    """Erasures that wait in one study: ``number`` of people, and ``since`` when the first of them waits."""
+
+    study_id: int
+    number: int
+    since: datetime
+
+
+def erasures_waiting(studies: Collection[Study]) -> list[ErasuresWaiting]:
+    """Erasures of :func:`holders_waiting` in each of some studies; studies without any are left out."""
+    kinds = (Disposal.Kind.ASKED, Disposal.Kind.ERASED)
+    rows = Disposal.objects.filter(study__in=studies, kind__in=kinds).order_by()
+    later = rows.filter(holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"))
+    after = ConsentEvent.objects.filter(holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"))
+    granting = ConsentEvent.objects.filter(~Exists(after), holder=OuterRef("holder"), kind__in=GRANTING)
+    asked = rows.filter(~Exists(later), ~Exists(granting), kind=Disposal.Kind.ASKED)
+    counted = asked.values("study").annotate(number=Count("pk"), since=Min("recorded_at"))
+    return [ErasuresWaiting(*row) for row in counted.values_list("study", "number", "since")]
 
 
 def holders_granting(study: Study, holders: Collection[int]) -> set[int]:

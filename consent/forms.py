@@ -8,9 +8,8 @@ from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
-from common.gaussian_dp import gdp_mu
 from consent.models import ConsentForm, EpsilonPolicy, Level
-from consent.odds import MOST_RIGHT_GUESSES, name_says_too_much, right_guesses_at, right_record_guesses_at
+from consent.odds import MOST_RIGHT_GUESSES, mu_of, name_says_too_much, right_guesses_at, right_record_guesses_at
 
 #: The answer "I do not take part".
 NOT_TAKING_PART = "NONE"
@@ -56,7 +55,7 @@ class Option:
 
 def level_option(level: str, epsilon: float, delta: float) -> Option:
     """The answer that grants ``level``, which stands for ``epsilon`` at ``delta``."""
-    return Option(level, Level(level).label, epsilon, float(gdp_mu(epsilon, delta)))
+    return Option(level, Level(level).label, epsilon, mu_of(epsilon, delta))
 
 
 def options(policy: EpsilonPolicy, delta: float) -> list[Option]:

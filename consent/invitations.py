@@ -19,7 +19,7 @@ from django.contrib.auth.models import AbstractBaseUser, User
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
@@ -27,7 +27,7 @@ from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
 from common.throttle import Attempt, Counter, attempt_begin, counters_check, hashed
-from consent.circumstances import REPRESENTED, Answering, answering_for, circumstances_over
+from consent.circumstances import REPRESENTED, Answering, answering_for, circumstances_last, circumstances_over
 from consent.handover import circumstance_record, hand_over
 from consent.mail import confirmed_address, mails_send
 from consent.models import Circumstance, DataHolder, Invitation, LinkReissue, Study
@@ -115,6 +115,16 @@ def code_hash(code: str) -> str:
     True
     """
     return hashlib.sha256("".join(code.replace("-", "").split()).lower().encode()).hexdigest()
+
+
+def holders_uninvited(study: Study) -> QuerySet[DataHolder]:
+    """Holders of a study who were never invited and have neither an account nor decided on paper.
+
+    Whoever died, cannot decide any more, or had their records erased is not among them.
+    """
+    cannot = circumstances_last(study).filter(kind__in=(Circumstance.Kind.DIED, Circumstance.Kind.INCAPABLE))
+    never = DataHolder.objects.filter(study=study, user=None, erased_at=None, invitations=None, consent_events=None)
+    return never.exclude(pk__in=cannot.values("holder")).order_by("pseudonym")
 
 
 @transaction.atomic

@@ -50,12 +50,14 @@ class MailKind:
         label: for the record of mails.
         context: returns what the template needs, besides study and links; None: there is nothing to say any more.
         address: returns where the mail goes, empty for nowhere.
+        wish: name of the field of :class:`consent.models.MailWishes` with which somebody can do without it.
     """
 
     name: str
     label: str | Promise
     context: Callable[[Mail], dict[str, Any] | None] = lambda mail: {}
     address: Callable[[Mail], str] = _confirmed
+    wish: str = ""
 
 
 KINDS: dict[str, MailKind] = {}
@@ -67,8 +69,11 @@ def kinds_register(*kinds: MailKind) -> None:
 
 
 def mails_send(kind: str, users: Iterable[int], *, study: Study | None = None, about: object = "") -> None:
-    """Put down a mail for each of ``users`` (ids), delivered once the transaction has committed."""
+    """Put down a mail for each of ``users`` (ids) who wants it, delivered once the transaction has committed."""
     assert kind in KINDS, kind
+    if wish := KINDS[kind].wish:
+        unwanted = set(MailWishes.objects.filter(**{wish: False}).values_list("user_id", flat=True))
+        users = (user for user in users if user not in unwanted)
     mails = (Mail(user_id=user, kind=kind, study=study, about=str(about)) for user in users)
     if Mail.objects.bulk_create(mails, batch_size=2000):
         send("consent.tasks.mails_deliver")

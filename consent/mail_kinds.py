@@ -47,6 +47,8 @@ def register() -> None:
         MailKind("handed_over", _("somebody else answers now")),
         MailKind("study_closed", _("a study was closed")),
         MailKind("new_link", _("a new link was made for you")),
-        MailKind("policy_waiting", _("an ε policy waits for approval"), _waiting_policy),
-        MailKind("form_waiting", _("a consent form waits for approval"), _waiting_form),
+        MailKind("policy_waiting", _("an ε policy waits for approval"), _waiting_policy, wish="approvals"),
+        MailKind("policy_approved", _("an ε policy was approved"), _policy, wish="approvals"),
+        MailKind("form_waiting", _("a consent form waits for approval"), _waiting_form, wish="approvals"),
+        MailKind("form_approved", _("a consent form was approved"), _form, wish="approvals"),
     )

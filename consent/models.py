@@ -677,6 +677,23 @@ class LevelAccess(StudyChained):
         return f"{self.seen_by_id} at {self.seen_at:%Y-%m-%d %H:%M}"
 
 
+class DecisionCount(models.Model):
+    """Numbers of a study's holders by their last decision, up to event ``sequence``; see :mod:`consent.counts`.
+
+    It follows from the consent events, and may be deleted at any time.
+    """
+
+    study = models.OneToOneField(Study, on_delete=models.CASCADE, primary_key=True, related_name="+")
+    sequence = models.PositiveBigIntegerField()
+    counts = models.JSONField(help_text="Kind, level, form and end of the decision, and the number of holders.")
+
+    class Meta:
+        verbose_name = _("count of decisions")
+
+    def __str__(self) -> str:
+        return f"decisions up to {self.sequence}"
+
+
 class Invitation(models.Model):
     """Invitation: a code that lets its bearer decide as one holder, until it is revoked or their account is confirmed.
 
@@ -779,6 +796,59 @@ class Letter(models.Model):
         return f"{self.kind} to {self.holder}"
 
 
+class WebhookEndpoint(models.Model):
+    """Address of a program that is told what happens in a study: which events, and the secret that signs them."""
+
+    study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="webhooks")
+    url = models.URLField(max_length=500)
+    events = models.JSONField(help_text="Names of what it is told of, see consent.webhooks.EVENTS.")
+    secret = models.TextField(help_text="Encrypted with a key that follows from the site's secret key.")
+    created_by = _actor()
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        verbose_name = _("webhook")
+        ordering = ["study", "pk"]
+
+    def __str__(self) -> str:
+        return f"webhook {self.pk}"
+
+
+class WebhookDelivery(models.Model):
+    """Message to an endpoint, with the words as they are sent, and how that went."""
+
+    class State(models.TextChoices):
+        WAITING = "waiting", _("waiting")
+        SENT = "sent", _("sent")
+        FAILED = "failed", _("failed")
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    endpoint = models.ForeignKey(WebhookEndpoint, on_delete=models.CASCADE, related_name="deliveries")
+    event = models.CharField(max_length=40)
+    body = models.TextField(help_text="JSON; the same at each try.")
+    state = models.CharField(max_length=10, choices=State, default=State.WAITING)
+    tries = models.PositiveSmallIntegerField(default=0)
+    status = models.PositiveSmallIntegerField(null=True, blank=True, help_text="Of the last answer.")
+    fault = models.CharField(max_length=100, blank=True, help_text="What kept the last answer away.")
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    due_at = models.DateTimeField(default=timezone.now)
+    sent_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name = _("delivery of a webhook")
+        verbose_name_plural = _("deliveries of webhooks")
+        ordering = ["-created_at", "-pk"]
+        indexes = [models.Index(fields=["due_at"], condition=Q(state="waiting"), name="webhook_waiting")]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(state__in=["waiting", "sent", "failed"]), name="webhook_delivery_state_is_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.event} to {self.endpoint}: {self.state}"
+
+
 class MailWishes(models.Model):
     """Wishes of an account about its mails."""
 
@@ -789,6 +859,9 @@ class MailWishes(models.Model):
         default=False,
         help_text=_("The mail goes to everybody in the study who wishes it, whether they take part or not."),
     )
+    approvals = models.BooleanField(_("write to me when something waits for approval, or is approved"), default=True)
+    ends = models.BooleanField(_("write to me when a run of mine has finished or failed"), default=True)
+    shares = models.BooleanField(_("write to me when a group has used most of a run's share"), default=True)
 
     class Meta:
         verbose_name = _("wishes about mails")

@@ -5,6 +5,7 @@ begin where both answers are equally likely (50:50).
 """
 
 import math
+from functools import lru_cache
 
 from common.gaussian_dp import gdp_mu, guess_odds, record_guess_odds
 from consent.models import Level
@@ -35,9 +36,16 @@ def right_guesses_in_100(epsilon: float, delta: float) -> int:
     >>> [right_guesses_in_100(epsilon, 1e-5) for epsilon in (0.1, 0.25, 0.5, 1, 2, 3, 5, 8)]
     [51, 52, 53, 56, 60, 65, 72, 80]
     """
-    return right_guesses_at(float(gdp_mu(epsilon, delta)))
+    return right_guesses_at(mu_of(epsilon, delta))
 
 
+@lru_cache(maxsize=1024)  # the same few promises on every page
+def mu_of(epsilon: float, delta: float) -> float:
+    """μ of Gaussian differential privacy with the same (ε, δ)."""
+    return float(gdp_mu(epsilon, delta))
+
+
+@lru_cache(maxsize=1024)
 def right_guesses_at(mu: float) -> int:
     """Largest number of right guesses at a μ: 100 · Φ(μ/2), rounded up, so that "at most" is true; 50 at μ = 0.
 
@@ -47,6 +55,7 @@ def right_guesses_at(mu: float) -> int:
     return math.ceil(100 * guess_odds(mu))
 
 
+@lru_cache(maxsize=1024)
 def right_record_guesses_at(mu: float) -> int:
     """Largest number of right guesses in 100 about which of two possible records is a participant's.
 

@@ -46,6 +46,7 @@ ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
         | {
             "consent.change_study",
             "consent.close_study",
+            "consent.manage_webhooks",
             "consent.manage_members",  # all roles but those of the committee
             "consent.publish_consentform",
             "training.propose_run",
@@ -102,8 +103,7 @@ class StudyRoleBackend(BaseBackend):
         if not user_obj.is_active:
             return set()
         if obj is None:
-            administers = Administrator.objects.filter(user_id=user_obj.pk).exists()
-            return set(ADMINISTRATOR_PERMISSIONS) if administers else set()
+            return set(ADMINISTRATOR_PERMISSIONS) if administers(user_obj) else set()
         study = obj if isinstance(obj, Study) else obj.study  # type: ignore[attr-defined]
         roles = Membership.objects.filter(study=study, user_id=user_obj.pk).order_by().values_list("role", flat=True)
         return set().union(*(ROLE_PERMISSIONS[role] for role in roles))
@@ -117,6 +117,19 @@ def study_permissions(user: Any, study: Study) -> frozenset[str]:
     if user.is_superuser:
         return frozenset().union(*ROLE_PERMISSIONS.values())
     return frozenset(user.get_all_permissions(study))
+
+
+def administers(user: Any) -> bool:
+    """Whether ``user`` administers the installation."""
+    return user.is_superuser or Administrator.objects.filter(user_id=user.pk).exists()
+
+
+def permissions_anywhere(user: Any) -> frozenset[str]:
+    """All permissions that ``user`` has in at least one study."""
+    if user.is_superuser:
+        return frozenset().union(*ROLE_PERMISSIONS.values()) if Study.objects.exists() else frozenset()
+    roles = Membership.objects.filter(user_id=user.pk).order_by().values_list("role", flat=True).distinct()
+    return frozenset().union(*(ROLE_PERMISSIONS[role] for role in roles))
 
 
 def studies_with_permission(user: Any, perm: str):

@@ -13,11 +13,9 @@ it goes into that of the next event, so that whoever knows the hashes of two eve
 of the few levels that it may have granted, only one fits.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
-import typst
 from django.conf import settings
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
@@ -29,10 +27,10 @@ from django.utils.translation import gettext as _
 from consent.circumstances import last_day
 from consent.models import Answerer, ConsentEvent
 from consent.odds import right_guesses_in_100
+from consent.pdf import tagged_pdf
 from consent.standing import standing
 from consent.study_texts import study_text
 
-FONTS = Path(__file__).with_name("fonts")
 TEMPLATE = Path(__file__).with_name("receipt.typ")
 #: Crockford's base 32: no letter that is taken for another when it is read out.
 _READ_OUT = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -256,10 +254,7 @@ def receipt_json(events: list[ConsentEvent]) -> dict[str, Any]:
 
 
 def receipt_pdf(event: ConsentEvent) -> bytes:
-    """Receipt of a decision as a tagged PDF (PDF/UA-1): structure, language and title for whoever reads it aloud.
-
-    Where the font has no letter for something that a study says, other fonts are tried and the standard is not claimed.
-    """
+    """Receipt of a decision as a tagged PDF, see `consent.pdf.tagged_pdf`."""
     moment = timezone.localtime(event.recorded_at)
     told = {
         "title": f"{_('Receipt')}: {study_text(event.study, 'title')}",
@@ -272,12 +267,4 @@ def receipt_pdf(event: ConsentEvent) -> bytes:
         "address_term": _("Where you can look it up and decide otherwise"),
         "address": f"{settings.SITE_URL.rstrip('/')}/my/{event.study.slug}/choice/",
     }
-    inputs = {"told": json.dumps(told)}
-    try:
-        return _compiled(inputs, ignore_system_fonts=True, pdf_standards="ua-1")
-    except typst.TypstError:
-        return _compiled(inputs, ignore_system_fonts=False)
-
-
-def _compiled(inputs: dict[str, str], **options: Any) -> bytes:
-    return typst.compile(TEMPLATE.read_bytes(), format="pdf", font_paths=[FONTS], sys_inputs=inputs, **options)
+    return tagged_pdf(TEMPLATE, told)

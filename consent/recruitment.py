@@ -8,8 +8,9 @@ import numpy as np
 from django.db.models import Case, CharField, Count, Exists, OuterRef, Q, Subquery, When
 from django.db.models.functions import Cast, Substr, Upper
 
+from consent.counts import holders_per_level
 from consent.models import ConsentEvent, Study
-from consent.selectors import LEVELS, holders_per_level
+from consent.selectors import LEVELS
 
 #: So many days are drawn at most; of a longer history, evenly spaced ones and the last.
 DAYS_SHOWN = 60

@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 from django.conf import settings
 from django.db import connection
-from django.db.models import Case, Count, Exists, Max, OuterRef, Q, QuerySet, Value, When
+from django.db.models import Case, Exists, Max, OuterRef, Q, QuerySet, Value, When
 from django.db.models.expressions import Combinable
 from django.utils import timezone
 
@@ -289,18 +289,19 @@ def _lapse_state(study: Study, at: datetime) -> tuple[int, ...]:
     )
 
 
-def policies_waiting(study: Study) -> list[EpsilonPolicy]:
-    """Proposed policies that a second person can still approve, newest first."""
-    approved = EpsilonPolicy.objects.filter(study=study, approval__isnull=False)
-    newest = approved.aggregate(newest=Max("version"))["newest"] or 0
-    waiting = EpsilonPolicy.objects.filter(study=study, version__gt=newest)
+def policies_waiting(*studies: Study) -> list[EpsilonPolicy]:
+    """Proposed policies of some studies that a second person can still approve, newest first."""
+    approved = EpsilonPolicy.objects.filter(
+        study=OuterRef("study"), approval__isnull=False, version__gte=OuterRef("version")
+    )
+    waiting = EpsilonPolicy.objects.filter(~Exists(approved), study__in=studies).select_related("study")
     return list(waiting.exclude(remarks__kind=Remark.Kind.REJECTION))
 
 
-def forms_waiting(study: Study) -> list[ConsentFormProposal]:
-    """Proposed forms that a second person can still publish, newest first."""
-    latest = consent_form_in_force(study)
-    waiting = ConsentFormProposal.objects.filter(study=study, follows=latest.version if latest else 0)
+def forms_waiting(*studies: Study) -> list[ConsentFormProposal]:
+    """Proposed forms of some studies that a second person can still publish, newest first."""
+    newer = ConsentForm.objects.filter(study=OuterRef("study"), version__gt=OuterRef("follows"))
+    waiting = ConsentFormProposal.objects.filter(~Exists(newer), study__in=studies).select_related("study")
     return list(waiting.exclude(remarks__kind=Remark.Kind.REJECTION).order_by("-sequence"))
 
 
@@ -360,25 +361,6 @@ def holders_lapsed_since(study: Study, since: datetime) -> np.ndarray:
     if _lapse_state(study, now) == _lapse_state(study, since):
         return np.empty(0, dtype=np.int64)
     return np.array(sorted(set(lapsed(study, now)) - set(lapsed(study, since))), dtype=np.int64)
-
-
-def holders_per_level(study: Study) -> dict[str, int]:
-    """Numbers of holders by state: each level, WITHDRAWN, REFUSED, UNDECIDED, and SUSPENDED (must answer anew)."""
-    now = timezone.now()
-    kinds = ConsentEvent.Kind
-    states = {level: Q(level=level) for level in LEVELS}
-    states |= {"WITHDRAWN": Q(kind=kinds.WITHDRAWN), "REFUSED": Q(kind=kinds.REFUSED)}
-    # Counted in one walk: SQLite would sort a million events to group them.
-    last = _last_events(study, now)
-    counts = last.aggregate(**{name: Count("pk", filter=state) for name, state in states.items()})
-    suspended = np.array(list(lapsed(study, now)), dtype=np.int64)
-    for start in range(0, len(suspended), FEW_HOLDERS):
-        some = last.filter(holder_id__in=suspended[start : start + FEW_HOLDERS].tolist())
-        for level in some.values_list("level", flat=True):
-            counts[level] -= 1
-    counts["SUSPENDED"] = len(suspended)
-    counts["UNDECIDED"] = DataHolder.objects.filter(study=study).count() - sum(counts.values())
-    return counts
 
 
 def answerer_faults(study: Study) -> Iterator[str]:

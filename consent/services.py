@@ -41,6 +41,7 @@ from consent.permissions import members_with_permission, roles_given_by
 from consent.pseudonyms import holders_found
 from consent.second_person import second_person_check
 from consent.study_texts import texts_missing
+from consent.webhooks import event_send
 
 
 @transaction.atomic
@@ -322,6 +323,7 @@ def consent_form_propose(
     ConsentFormDraft.objects.filter(study=study).delete()
     approvers = members_with_permission(study, "consent.approve_consentform").exclude(pk=acting_user.pk)
     mails_send("form_waiting", approvers.values_list("pk", flat=True), study=study, about=proposal.pk)
+    event_send("form.proposed", study, follows=proposal.follows)
     return proposal
 
 
@@ -422,6 +424,9 @@ def _form_append(
     if proposal is None:
         ConsentFormDraft.objects.filter(study=study).delete()
     holders_mail("new_form", study, about=form.pk)
+    if form.proposed_by_id is not None:
+        mails_send("form_approved", [form.proposed_by_id], study=study, about=form.pk)
+    event_send("form.published", study, version=form.version)
     return form
 
 
@@ -510,6 +515,7 @@ def epsilon_policy_propose(
     EpsilonPolicy.append([policy])
     approvers = members_with_permission(study, "consent.approve_epsilonpolicy").exclude(pk=acting_user.pk)
     mails_send("policy_waiting", approvers.values_list("pk", flat=True), study=study, about=policy.pk)
+    event_send("policy.proposed", study, version=policy.version)
     return policy
 
 
@@ -551,6 +557,9 @@ def epsilon_policy_approve(
     )
     EpsilonPolicyApproval.append([approval])
     holders_mail("new_policy", policy.study, about=policy.pk)
+    assert policy.proposed_by_id is not None, "a second person was checked for"
+    mails_send("policy_approved", [policy.proposed_by_id], study=policy.study, about=policy.pk)
+    event_send("policy.approved", policy.study, version=policy.version)
     return approval
 
 

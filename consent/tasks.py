@@ -2,13 +2,19 @@
 
 from celery import shared_task
 
-from consent import handover, mail, reminders
+from consent import handover, mail, reminders, webhooks
 
 
 @shared_task
 def mails_deliver(*_: object, **__: object) -> None:
     """Deliver the mails that are due."""
     mail.mails_deliver()
+
+
+@shared_task
+def webhooks_deliver(*_: object, **__: object) -> None:
+    """Deliver what is due to webhooks."""
+    webhooks.webhooks_deliver()
 
 
 @shared_task

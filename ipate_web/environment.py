@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from email.utils import parseaddr
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -180,6 +181,10 @@ def _options(text: str) -> dict[str, Any]:
 
 TEXT = Kind("a text", str)
 LIST = Kind("a list with commas", lambda text: [part.strip() for part in text.split(",") if part.strip()])
+NETWORKS = Kind(
+    "networks with commas, such as 10.1.2.0/24, fd00:1::/64",
+    lambda text: [ip_network(part.strip()) for part in text.split(",") if part.strip()],
+)
 YES_OR_NO = Kind("true or false", _yes_or_no)
 POSITIVE = Kind("a number above 0", _positive)
 SECONDS = Kind("a whole number of seconds above 0", _whole)

@@ -127,11 +127,11 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
         "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;",
     }
 else:
-    DATABASES["default"]["CONN_MAX_AGE"] = 60
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+DATABASES["default"]["CONN_MAX_AGE"] = 60
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# Holds the counts of the API's limits alone.
+# Holds the counts of the API's limits, and how many holders are registered in a large study.
 CACHES = {"default": Env.cache_url_config(env.read("IPATE_CACHE_URL", env.CACHE, default="locmemcache://"))}
 
 #: How far every study's chains have come, outside the database: not to be restored with it (docs/operations.md).
@@ -178,6 +178,7 @@ if BROKER_URL.startswith("filesystem"):
     _queue = VAR_DIR / "queue"
     for _folder in ("messages", "control"):
         (_queue / _folder).mkdir(parents=True, exist_ok=True, mode=0o700)
+    CELERY_BROKER_TRANSPORT = "ipate_web.file_broker:Transport"
     CELERY_BROKER_TRANSPORT_OPTIONS = {
         "data_folder_in": str(_queue / "messages"),
         "data_folder_out": str(_queue / "messages"),
@@ -199,6 +200,7 @@ CELERY_BEAT_SCHEDULE = {
     "send reminders": {"task": "consent.tasks.reminders_send", "schedule": 3600.0},
     "hand over": {"task": "consent.tasks.hand_overs", "schedule": 3600.0},
     "deliver mails": {"task": "consent.tasks.mails_deliver", "schedule": 60.0},
+    "deliver webhooks": {"task": "consent.tasks.webhooks_deliver", "schedule": 60.0},
     "erase what is due": {"task": "training.tasks.records_due_erase", "schedule": 900.0},
     "sweep accounts": {"task": "accounting.tasks.accounts_sweep", "schedule": 3600.0},
 }
@@ -307,6 +309,10 @@ DEFAULT_FROM_EMAIL = SERVER_EMAIL = env.read(
 )
 if EMAIL_FILE_PATH:
     Path(EMAIL_FILE_PATH).mkdir(parents=True, exist_ok=True, mode=0o700)
+
+# --- Webhooks ---------------------------------------------------------------------------------------------------------
+#: Networks that are not public and that webhooks may lead to all the same.
+WEBHOOK_NETWORKS = env.read("IPATE_WEBHOOK_NETWORKS", env.NETWORKS, default=[])
 
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", _("English")), ("de", _("German"))]

@@ -6,7 +6,8 @@ from django.shortcuts import redirect, render
 from consent.models import DataHolder
 from consent.permissions import studies_with_permission
 from consent.views.visits import visit_of
-from ipate_web.staff.waiting import waiting_for
+from training.queue import queue_watchable
+from training.waiting import waiting_for
 
 
 def home(request: HttpRequest) -> HttpResponse:
@@ -21,5 +22,13 @@ def home(request: HttpRequest) -> HttpResponse:
     if holds and not studies.exists():
         return redirect("consent:my_studies")
     dashboards = studies_with_permission(request.user, "consent.view_dashboard")
-    context = {"studies": studies, "dashboards": set(dashboards), "holds": holds, "waiting": waiting_for(request.user)}
+    waiting = waiting_for(request.user)
+    context = {
+        "studies": studies,
+        "dashboards": set(dashboards),
+        "holds": holds,
+        "waiting": [each for each in waiting if not each.is_own],
+        "watches_queue": queue_watchable(request.user),
+        "proposed": [each for each in waiting if each.is_own],
+    }
     return render(request, "home.html", context)

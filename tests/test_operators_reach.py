@@ -27,7 +27,16 @@ from django.utils import timezone
 from consent import services
 from consent.accounts import account_create, administrator_set
 from consent.invitations import invitations_create
-from consent.models import Administrator, EpsilonPolicy, EpsilonPolicyApproval, Mail, Membership, Role, Study
+from consent.models import (
+    Administrator,
+    EpsilonPolicy,
+    EpsilonPolicyApproval,
+    Mail,
+    Membership,
+    Role,
+    Study,
+    WebhookEndpoint,
+)
 from consent.permissions import ROLE_PERMISSIONS, study_permissions
 from ipate_web.tokens.models import ApiToken
 from tests import factories
@@ -58,8 +67,10 @@ COMMANDS: dict[str, list[str] | str] = {
     "verify_receipt": ["0" * 64],
     "verify_ledger": [],
     "verify_consents": ["table", "{folder}/list.csv"],
+    "run_plan": ["0" * 8 + "-0000-4000-8000-" + "0" * 12],
     "student_train": ["0" * 8 + "-0000-4000-8000-" + "0" * 12, "--student", "boosting"],
     "invite": ["table", "--open", "1"],
+    "dataset_schema": [],
     "import_dataset": [
         "table",
         "{folder}/rows.csv",
@@ -99,6 +110,9 @@ def study() -> Study:
     )
     factories.form_propose(study, {"en": "More is asked."})
     invitations_create(study=study, acting_user=None, open_places=1)
+    WebhookEndpoint.objects.create(
+        study=study, url="https://hooks.example.org/", events=["run.failed"], created_by=deputy
+    )
     ApiToken.objects.create(factories.user_create("conrad"), name="conrad's")
     return study
 
@@ -139,13 +153,15 @@ def state(actor: User) -> dict[str, Any]:
 def harmless(kept: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """Differences; new drafts, and drafts that another operator approved or cancelled, are no harm.
 
-    Nor are new accounts, which have no role.
+    Nor are own drafts that were withdrawn, and new accounts, which have no role.
     """
     if "accounts" in now:
         known = {account[0] for account in kept["accounts"]}
         now = now | {name: [row for row in now[name] if row[0] in known] for name in ("accounts", "addresses")}
     wrong = {name: value for name, value in now.items() if name != "proposers" and value != kept[name]}
-    if "own drafts" in wrong and all(status in ("draft", "cancelled") for status, _by in now["own drafts"]):
+    if "own drafts" in wrong and all(
+        status in ("draft", "cancelled", "withdrawn") for status, _by in now["own drafts"]
+    ):
         del wrong["own drafts"]
     if any(kept["proposers"].get(run, by) != by for run, by in now["proposers"].items()):
         wrong["proposers"] = now["proposers"]
@@ -219,6 +235,8 @@ def addresses() -> Iterator[tuple[str, str]]:
         "proposal": list(study.consent_form_proposals.values_list("sequence", flat=True)),
         "token": [ApiToken.objects.get(name="conrad's").token_key],
         "waiting": [User.objects.get(username="waiting").pk, User.objects.get(username="conrad").pk],
+        "import": [study.imports.create(name="new", kind="private", file="new.csv").pk],
+        "webhook": list(study.webhooks.values_list("pk", flat=True)),
         "invitation": list(study.invitations.values_list("pk", flat=True)),
     }
     for name in sorted(set(names(get_resolver().url_patterns))):

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from consent.accounts import account_create, administrator_set
 from consent.invitations import invitations_create
-from consent.models import Role, Study
+from consent.models import Role, Study, WebhookEndpoint
 from consent.services import consent_give, membership_add
 from tests import factories
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
@@ -102,6 +103,8 @@ TABLE: dict[str, Row] = {
     "staff_account_invite": Row(ADMINISTRATORS, ("waiting",), turned_away=FORBIDDEN),
     "staff_account_close": Row(ADMINISTRATORS, ("waiting",), turned_away=FORBIDDEN),
     "administrator": Row(ROOT, ("waiting",), turned_away=FORBIDDEN),
+    "queue": Row(OPERATORS | ADMINISTRATORS, turned_away=FORBIDDEN),
+    "queue_live": Row(OPERATORS | ADMINISTRATORS, turned_away=FORBIDDEN),
     # What holders see
     "consent:my_studies": Row(SIGNED_IN),
     "consent:study": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
@@ -134,6 +137,9 @@ TABLE: dict[str, Row] = {
     "staff:study_close": Row(OPERATORS, SLUG),
     "staff:members": Row(STAFF, SLUG),
     "staff:member_remove": Row(OPERATORS, ("slug", "membership")),
+    "staff:webhooks": Row(OPERATORS, SLUG),
+    "staff:webhook_test": Row(OPERATORS, ("slug", "webhook"), "post", answer=302),
+    "staff:webhook_remove": Row(OPERATORS, ("slug", "webhook")),
     "staff:recruitment": Row(STEWARDS | {"auditor"}, SLUG),
     "staff:disposals": Row(STEWARDS | {"auditor"}, SLUG),
     "staff:holder_look": Row(STEWARDS, SLUG),
@@ -145,6 +151,7 @@ TABLE: dict[str, Row] = {
     "staff:paper_list": Row(STEWARDS, SLUG),
     "staff:invitations": Row(STEWARDS, SLUG),
     "staff:link_new": Row(STEWARDS, SLUG),
+    "staff:invitations_everyone": Row(STEWARDS, SLUG),
     "staff:invitation_revoke": Row(STEWARDS, ("slug", "invitation")),
     "staff:consent_forms": Row(STAFF, SLUG),
     "staff:consent_form_new": Row(PUBLISHERS, SLUG),
@@ -163,25 +170,37 @@ TABLE: dict[str, Row] = {
     "staff:datasets": Row(STAFF, SLUG),
     "staff:dataset": Row(STAFF, ("slug", "dataset")),
     "staff:dataset_remove": Row(STEWARDS, ("slug", "dataset")),
+    "staff:import_new": Row(STEWARDS, SLUG),
+    "staff:import": Row(STEWARDS, ("slug", "import")),
+    "staff:import_live": Row(STEWARDS, ("slug", "import")),
+    "staff:import_store": Row(STEWARDS, ("slug", "import"), "post", answer=302),
+    "staff:import_drop": Row(STEWARDS, ("slug", "import")),
+    "staff:import_faults": Row(STEWARDS, ("slug", "import")),
     "staff:head_counts": Row(OPERATORS, SLUG),
     "staff:runs": Row(RUNNERS, SLUG),
+    "staff:run_compare": Row(RUNNERS, SLUG),
     "staff:run_new": Row(USERS, SLUG),
     "staff:run": Row(RUNNERS, RUN),
     "staff:run_live": Row(RUNNERS, RUN),
     "staff:run_labels": Row(USERS, RUN),
-    "staff:run_labels_file": Row(USERS, RUN),
+    "staff:run_labels_file": Row(USERS, ("slug", "run", "format")),
     "staff:run_students": Row(RUNNERS, RUN),
     "staff:run_student_new": Row(USERS, RUN),
     "staff:run_student_model": Row(USERS, VERSION),
     "staff:run_student_onnx": Row(USERS, VERSION),
     "staff:run_student_publish": Row(OPERATORS, VERSION),
     "staff:run_student_withdraw": Row(OPERATORS, VERSION),
+    "staff:run_edit": Row(frozenset(), DRAFT, turned_away={"root": 403}),  # another's draft
+    "staff:run_withdraw": Row(frozenset(), DRAFT, turned_away={"root": 403}),
     "staff:run_approve": Row(OPERATORS, DRAFT),
     "staff:run_cancel": Row(OPERATORS, DRAFT),
     "staff:ledger": Row(STAFF, SLUG),
     "staff:ledger_check": Row(STAFF, SLUG),
     "staff:ledger_export": Row(STAFF, ("slug", "format")),
     "staff:ledger_report": Row(STAFF, RUN),
+    "staff:ledger_report_pdf": Row(STAFF, RUN),
+    "staff:models": Row(RUNNERS, SLUG),
+    "staff:model_stage": Row(OPERATORS, RUN),
     # What programs see. Lists hold what the caller may see; 415 is said behind the door, to those who send no JSON.
     "schema": Row(EVERYBODY),
     "api-docs": Row(EVERYBODY),
@@ -189,27 +208,34 @@ TABLE: dict[str, Row] = {
     "api-token-revoke": Row(frozenset(), ("token",), "post", turned_away=NOT_FOUND),
     "api:studies": Row(SIGNED_IN),
     "api:study": Row(RUNNERS, SLUG),
+    "api:waiting": Row(SIGNED_IN),
     "api:learners": Row(SIGNED_IN),
     "api:students": Row(SIGNED_IN),
     "api:aggregators": Row(SIGNED_IN),
     "api:methods": Row(SIGNED_IN),
     "api:representations": Row(SIGNED_IN),
     "api:runs": Row(SIGNED_IN),
+    "api:run-comparison": Row(SIGNED_IN, answer=400),  # of no run
     "api:run-plan": Row(SIGNED_IN, method="post", answer=415),
     "api:run": Row(RUNNERS, ("run",)),
     "api:run-labels": Row(USERS, ("run",)),
     "api:run-costs": Row(RUNNERS, ("run",)),
     "api:run-students": Row(RUNNERS, ("run",)),
     "api:run-student-publish": Row(OPERATORS, ("run", "version"), "post"),
+    "api:run-student-withdraw": Row(OPERATORS, ("run", "version"), "post", answer=415),
     "api:models": Row(SIGNED_IN),
     "api:model": Row(USERS, ("run",), turned_away=NOT_FOUND),
     "api:model-file": Row(USERS, ("run",), turned_away=NOT_FOUND),
     "api:model-onnx": Row(USERS, ("run",), turned_away=NOT_FOUND),
     "api:model-statement": Row(USERS, ("run",), turned_away=NOT_FOUND),
+    "api:model-stage": Row(
+        OPERATORS, ("run",), "post", turned_away=dict.fromkeys(SIGNED_IN, 404) | {"researcher": 403}, answer=415
+    ),
     "api:keys": Row(EVERYBODY),
     "api:model-predict": Row(USERS, ("run",), "post", turned_away=NOT_FOUND, answer=415),
     "api:run-approve": Row(OPERATORS, ("draft",), "post", answer=415),
     "api:run-cancel": Row(OPERATORS, ("draft",), "post"),
+    "api:run-withdraw": Row(frozenset(), ("draft",), "post"),  # another's draft
 }
 
 
@@ -243,6 +269,15 @@ def parts(study: Study) -> dict[str, Any]:
         "token": "unknown",
         "waiting": account_create(
             username="waiting", first_name="W.", last_name="Ait", email="waiting@example.org", acting_user=None
+        ).pk,
+        "import": study.imports.create(
+            name="more", kind="private", file="more.csv", schema=study.datasets.first().schema
+        ).pk,
+        "webhook": WebhookEndpoint.objects.create(
+            study=study,
+            url="https://hooks.example.org/",
+            events=[],
+            created_by=User.objects.get(username="operator"),
         ).pk,
         "invitation": invitations_create(study=study, acting_user=None, open_places=1)[0].invitation.pk,
     }
@@ -284,7 +319,10 @@ def test_the_table_tells_who_is_let_in(parts: dict[str, Any], person: str) -> No
 def test_a_run_is_found_in_its_own_study_alone(study: Study, parts: dict[str, Any]) -> None:
     other = factories.study_create("other")
     membership_add(study=other, user=factories.user_create("operator"), role=Role.OPERATOR, acting_user=None)
-    for name in ("run", "run_live", "run_labels", "run_labels_file", "run_approve", "run_cancel"):
+    csv = reverse("staff:run_labels_file", args=["other", parts["draft"], "csv"])
+    assert client_of("operator").get(csv).status_code == 404
+    pages = ("run", "run_live", "run_labels", "run_approve", "run_cancel", "run_edit", "run_withdraw", "model_stage")
+    for name in pages:
         url = reverse(f"staff:{name}", args=["other", parts["draft"]])
         assert client_of("operator").get(url).status_code == 404, name
     for name in ("run_students", "run_student_new"):

@@ -3,7 +3,18 @@
 from django.contrib import admin
 
 from common.admin import FilteredAsListed, ReadOnlyAdmin, SecretsAdmin
-from training.models import Batch, Dataset, Query, Round, Run, Shard, StudentModel, StudentTraining, TeacherChunk
+from training.models import (
+    Batch,
+    Dataset,
+    DatasetImport,
+    Query,
+    Round,
+    Run,
+    Shard,
+    StudentModel,
+    StudentTraining,
+    TeacherChunk,
+)
 
 
 @admin.register(Dataset)
@@ -62,6 +73,13 @@ class QueryAdmin(ReadOnlyAdmin):
 class StudentModelAdmin(ReadOnlyAdmin):
     list_display = ("run", "version", "learner", "accuracy", "label_accuracy", "created_at")
     list_select_related = ("run",)
+
+
+@admin.register(DatasetImport)
+class DatasetImportAdmin(ReadOnlyAdmin):
+    list_display = ("name", "study", "kind", "state", "progress", "claimed_by", "heartbeat")
+    list_filter = ("study", "state")
+    repairable = ("claimed_by",)
 
 
 @admin.register(StudentTraining)

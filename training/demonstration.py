@@ -337,7 +337,7 @@ def _run_start(
     approver: User,
 ) -> Run:
     study, datasets = place
-    run = study.runs.filter(title=title).exclude(status__in=["failed", "cancelled"]).first()
+    run = study.runs.filter(title=title).exclude(status__in=["failed", "cancelled", "withdrawn"]).first()
     if run is None:
         run = run_propose(
             study=study,

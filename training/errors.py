@@ -10,3 +10,6 @@ REPEATED = "repeated"
 
 STATE = "state"
 """Code of a ValidationError that says: the run is in no state in which this can be done."""
+
+PROPOSER = "proposer"
+"""Code of a ValidationError that says: only whoever proposed the run may do this."""

@@ -17,6 +17,8 @@ from django.db import DatabaseError, connection, models
 from django.db.models import Q
 from django.utils import timezone
 
+from common.worker_heartbeats import worker_name
+
 
 def stale_before() -> datetime:
     """Time before which a heartbeat belongs to a dead worker."""
@@ -28,6 +30,20 @@ def unclaimed() -> Q:
     return Q(claimed_by="") | Q(heartbeat__isnull=True) | Q(heartbeat__lt=stale_before())
 
 
+#: So much of a worker's name fits into a claim, with what makes the claim unique.
+_NAMED = 66
+
+
+def worker_claims(name: str, claim: str) -> bool:
+    """Whether the worker of this name, as its heartbeat has it, made a claim."""
+    return claimant(claim) == name[-_NAMED:]
+
+
+def claimant(claim: str) -> str:
+    """Name of whoever made a claim: a worker, or a host and a process where a command did; its end, where long."""
+    return claim.rpartition(":")[0]
+
+
 @contextmanager
 def lease(model: type[models.Model], pk: object) -> Iterator[str | None]:
     """Claim a row for the duration of the block.
@@ -35,7 +51,8 @@ def lease(model: type[models.Model], pk: object) -> Iterator[str | None]:
     Yields:
         The claim's token, or None if another process holds the row.
     """
-    token = f"{socket.gethostname()[:30]}:{os.getpid()}:{uuid.uuid4().hex[:12]}"
+    owner = worker_name() or f"{socket.gethostname()}:{os.getpid()}"
+    token = f"{owner[-_NAMED:]}:{uuid.uuid4().hex[:12]}"
     mine = model._default_manager.filter(pk=pk, claimed_by=token)
     claimed = model._default_manager.filter(unclaimed(), pk=pk).update(claimed_by=token, heartbeat=timezone.now())
     if not claimed:

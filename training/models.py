@@ -10,7 +10,7 @@ from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from consent.models import Study
+from consent.models import Study, StudyChained
 from training.published import released_itself
 
 
@@ -71,6 +71,7 @@ class Run(models.Model):
         FINISHED = "finished", _("finished")
         FAILED = "failed", _("failed")
         CANCELLED = "cancelled", _("cancelled")
+        WITHDRAWN = "withdrawn", _("withdrawn")
 
     ACTIVE = (
         Status.APPROVED,
@@ -82,7 +83,7 @@ class Run(models.Model):
     )
     #: Of a study's runs, one at a time is in these.
     SPENDING = (Status.VOTING, Status.ASKING, Status.LEARNING)
-    ENDED = (Status.FINISHED, Status.FAILED, Status.CANCELLED)
+    ENDED = (Status.FINISHED, Status.FAILED, Status.CANCELLED, Status.WITHDRAWN)
 
     class Method(models.TextChoices):
         NEIGHBOURS = "neighbours", _("every holder votes")
@@ -188,6 +189,9 @@ class Run(models.Model):
         max_length=100, blank=True, editable=False, help_text="Its proposer's, by which a repeated proposal is known."
     )
     proposal_digest = models.CharField(max_length=64, blank=True, editable=False, help_text="Of what was sent with it.")
+    revision = models.PositiveIntegerField(
+        default=1, editable=False, help_text="Of the proposal: counted up with each change of the draft."
+    )
     approved_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
     )
@@ -294,6 +298,34 @@ class Run(models.Model):
     @property
     def has_ended(self) -> bool:
         return self.status in self.ENDED
+
+
+class ProposalChange(StudyChained):
+    """Change of a draft by whoever proposed it, or its withdrawal."""
+
+    class Kind(models.TextChoices):
+        EDITED = "edited", _("changed")
+        WITHDRAWN = "withdrawn", _("withdrawn")
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="proposal_changes", db_index=False)
+    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="changes")
+    kind = models.CharField(max_length=10, choices=Kind)
+    revision = models.PositiveIntegerField(help_text="Of the proposal, from then on.")
+    content = models.JSONField(
+        default=list, blank=True, help_text="Of each parameter that was changed: name, value before, value after."
+    )
+    changed_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+"
+    )
+    changed_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta(StudyChained.Meta):
+        verbose_name = _("change of a proposed run")
+        verbose_name_plural = _("changes of proposed runs")
+        constraints = [models.UniqueConstraint(fields=["study", "sequence"], name="proposal_change_sequence_is_unique")]
+
+    def __str__(self) -> str:
+        return f"{self.kind}: revision {self.revision}"
 
 
 class Part(models.Model):
@@ -436,6 +468,11 @@ class StudentModel(models.Model):
     A run has as many as were trained, numbered from 1; ``Run.student`` is the published one.
     """
 
+    class Stage(models.TextChoices):
+        CANDIDATE = "candidate", _("candidate")
+        PRODUCTION = "production", _("in production")
+        ARCHIVED = "archived", _("archived")
+
     run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="students")
     version = models.PositiveIntegerField(default=1)
     artifact = models.CharField(max_length=200, help_text="The model in the models storage.")
@@ -460,6 +497,7 @@ class StudentModel(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
     )
     created_at = models.DateTimeField(default=timezone.now, editable=False)
+    stage = models.CharField(max_length=10, choices=Stage, default=Stage.CANDIDATE, editable=False)
     withdrawn_at = models.DateTimeField(null=True, blank=True, editable=False)
     withdrawal_reason = models.CharField(max_length=500, blank=True, editable=False)
 
@@ -515,3 +553,57 @@ class StudentTraining(Part):
 
     def __str__(self) -> str:
         return f"{self.learner} for {self.run}"
+
+
+class DatasetImport(models.Model):
+    """Import of a dataset in the browser: a file was uploaded, a worker checks it against a schema and stores it.
+
+    File and report lie in private storage until it is done or dropped. The row holds nothing of any record.
+    """
+
+    class State(models.TextChoices):
+        DRAFT = "draft", _("schema to be declared")
+        CHECKING = "checking", _("being checked")
+        CHECKED = "checked", _("checked")
+        IMPORTING = "importing", _("being imported")
+        DONE = "done", _("imported")
+
+    #: In these a worker is at it, or is waited for.
+    BUSY = (State.CHECKING, State.IMPORTING)
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="imports")
+    name = models.CharField(_("name"), max_length=100)
+    kind = models.CharField(_("kind"), max_length=10, choices=Dataset.Kind)
+    provenance = models.TextField(_("where it comes from"), blank=True)
+    file = models.CharField(max_length=200, help_text="As it was called.")
+    label_file = models.CharField(max_length=200, blank=True, help_text="Of an idx file, as it was called.")
+    holder_prefix = models.CharField(max_length=100, blank=True, help_text="Each row belongs to a person of its own.")
+    with_labels = models.BooleanField(default=False, help_text="Public rows: their labels are kept, for evaluation.")
+    schema = models.JSONField(default=dict, blank=True)
+    remarks = models.JSONField(default=list, blank=True, help_text="What the draft of the schema could not tell.")
+    state = models.CharField(max_length=10, choices=State, default=State.DRAFT)
+    progress = models.FloatField(default=0.0, help_text="How much of the file is read, 0 to 1.")
+    rows = models.PositiveIntegerField(null=True, blank=True, help_text="Rows without a fault.")
+    faults = models.PositiveIntegerField(null=True, blank=True, help_text="How many faults the check found.")
+    message = models.JSONField(default=str, blank=True, help_text="Why the import failed.")
+    dataset = models.ForeignKey(Dataset, on_delete=models.SET_NULL, null=True, blank=True, related_name="+")
+    claimed_by = models.CharField(max_length=80, blank=True, help_text="The worker that holds it.")
+    heartbeat = models.DateTimeField(null=True, blank=True)
+    asked_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
+    )
+    touched_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        verbose_name = _("import of a dataset")
+        verbose_name_plural = _("imports of datasets")
+        ordering = ["-touched_at"]
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.study}"
+
+    @property
+    def folder(self) -> str:
+        """The place of its files in private storage."""
+        return f"imports/{self.pk}"

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
-from django.db.models import Count, Q, QuerySet, Sum
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Sum
 from django.utils import timezone
 
 from accounting.models import Release
@@ -13,7 +13,7 @@ from consent.models import Study
 from consent.permissions import studies_with_permission
 from training.leases import unclaimed
 from training.methods.pate import LEFT_OUT
-from training.models import Run, StudentModel, StudentTraining
+from training.models import Run, Shard, StudentModel, StudentTraining, TeacherChunk
 from training.services.methods import METHODS, method_of
 
 
@@ -48,8 +48,10 @@ def run_progress(run: Run) -> Progress:
 def _time_left(run: Run) -> timedelta | None:
     """Time until every planned question is released; None where nothing is known of that."""
     planned = sum(method_of(run).round_sizes(run))
+    if run.status not in Run.SPENDING or not planned or not run.position or run.voting_at is None:
+        return None
     last = run.batches.order_by("index").values_list("recorded_at", flat=True).last()
-    if run.status not in Run.SPENDING or not planned or not run.position or last is None or run.voting_at is None:
+    if last is None:
         return None
     return (last - run.voting_at) / run.position * (planned - run.position)
 
@@ -122,15 +124,16 @@ PATIENCE = timedelta(seconds=5)
 def run_is_claimed(run: Run) -> bool:
     """Does a living worker hold the run, or a part of it?"""
     alive = ~unclaimed()
-    parts = (run.chunks.filter(alive), run.shards.filter(alive))
-    return Run.objects.filter(alive, pk=run.pk).exists() or any(part.exists() for part in parts)
+    chunks, shards = (Exists(part.objects.filter(alive, run=OuterRef("pk"))) for part in (TeacherChunk, Shard))
+    return Run.objects.filter(alive | Q(chunks) | Q(shards), pk=run.pk).exists()
 
 
 def run_is_unattended(run: Run) -> bool:
     """Should this run be worked on, and is it not?"""
-    if run.status not in Run.ACTIVE or run.message or run_is_claimed(run):
+    if run.status not in Run.ACTIVE or run.message:
         return False
-    return run.heartbeat is None or run.heartbeat < timezone.now() - PATIENCE
+    is_quiet = run.heartbeat is None or run.heartbeat < timezone.now() - PATIENCE
+    return is_quiet and not run_is_claimed(run)
 
 
 @dataclass(frozen=True)
@@ -210,6 +213,10 @@ def run_promises(run: Run) -> list[dict[str, Any]]:
     ]
 
 
+#: So many rows of a run's charges are on its page; its report has all.
+ROWS_SHOWN = 12
+
+
 @dataclass(frozen=True)
 class CostHistory:
     """After each batch: ``positions`` (queries or steps) and ``labels`` so far, and by group the share of caps used.
@@ -227,6 +234,13 @@ class CostHistory:
         """Queries or steps, labels, and the share used by each group, after each batch."""
         shares = map(list, zip(*self.shares.values(), strict=True))
         return list(zip(self.positions, self.labels, shares, strict=True))
+
+    @property
+    def rows_shown(self) -> list[tuple[int, int, list[float]]]:
+        """At most ``ROWS_SHOWN`` of the rows, evenly spaced, with the last: a run may have thousands of batches."""
+        rows = self.rows
+        places = np.linspace(0, max(len(rows) - 1, 0), min(len(rows), ROWS_SHOWN))
+        return [rows[place] for place in places.round().astype(int)]
 
 
 def run_cost_history(run: Run) -> CostHistory:
@@ -247,13 +261,22 @@ def run_cost_history(run: Run) -> CostHistory:
     )
 
 
-def runs_of(study: Study) -> QuerySet[Run]:
-    """A study's runs with what lists show of them, newest first."""
-    return study.runs.select_related("created_by", "approved_by", "student")
+@dataclass(frozen=True)
+class RunTotals:
+    """Number of a study's runs, of those that have ``finished`` or ``voted``, and of labels that they released."""
+
+    count: int
+    finished: int
+    voted: int
+    labels: int
 
 
-def labels_released(study: Study) -> dict[str, int]:
-    """Number of runs of a study that have voted, and of labels that they released."""
-    voting = [name for name, method in METHODS.items() if method.releases_labels]
-    totals = study.runs.filter(position__gt=0, method__in=voting).aggregate(runs=Count("pk"), labels=Sum("labels"))
-    return {"runs": totals["runs"], "labels": totals["labels"] or 0}
+def run_totals(study: Study) -> RunTotals:
+    voted = Q(position__gt=0, method__in=[name for name, method in METHODS.items() if method.releases_labels])
+    totals = study.runs.aggregate(
+        count=Count("pk"),
+        finished=Count("pk", filter=Q(status=Run.Status.FINISHED)),
+        voted=Count("pk", filter=voted),
+        labels=Sum("labels", filter=voted, default=0),
+    )
+    return RunTotals(**totals)

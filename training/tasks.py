@@ -3,7 +3,7 @@
 from celery import shared_task
 from celery.signals import worker_ready
 
-from training.services import advance, closing, erasures, sweep, trainings
+from training.services import advance, closing, erasures, imports, sweep, trainings
 
 
 @shared_task
@@ -24,6 +24,11 @@ def shard_ask(shard_id: str, *_: object, **__: object) -> None:
 @shared_task
 def student_learn(training_id: str, *_: object, **__: object) -> None:
     trainings.student_learn(training_id)
+
+
+@shared_task
+def import_work(import_id: str, *_: object, **__: object) -> None:
+    imports.import_work(import_id)
 
 
 @shared_task

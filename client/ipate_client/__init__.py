@@ -4,6 +4,7 @@ from ipate_client.documents import Dataset, Predictions, PublicPoints, Run, Stud
 from ipate_client.local_model import LocalModel
 from ipate_client.problems import ProblemError, RunEndedError
 from ipate_client.site import Site
+from ipate_client.webhooks import SignatureError, signature_verify
 
 __all__ = [
     "Dataset",
@@ -13,6 +14,8 @@ __all__ = [
     "PublicPoints",
     "Run",
     "RunEndedError",
+    "SignatureError",
     "Site",
     "Study",
+    "signature_verify",
 ]

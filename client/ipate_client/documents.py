@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-ENDED = ("finished", "failed", "cancelled")
+ENDED = ("finished", "failed", "cancelled", "withdrawn")
 """States of runs that do not change any more."""
 
 

@@ -65,16 +65,21 @@ class Site:
         """A study with its levels, head counts and datasets."""
         return _study(self._json("GET", f"studies/{slug}"))
 
+    def waiting(self) -> pd.DataFrame:
+        """What waits for you: study, kind, text, url, since, and whether it is your own proposal."""
+        columns = ["study", "kind", "text", "url", "since", "own"]
+        return pd.DataFrame(self._json("GET", "waiting")["waiting"], columns=columns)
+
     # --- Runs
 
-    def plan(self, *, share: float = 1.0, **proposal: Any) -> dict[str, Any]:
+    def plan(self, *, share: float | None = None, **proposal: Any) -> dict[str, Any]:
         """Plan of a run, which saves nothing: what it would do, what it may charge, what to expect, warnings.
 
         Args:
-            share: The part of every holder's cap to plan for.
+            share: The part of every holder's cap to plan for; a quarter, or what is free, if left out.
             **proposal: Fields of a proposal, see `propose`.
         """
-        return self._json("POST", "runs/plan", json={**proposal, "share": share})
+        return self._json("POST", "runs/plan", json=proposal if share is None else {**proposal, "share": share})
 
     def propose(self, **proposal: Any) -> Run:
         """Save a draft of a run. It starts once an operator of the study, another person than you, approves it.
@@ -86,9 +91,27 @@ class Site:
         """
         return _run(self._json("POST", "runs", json=proposal, headers={"Idempotency-Key": uuid4().hex}))
 
+    def edit(self, run: Run | str, **proposal: Any) -> Run:
+        """Put another proposal, whole and of the same study, in the place of a draft of yours."""
+        return _run(self._json("PUT", f"runs/{_id(run)}", json=proposal))
+
+    def withdraw(self, run: Run | str) -> Run:
+        """Withdraw a draft of yours for good."""
+        return _run(self._json("POST", f"runs/{_id(run)}/withdraw"))
+
     def runs(self, **filters: str) -> list[Run]:
-        """The runs that you may see, newest first; by ``study``, ``status``, ``method`` or ``variant``."""
+        """The runs that you may see, newest first.
+
+        Args:
+            **filters: ``study``, ``search`` (words of title or purpose), ``status``, ``method``, ``variant``,
+                ``proposer`` (a user's name), ``since`` and ``until`` (days of the proposal, as 2026-01-31), ``sort``
+                (``-proposed``, ``proposed``, ``title``, ``-labels``, ``-accuracy``).
+        """
         return [_run(each) for each in self._pages("runs", filters)]
+
+    def compare(self, *runs: Run | str) -> dict[str, Any]:
+        """Outcomes of two to six runs, and those of their ``parameters`` that differ, with a value for each run."""
+        return self._get("runs/compare", {"runs": ",".join(map(_id, runs))}).json()
 
     def run(self, run: Run | str) -> Run:
         """A run as it is now."""
@@ -152,6 +175,14 @@ class Site:
         classes = found["classes"].tolist()
         return PublicPoints(found.get("x"), found["row"], found["label"], found.get("counts"), classes)
 
+    def models(self, **filters: str) -> list[dict[str, Any]]:
+        """The published models that you may use, newest first; by ``study`` or ``stage``."""
+        return list(self._pages("models", filters))
+
+    def stage(self, run: Run | str, stage: str) -> dict[str, Any]:
+        """Put the published model of a run into a stage: candidate, production or archived. For operators."""
+        return self._json("POST", f"models/{_id(run)}/stage", json={"stage": stage})
+
     def card(self, run: Run | str, *, version: int | None = None) -> dict[str, Any]:
         """The document of a run's model: its card, the schema of a row, and its files with all that they need."""
         return self._get(f"models/{_id(run)}", _version(version)).json()
@@ -186,6 +217,17 @@ class Site:
         probabilities = np.concatenate([np.asarray(part["probabilities"], np.float64) for part in parts])
         return Predictions(parts[0]["classes"], np.array(labels, object), probabilities)
 
+    def withdraw_version(self, run: Run | str, *, version: int, reason: str) -> list[dict[str, Any]]:
+        """Withdraw a version of a run's student for good, as an operator; all its versions as they are afterwards.
+
+        Args:
+            run: Finished.
+            version: Of its student.
+            reason: Read by everybody who took the model or asks for it.
+        """
+        path = f"runs/{_id(run)}/students/{version}/withdraw"
+        return self._json("POST", path, json={"reason": reason})["versions"]
+
     # --- Requests
 
     def _pages(self, path: str, filters: dict[str, str] | None = None) -> Iterator[dict[str, Any]]:
@@ -208,7 +250,7 @@ class Site:
 
         What changes something is sent again only with a key by which the site knows it.
         """
-        repeatable = method == "GET" or "Idempotency-Key" in arguments.get("headers", {})
+        repeatable = method in ("GET", "PUT") or "Idempotency-Key" in arguments.get("headers", {})
         for left in reversed(range(_TRIES)):
             try:
                 response = self._http.request(method, path, **arguments)

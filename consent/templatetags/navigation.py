@@ -11,7 +11,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 from consent.models import DataHolder
-from consent.permissions import studies_with_permission
+from consent.permissions import administers, permissions_anywhere
 from consent.views.visits import Visit, visit_of
 
 register = template.Library()
@@ -31,11 +31,12 @@ def _links(user: Any, by_invitation: bool) -> list[tuple[str, str | Promise]]:
     names: list[tuple[str, str | Promise]] = []
     if DataHolder.objects.filter(user_id=user.pk).exists():
         names.append(("consent:my_studies", _("My studies")))
-    if studies_with_permission(user, "training.view_run").exists():
+    can = permissions_anywhere(user)
+    if "training.view_run" in can:
         names.append(("home", _("Studies")))
-    if studies_with_permission(user, "training.use_student").exists():
+    if "training.use_student" in can:
         names += [("api-tokens", _("API tokens")), ("api-docs", _("API docs"))]
-    if user.has_perm("consent.manage_accounts"):
+    if administers(user):
         names.append(("staff_accounts", _("Staff accounts")))
     return [*names, ("account_overview", _("My account"))]
 

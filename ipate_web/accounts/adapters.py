@@ -1,21 +1,18 @@
 """Adapters by which django-allauth asks the site: words, mails, who may sign up, how secrets are stored."""
 
-import base64
-import hashlib
 from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.account.models import EmailAddress
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
-from cryptography.fernet import Fernet, MultiFernet
-from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.models import AbstractBaseUser
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
+from common.encryption import cipher
 from common.requests import client_address
 from consent.mail import mails_send
 from consent.models import AccountChange
@@ -107,17 +104,10 @@ class SecondFactorAdapter(DefaultMFAAdapter):
     }
 
     def encrypt(self, text: str) -> str:
-        return _cipher().encrypt(text.encode()).decode()
+        return cipher("second-factor").encrypt(text.encode()).decode()
 
     def decrypt(self, encrypted_text: str) -> str:
-        return _cipher().decrypt(encrypted_text.encode()).decode()
-
-
-def _cipher() -> MultiFernet:
-    """Encrypts with the secret key; decrypts with it or an earlier one."""
-    keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
-    derived = (hashlib.sha256(f"ipate.second-factor:{key}".encode()).digest() for key in keys)
-    return MultiFernet([Fernet(base64.urlsafe_b64encode(key)) for key in derived])
+        return cipher("second-factor").decrypt(encrypted_text.encode()).decode()
 
 
 class SignOnAdapter(DefaultSocialAccountAdapter):

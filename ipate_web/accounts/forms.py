@@ -165,6 +165,10 @@ class KeyNameForm(Worded, EditWebAuthnForm):
     words = {"name": (_("Name of the key"), "")}
 
 
+#: Wishes of those who have a role in a study.
+STAFF_WISHES = ("approvals", "ends", "shares")
+
+
 class PersonForm(forms.ModelForm):
     """Form for a person's name and their wishes about mails."""
 
@@ -173,16 +177,16 @@ class PersonForm(forms.ModelForm):
 
     class Meta:
         model = MailWishes
-        fields = ["language", "uses"]
+        fields = ["language", "uses", *STAFF_WISHES]
 
-    field_order = ["first_name", "last_name", "language", "uses"]
+    field_order = ["first_name", "last_name", "language", "uses", *STAFF_WISHES]
 
-    def __init__(self, *args: Any, user: User, holds: bool, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, user: User, holds: bool, works: bool, **kwargs: Any) -> None:
         kwargs["initial"] = {"first_name": user.first_name, "last_name": user.last_name}
         super().__init__(*args, **kwargs)
         self.user = user
-        if not holds:
-            del self.fields["uses"]
+        for name in [*(() if holds else ("uses",)), *(() if works else STAFF_WISHES)]:
+            del self.fields[name]
 
     def save(self, commit: bool = True) -> MailWishes:
         self.user.first_name = self.cleaned_data["first_name"]

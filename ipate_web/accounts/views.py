@@ -21,7 +21,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from common.requests import SignedInRequest
 from consent import accounts
 from consent.mail import mail_wishes
-from consent.models import AccountChange, DataHolder
+from consent.models import AccountChange, DataHolder, Membership
 from ipate_web.accounts.forms import PersonForm, StaffAccountForm
 from ipate_web.accounts.second_factor import has_second_factor, is_staff_account
 
@@ -35,7 +35,8 @@ def overview(request: HttpRequest) -> HttpResponse:
     """Show and change one's own account: name, wishes about mails, and the ways to sign in."""
     user = cast(SignedInRequest, request).user
     holds = DataHolder.objects.filter(user=user).exists()
-    form = PersonForm(request.POST or None, instance=mail_wishes(user), user=user, holds=holds)
+    works = Membership.objects.filter(user=user).exists()
+    form = PersonForm(request.POST or None, instance=mail_wishes(user), user=user, holds=holds, works=works)
     if form.is_valid():
         form.save()
         messages.success(request, _("The changes are saved."))

@@ -21,13 +21,14 @@ from rest_framework.throttling import ScopedRateThrottle
 
 from common.artifacts import model_fetch
 from consent.permissions import studies_with_permission
-from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, request_user
+from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, permission_check, request_user
 from ipate_web.api.pagination import LARGEST
-from ipate_web.api.problems import GONE
+from ipate_web.api.problems import CONFLICT, GONE
 from ipate_web.tokens.models import Scope
 from training.models import StudentModel
 from training.services.downloads import download_record
 from training.services.exports import ModelFile, file_native, file_onnx, files_described
+from training.services.stages import model_stage_set, models_registered
 from training.services.statements import model_statement
 from training.services.students import student_predict
 
@@ -105,7 +106,7 @@ class ModelSerializer(serializers.ModelSerializer):
     class Meta:
         model = StudentModel
         fields = [
-            *("id", "version", "study", "title", "learner", "labels", "rehearsal"),
+            *("id", "version", "study", "title", "stage", "learner", "labels", "rehearsal"),
             *("accuracy", "label_accuracy", "digest", "created_at", "withdrawn_at", "withdrawal_reason"),
         ]
 
@@ -158,6 +159,9 @@ class ModelFilterSerializer(serializers.Serializer):
     """Filter of models; all that you may use if nothing is given."""
 
     study = serializers.SlugField(required=False, help_text="Of this study.")
+    stage = serializers.ChoiceField(
+        StudentModel.Stage.choices, required=False, help_text="In this stage; none that was withdrawn."
+    )
 
 
 class ModelList(ApiView, generics.ListAPIView):
@@ -168,8 +172,11 @@ class ModelList(ApiView, generics.ListAPIView):
     def get_queryset(self) -> QuerySet[StudentModel]:
         unused = ("card", "run__plan", "run__public_dataset__schema", "run__private_dataset__schema")
         models = versions_usable_by(self.request.user).filter(pk=F("run__student")).defer(*unused)
-        study = self.query.get("study")
-        return models.filter(run__study__slug=study) if study else models
+        if study := self.query.get("study"):
+            models = models.filter(run__study__slug=study)
+        if stage := self.query.get("stage"):
+            models = models_registered(models).filter(stage=stage)
+        return models
 
     @extend_schema(summary="Student models", tags=["labels and models"], parameters=[ModelFilterSerializer])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -253,6 +260,30 @@ class ModelOnnx(FileView):
         return self.give(request, model, file_onnx(model))
 
 
+class ModelStageSerializer(StrictSerializer):
+    stage = serializers.ChoiceField(StudentModel.Stage.choices)
+
+
+class ModelStage(ApiView):
+    scope = Scope.DECIDE
+
+    @extend_schema(
+        summary="Put a model into a stage (operators)",
+        tags=["labels and models"],
+        request=ModelStageSerializer,
+        responses={200: ModelSerializer, **CONFLICT, **GONE},
+        examples=[OpenApiExample("To be used", request_only=True, value={"stage": "production"})],
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        """Note on record what the published model is meant for; 409 where the stage may not follow the one it is in."""
+        model = usable_model(request, pk)
+        permission_check(request.user, "training.approve_run", model.run.study)
+        asked = ModelStageSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        model_stage_set(run=model.run, stage=asked.validated_data["stage"], acting_user=request_user(request))
+        return Response(ModelSerializer(usable_model(request, pk)).data)
+
+
 class StatementSerializer(serializers.Serializer):
     statement = serializers.CharField(
         help_text="JSON Web Signature with Ed25519 over card and checksums; GET /api/v1/keys has the public key."
@@ -305,6 +336,7 @@ class ModelPredict(VersionView):
                 value={"rows": [{"age": 41, "smoker": "no"}, {"age": 63, "smoker": "yes"}]},
                 request_only=True,
             ),
+            OpenApiExample("A black picture of 8 × 8 pixels", value={"rows": [[[0.0] * 8] * 8]}, request_only=True),
             OpenApiExample(
                 "Their predictions",
                 value={

@@ -27,7 +27,7 @@ def problem_response(error: Exception, context: dict[str, Any]) -> HttpResponse 
             place = {"row": error.row, "column": error.column}
             known = {key: value for key, value in place.items() if value is not None}
             return _problem(HTTPStatus.BAD_REQUEST, str(error), [{**known, "message": _sentences(error)}])
-        case ModelValidationError(code="second_person"):
+        case ModelValidationError(code="second_person" | "proposer"):
             return _problem(HTTPStatus.FORBIDDEN, error.messages[0])
         case ModelValidationError(code="repeated"):
             return _problem(HTTPStatus.UNPROCESSABLE_ENTITY, error.messages[0])

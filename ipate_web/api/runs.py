@@ -1,14 +1,11 @@
 """Runs: propose, plan, follow, approve, cancel; their charges and labels."""
 
-import csv
 import hashlib
-import io
 import json
 import re
 from typing import Any
 from uuid import UUID
 
-import numpy as np
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from drf_spectacular.types import OpenApiTypes
@@ -18,7 +15,8 @@ from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounting.shares import share_check
+from accounting.shares import share_check, share_suggested
+from common.sentences import in_words
 from consent.models import Level, Study
 from consent.permissions import studies_with_permission
 from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, permission_check, request_user
@@ -27,9 +25,13 @@ from ipate_web.api.problems import CONFLICT, UNPROCESSABLE
 from ipate_web.tokens.models import Scope
 from training.errors import STATE
 from training.models import Dataset, Query, Run
+from training.queue import run_place
+from training.run_lists import SEARCH_LENGTH, SORTS, runs_listed
 from training.selectors import run_cost_history, run_groups, run_progress, run_promises, run_reason, runs_visible_to
-from training.services.downloads import download_record, labels_arrays, labels_table
-from training.services.methods import method_of
+from training.services.downloads import download_record
+from training.services.drafts import run_edit, run_withdraw
+from training.services.forecasts import forecast
+from training.services.label_files import LABEL_FORMATS
 from training.services.runs import run_approve, run_cancel, run_check, run_propose
 from training.services.suggestions import suggestion_for
 
@@ -115,7 +117,7 @@ REHEARSAL = OpenApiExample(
 
 def visible_run(user: Any, pk: UUID) -> Run:
     """The run, if ``user`` may see it; for everyone else it does not exist."""
-    run = runs_visible_to(user).select_related("public_dataset", "created_by").filter(pk=pk).first()
+    run = runs_visible_to(user).select_related("public_dataset", "created_by", "student").filter(pk=pk).first()
     if run is None:
         raise exceptions.NotFound("There is no such run, or none that you may see. GET /api/v1/runs lists yours.")
     return run
@@ -127,13 +129,19 @@ def visible_run(user: Any, pk: UUID) -> Run:
 class RunSerializer(serializers.ModelSerializer):
     study: serializers.SlugRelatedField = serializers.SlugRelatedField(slug_field="slug", read_only=True)
     rejected = serializers.IntegerField(read_only=True)
+    accuracy = serializers.FloatField(
+        source="student.accuracy", allow_null=True, help_text="Of its published model on the test data, rounded."
+    )
+    created_by = serializers.CharField(
+        source="created_by.username", allow_null=True, help_text="Its user's name; null if gone."
+    )
     ended_at = MinuteField(allow_null=True, help_text="To the minute.")
 
     class Meta:
         model = Run
         fields = [
             *("id", "study", "title", "method", "variant", "status", "rehearsal", "labels", "rejected", "stop_reason"),
-            *("created_at", "ended_at"),
+            *("accuracy", "created_by", "created_at", "ended_at"),
         ]
 
 
@@ -179,10 +187,10 @@ class RunDetailSerializer(RunSerializer):
     promises = PromiseSerializer(many=True)
     asking = AskingField()
     aggregator = AggregatorField()
-    created_by = serializers.CharField(
-        source="created_by.username", allow_null=True, help_text="Its user's name; null if gone."
-    )
     model = serializers.UUIDField(allow_null=True, help_text="Its student model, once there is one.")
+    place = serializers.IntegerField(
+        allow_null=True, help_text="Its place among approved runs that no worker has begun, from 1; null for others."
+    )
     reason = serializers.CharField(help_text="Why it ended, in words; empty before.")
     message = serializers.CharField(allow_null=True, help_text="Why it failed or waits; for staff alone.")
     approved_at = MinuteField(allow_null=True, help_text="To the minute.")
@@ -204,8 +212,19 @@ class RunDetailSerializer(RunSerializer):
                 "teachers",
                 "small_groups",
             ),
-            *("on_exhausted", "batch_size", "wanted_labels", "seed", "rehearsed", "outcome", "share", "created_by"),
-            *("approved_at", "started_at", "voting_at", "progress", "promises", "model", "reason", "message"),
+            *("on_exhausted", "batch_size", "wanted_labels", "seed", "rehearsed", "outcome", "share"),
+            *(
+                "revision",
+                "approved_at",
+                "started_at",
+                "voting_at",
+                "progress",
+                "place",
+                "promises",
+                "model",
+                "reason",
+                "message",
+            ),
         ]
 
 
@@ -219,6 +238,7 @@ def run_document(run: Run, user: Any) -> dict[str, Any]:
         "labels": progress.labels,
         "student": progress.student,
     }
+    run.place = run_place(run)  # type: ignore[attr-defined]
     run.reason = run_reason(run)  # type: ignore[attr-defined]
     run.promises = run_promises(run)  # type: ignore[attr-defined]
     run.model = run.pk if run.student_id else None  # type: ignore[attr-defined]
@@ -286,14 +306,25 @@ class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
         return {"method": suggested.method, "student_learner": suggested.student} | proposal
 
 
-class ShareSerializer(StrictSerializer):
+class ApprovalSerializer(StrictSerializer):
     """Share of every holder's cap that the run may use; what it did not need publicly is free again in the end."""
 
-    share = serializers.FloatField(default=1.0, help_text="Of every cap: above 0, and at most what is free.")
+    share = serializers.FloatField(
+        required=False,
+        help_text="Of every cap: above 0, and at most what is free. If missing, a quarter or what is free.",
+    )
+    revision = serializers.IntegerField(
+        required=False, help_text="Of the proposal that you looked at: if it was changed since, the answer is 409."
+    )
+    only_plan = serializers.BooleanField(
+        default=False, help_text="Tell the plan for this share, as approving it would keep it, and approve nothing."
+    )
 
 
 class PlanRequestSerializer(RunProposalSerializer):
-    share = serializers.FloatField(default=1.0, help_text="Plan for this share of every cap.")
+    share = serializers.FloatField(
+        required=False, help_text="Plan for this share of every cap. If missing, a quarter or what is free."
+    )
 
     class Meta(RunProposalSerializer.Meta):
         fields = [*RunProposalSerializer.Meta.fields, "share"]
@@ -331,24 +362,30 @@ class RunFilterSerializer(serializers.Serializer):
     """Filter of runs; all that you may see if nothing is given."""
 
     study = serializers.SlugField(required=False, help_text="Of this study.")
+    search = serializers.CharField(
+        required=False, max_length=SEARCH_LENGTH, help_text="Words of the title or the purpose; all of them."
+    )
     status = serializers.ChoiceField(Run.Status.choices, required=False)
     method = serializers.ChoiceField(Run.Method.choices, required=False)
     variant = serializers.ChoiceField(Run.Variant.choices, required=False)
+    proposer = serializers.CharField(required=False, max_length=150, help_text="Name of the user who proposed it.")
+    since = serializers.DateField(required=False, help_text="First day of the proposal.")
+    until = serializers.DateField(required=False, help_text="Last day of the proposal.")
+    sort = serializers.ChoiceField(list(SORTS), required=False, help_text="Newest first if left out.")
 
 
 class RunList(ApiView, generics.ListAPIView):
-    """Runs, newest first; and new ones."""
+    """Runs, searched, filtered and sorted; and new ones."""
 
     query_class = RunFilterSerializer
     serializer_class = RunSerializer
 
     def get_queryset(self) -> QuerySet[Run]:
-        by = {"study__slug" if name == "study" else name: value for name, value in self.query.items()}
-        return runs_visible_to(self.request.user).filter(**by)
+        return runs_listed(runs_visible_to(self.request.user), **self.query)
 
     @extend_schema(summary="Runs", tags=["runs"], parameters=[RunFilterSerializer])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """The runs that you may see, newest first."""
+        """The runs that you may see and that fit all parameters, newest first or in the order of `sort`."""
         return super().get(request, *args, **kwargs)
 
     @extend_schema(
@@ -485,6 +522,7 @@ class PlanSerializer(serializers.Serializer):
     """
 
     method = serializers.ChoiceField(Run.Method.choices)
+    share = serializers.FloatField(help_text="Of every cap, that the plan is for.")
     promises = PlannedPromiseSerializer(many=True)
     budgets = BudgetSerializer(
         many=True, help_text="One for each group, or for each promise where there are none; none of rehearsed teachers."
@@ -514,15 +552,8 @@ class PlanSerializer(serializers.Serializer):
     expectation = ExpectationSerializer(required=False, allow_null=True)
 
 
-def _in_words(document: Any) -> Any:
-    """A JSON document with each sentence of :mod:`common.sentences` in it as text."""
-    if isinstance(document, list):
-        return [_in_words(each) for each in document]
-    if not isinstance(document, dict):
-        return document
-    if document.keys() == {"template", "values"}:
-        return document["template"] % document["values"]
-    return {name: _in_words(value) for name, value in document.items()}
+def _plan_document(run: Run, planned: dict[str, Any]) -> dict[str, Any]:
+    return PlanSerializer({"method": run.method, **in_words(planned)}).data
 
 
 class RunPlan(ApiView):
@@ -538,22 +569,68 @@ class RunPlan(ApiView):
     def post(self, request: Request) -> Response:
         """Plan a run without saving anything: what it would do, what it may charge, what to expect, and warnings."""
         proposal = _proposal(request, PlanRequestSerializer)
-        share = proposal.pop("share")
+        share = proposal.pop("share", None)
         run = Run(created_by=request_user(request), rehearsal=proposal["study"].rehearsal, **proposal)
         run_check(run)
-        share_check(share)
-        planned = method_of(run).plan(run, share).to_json()
-        return Response(PlanSerializer({"method": run.method, **_in_words(planned)}).data)
+        if share is not None:
+            share_check(share)
+        return Response(_plan_document(run, forecast(run, share).to_json()))
 
 
 # --- One run --------------------------------------------------------------------------------------------------------
 
 
 class RunDetail(ApiView):
+    """A run, and another proposal in the place of a draft."""
+
     @extend_schema(summary="A run", tags=["runs"], responses=RunDetailSerializer)
     def get(self, request: Request, pk: UUID) -> Response:
         """Status, progress, parameters, and what may be published about its privacy."""
         return Response(run_document(visible_run(request.user, pk), request.user))
+
+    @extend_schema(
+        summary="Change a draft of yours",
+        tags=["runs"],
+        request=RunProposalSerializer,
+        responses={200: RunDetailSerializer, **CONFLICT},
+        examples=[PROPOSAL, EVERYBODY, STEPS, SAMPLES, REHEARSAL],
+    )
+    def put(self, request: Request, pk: UUID) -> Response:
+        """Put another proposal, whole and of the same study, in the place of your draft, on record.
+
+        Another's draft gives 403, and 409 what is no draft any more.
+        """
+        run = visible_run(request.user, pk)
+        permission_check(request.user, "training.propose_run", run.study)
+        proposal = _proposal(request)
+        if proposal.pop("study") != run.study:
+            raise serializers.ValidationError({"study": "The draft belongs to another study. Propose a run there."})
+        run_edit(run=run, acting_user=request_user(request), **proposal)
+        return Response(run_document(visible_run(request.user, pk), request.user))
+
+
+class RunWithdraw(ApiView):
+    @extend_schema(
+        summary="Withdraw a draft of yours",
+        tags=["runs"],
+        request=None,
+        responses={200: RunDetailSerializer, **CONFLICT},
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        """Withdraw your draft for good, on record. Another's gives 403, and 409 what is no draft any more."""
+        run = visible_run(request.user, pk)
+        permission_check(request.user, "training.propose_run", run.study)
+        run_withdraw(run=run, acting_user=request_user(request))
+        return Response(run_document(visible_run(request.user, pk), request.user))
+
+
+class ApprovedSerializer(RunDetailSerializer):
+    """A run with its plan."""
+
+    plan = PlanSerializer(allow_null=True, help_text="null where the run has ended before there was one.")
+
+    class Meta(RunDetailSerializer.Meta):
+        fields = [*RunDetailSerializer.Meta.fields, "plan"]
 
 
 class RunApprove(ApiView):
@@ -562,21 +639,31 @@ class RunApprove(ApiView):
     @extend_schema(
         summary="Approve a draft (operators)",
         tags=["runs"],
-        request=ShareSerializer,
-        responses={200: RunDetailSerializer, **CONFLICT},
+        request=ApprovalSerializer,
+        responses={200: ApprovedSerializer, **CONFLICT},
         examples=[OpenApiExample("A quarter of every cap", request_only=True, value={"share": 0.25})],
     )
     def post(self, request: Request, pk: UUID) -> Response:
         """Let a draft of another person start, with a share of every holder's cap; your own gives 403.
 
-        Approving what has started changes nothing; what was cancelled or has failed gives 409.
+        The answer has the plan, with all warnings. Approving what has started changes nothing; what was cancelled or
+        has failed gives 409.
         """
         run = visible_run(request.user, pk)
         permission_check(request.user, "training.approve_run", run.study)
-        asked = ShareSerializer(data=request.data)
+        asked = ApprovalSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
-        run_approve(run=run, acting_user=request_user(request), share=asked.validated_data["share"])
-        return Response(run_document(visible_run(request.user, pk), request.user))
+        share = asked.validated_data.get("share", share_suggested(run.study))
+        if not asked.validated_data["only_plan"]:
+            looked_at = asked.validated_data.get("revision")
+            run = run_approve(run=run, acting_user=request_user(request), share=share, revision=looked_at)
+        planned: dict[str, Any] | None = run.plan | {"share": run.share} if run.plan else None
+        if run.status == Run.Status.DRAFT:
+            share_check(share)
+            run_check(run)
+            planned = forecast(run, share).to_json()
+        plan = _plan_document(run, planned) if planned else None
+        return Response(run_document(visible_run(request.user, pk), request.user) | {"plan": plan})
 
 
 class RunCancel(ApiView):
@@ -650,29 +737,29 @@ class LabelSerializer(serializers.Serializer):
     )
 
 
-class LabelsCsv(BaseRenderer):
-    """The labels as a table, given as rows of cells."""
+class LabelFileRenderer(BaseRenderer):
+    """The labels as a file, given as its bytes."""
 
-    media_type = "text/csv"
-    format = "csv"
-
-    def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> str:
-        text = io.StringIO()
-        csv.writer(text).writerows(data)
-        return text.getvalue()
-
-
-class LabelsNpz(BaseRenderer):
-    """The labels with all public points, given as arrays."""
-
-    media_type = "application/x-npz"
-    format = "npz"
-    charset = None
+    charset: str | None = None
 
     def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> bytes:
-        content = io.BytesIO()
-        np.savez_compressed(content, allow_pickle=False, **data)
-        return content.getvalue()
+        return data
+
+
+class LabelsCsv(LabelFileRenderer):
+    media_type = LABEL_FORMATS["csv"].media_type
+    format = "csv"
+    charset = "utf-8"
+
+
+class LabelsParquet(LabelFileRenderer):
+    media_type = LABEL_FORMATS["parquet"].media_type
+    format = "parquet"
+
+
+class LabelsNpz(LabelFileRenderer):
+    media_type = LABEL_FORMATS["npz"].media_type
+    format = "npz"
 
 
 class RunLabels(ApiView, generics.ListAPIView):
@@ -680,7 +767,7 @@ class RunLabels(ApiView, generics.ListAPIView):
 
     serializer_class = LabelSerializer
     pagination_class = LabelPages
-    renderer_classes = [JSONRenderer, LabelsCsv, LabelsNpz]
+    renderer_classes = [JSONRenderer, LabelsCsv, LabelsParquet, LabelsNpz]
 
     def get_queryset(self) -> QuerySet[Query]:
         return self.run.queries.filter(label__isnull=False).order_by("row")
@@ -696,13 +783,14 @@ class RunLabels(ApiView, generics.ListAPIView):
         parameters=[
             OpenApiParameter(
                 "format",
-                enum=["json", "csv", "npz"],
-                description="csv: all labels at once; npz: NumPy arrays, with the public points themselves.",
+                enum=["json", *LABEL_FORMATS],
+                description="csv, parquet: all labels at once; npz: NumPy arrays, with the public points themselves.",
             )
         ],
         responses={
             (200, "application/json"): LabelSerializer(many=True),
             (200, "text/csv"): OpenApiTypes.STR,
+            (200, LabelsParquet.media_type): OpenApiTypes.BINARY,
             (200, LabelsNpz.media_type): OpenApiTypes.BINARY,
         },
         examples=[
@@ -715,7 +803,7 @@ class RunLabels(ApiView, generics.ListAPIView):
         ],
     )
     def get(self, request: Request, pk: UUID) -> Response:
-        """The public points that were labelled; as JSON, 1,000 a page and at most 10,000, or all of them as CSV.
+        """The public points that were labelled; as JSON, 1,000 a page and at most 10,000, or all of them as a file.
 
         As npz: `x`, all public points as encoded records, `row`, `label` (numbers of classes), `counts` where they were
         released, and the names of the `classes`. Their own labels, which nobody learns from, are not told.
@@ -727,8 +815,5 @@ class RunLabels(ApiView, generics.ListAPIView):
         permission_check(request.user, "training.use_student", self.run.study)
         if request.method == "GET":  # HEAD takes nothing away
             download_record(run=self.run, what="labels", acting_user=request_user(request))
-        if request.accepted_renderer.format == LabelsCsv.format:
-            return Response(labels_table(self.run))
-        if request.accepted_renderer.format == LabelsNpz.format:
-            return Response(labels_arrays(self.run))
-        return self.list(request)
+        chosen = LABEL_FORMATS.get(request.accepted_renderer.format)
+        return self.list(request) if chosen is None else Response(chosen.content(self.run))

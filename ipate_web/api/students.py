@@ -3,6 +3,7 @@
 from typing import Any
 from uuid import UUID
 
+from django.core.exceptions import ValidationError
 from drf_spectacular.utils import OpenApiExample, extend_schema
 from rest_framework import exceptions, serializers, status
 from rest_framework.request import Request
@@ -12,10 +13,13 @@ from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, permissio
 from ipate_web.api.problems import CONFLICT
 from ipate_web.api.runs import visible_run
 from ipate_web.tokens.models import Scope
+from training.errors import STATE
 from training.models import Run, StudentModel, StudentTraining
 from training.selectors import run_versions
-from training.services.students import student_publish
+from training.services.students import student_publish, student_withdraw
 from training.services.trainings import student_ask
+
+_LONGEST_REASON = StudentModel._meta.get_field("withdrawal_reason").max_length
 
 
 class EvaluationSerializer(serializers.Serializer):
@@ -79,12 +83,25 @@ class StudentRequestSerializer(StrictSerializer):
     student_parameters = serializers.DictField(required=False, help_text="What is missing has its default.")
 
 
+class WithdrawalSerializer(StrictSerializer):
+    reason = serializers.CharField(
+        max_length=_LONGEST_REASON, help_text="Everybody who took the model or asks for it reads this."
+    )
+
+
 def students_document(run: Run) -> dict[str, Any]:
     """The versions of a run's student, and the training of another, as the API tells them."""
     found = run_versions(run)
     for version in found.all:
         version.published = version.pk == run.student_id  # type: ignore[attr-defined]
     return StudentsSerializer({"versions": found.all, "training": found.training}).data
+
+
+def _version_or_404(run: Run, version: int) -> StudentModel:
+    found = run.students.filter(version=version).first()
+    if found is None:
+        raise exceptions.NotFound("The run has no such version. GET /api/v1/runs/{id}/students lists them.")
+    return found
 
 
 class RunStudents(ApiView):
@@ -136,6 +153,31 @@ class RunStudentPublish(ApiView):
         """Make a version the run's model, on record. The others stay, and can be had by their number."""
         run = visible_run(request.user, pk)
         permission_check(request.user, "training.approve_run", run.study)
-        if not run.students.filter(version=version).exists():
-            raise exceptions.NotFound("The run has no such version. GET /api/v1/runs/{id}/students lists them.")
+        _version_or_404(run, version)
         return Response(students_document(student_publish(run=run, version=version, acting_user=request_user(request))))
+
+
+class RunStudentWithdraw(ApiView):
+    scope = Scope.DECIDE
+
+    @extend_schema(
+        summary="Withdraw a version (operators)",
+        tags=["labels and models"],
+        request=WithdrawalSerializer,
+        responses={200: StudentsSerializer, **CONFLICT},
+        examples=[
+            OpenApiExample("A defect", request_only=True, value={"reason": "It misreads records without an age."})
+        ],
+    )
+    def post(self, request: Request, pk: UUID, version: int) -> Response:
+        """Withdraw a version for good, on record: it is given to nobody any more, and those who took it are told."""
+        run = visible_run(request.user, pk)
+        permission_check(request.user, "training.withdraw_model", run.study)
+        chosen = _version_or_404(run, version)
+        asked = WithdrawalSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        if chosen.is_withdrawn:
+            raise ValidationError("This version was withdrawn already, and stays so.", code=STATE)
+        reason = asked.validated_data["reason"]
+        student_withdraw(run=run, version=version, reason=reason, acting_user=request_user(request))
+        return Response(students_document(run))

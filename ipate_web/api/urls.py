@@ -3,12 +3,13 @@
 from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from ipate_web.api import base, keys, models, parts, runs, students, studies
+from ipate_web.api import base, comparisons, keys, models, parts, runs, students, studies, waiting
 from ipate_web.tokens import views as tokens
 
 version_1 = [
     path("studies", studies.StudyList.as_view(), name="studies"),
     path("studies/<slug:slug>", studies.StudyDetail.as_view(), name="study"),
+    path("waiting", waiting.WaitingList.as_view(), name="waiting"),
     path("learners", parts.LearnerList.as_view(), name="learners"),
     path("students", parts.StudentList.as_view(), name="students"),
     path("aggregators", parts.AggregatorList.as_view(), name="aggregators"),
@@ -16,8 +17,10 @@ version_1 = [
     path("representations", parts.RepresentationList.as_view(), name="representations"),
     path("runs", runs.RunList.as_view(), name="runs"),
     path("runs/plan", runs.RunPlan.as_view(), name="run-plan"),
+    path("runs/compare", comparisons.RunComparison.as_view(), name="run-comparison"),
     path("runs/<uuid:pk>", runs.RunDetail.as_view(), name="run"),
     path("runs/<uuid:pk>/approve", runs.RunApprove.as_view(), name="run-approve"),
+    path("runs/<uuid:pk>/withdraw", runs.RunWithdraw.as_view(), name="run-withdraw"),
     path("runs/<uuid:pk>/cancel", runs.RunCancel.as_view(), name="run-cancel"),
     path("runs/<uuid:pk>/labels", runs.RunLabels.as_view(), name="run-labels"),
     path("runs/<uuid:pk>/costs", runs.RunCosts.as_view(), name="run-costs"),
@@ -27,11 +30,17 @@ version_1 = [
         students.RunStudentPublish.as_view(),
         name="run-student-publish",
     ),
+    path(
+        "runs/<uuid:pk>/students/<int:version>/withdraw",
+        students.RunStudentWithdraw.as_view(),
+        name="run-student-withdraw",
+    ),
     path("models", models.ModelList.as_view(), name="models"),
     path("models/<uuid:pk>", models.ModelDetail.as_view(), name="model"),
     path("models/<uuid:pk>/file", models.ModelNative.as_view(), name="model-file"),
     path("models/<uuid:pk>/onnx", models.ModelOnnx.as_view(), name="model-onnx"),
     path("models/<uuid:pk>/statement", models.ModelStatement.as_view(), name="model-statement"),
+    path("models/<uuid:pk>/stage", models.ModelStage.as_view(), name="model-stage"),
     path("keys", keys.KeyList.as_view(), name="keys"),
     path("models/<uuid:pk>/predict", models.ModelPredict.as_view(), name="model-predict"),
     re_path("", base.NotFoundView.as_view()),

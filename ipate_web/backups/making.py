@@ -13,8 +13,8 @@ from pathlib import Path
 from django.core.files.storage import storages
 from django.db import connection
 from django.utils import timezone
-from tqdm import tqdm
 
+from common.progress import progress_bar
 from ipate_web.backups import BackupError, manifest_of
 from ipate_web.backups.databases import dump_name, snapshot
 from ipate_web.backups.files import FileCopies, Name, digest_of
@@ -56,7 +56,7 @@ def _copy(folder: Path) -> dict:
     """Copy everything into ``folder``; returns the manifest."""
     copies = FileCopies(folder)
     dump = folder / dump_name()
-    with tqdm(desc="copying files", unit="B", unit_scale=True, leave=False, disable=None) as bar:
+    with progress_bar(desc="copying files", unit="B", unit_scale=True) as bar:
         copies.renew(bar)
         for _ in range(TRIES):
             absent = _absent(copies)
@@ -99,6 +99,6 @@ def _absent(copies: FileCopies) -> set[Name]:
 
 def _check(folder: Path, files: dict[str, str]) -> None:
     """Read every copy again and compare it with what was read from the storage."""
-    for name, digest in tqdm(files.items(), desc="checking", unit=" files", leave=False, disable=None):
+    for name, digest in progress_bar(files.items(), desc="checking", unit=" files"):
         if digest_of(folder / name) != digest:
             raise BackupError(f"{name} was not written as it was read. Is the disk full or failing?")

@@ -15,10 +15,10 @@ from django.core.files.storage import storages
 from django.core.management import call_command
 from django.db import DatabaseError, connection
 from django.db.migrations.loader import MigrationLoader
-from tqdm import tqdm
 
 from accounting.restores import journal_distrust, missing_rows
 from common.models import WorkerHeartbeat
+from common.progress import progress_bar
 from common.worker_heartbeats import workers_heard
 from consent.models import Study
 from ipate_web.backups import STORAGES, BackupError, manifest_of
@@ -48,7 +48,7 @@ def backup_check(folder: Path) -> dict[str, Any]:
     for app, name in manifest["migrations"]:
         if app in apps and (app, name) not in known:
             raise BackupError(f"This backup was made by a newer version ({app} {name}). Install that version first.")
-    for name, digest in tqdm(manifest["files"].items(), desc="checking", unit=" files", leave=False, disable=None):
+    for name, digest in progress_bar(manifest["files"].items(), desc="checking", unit=" files"):
         path = folder / name
         if not path.resolve().is_relative_to(folder.resolve()) or not path.is_file() or digest_of(path) != digest:
             raise BackupError(f"{name} is missing or has changed since the backup was made. Use another backup.")
@@ -84,7 +84,7 @@ def backup_restore(folder: Path, manifest: dict[str, Any]) -> dict[str, dict[str
         Locked studies: short name → how many rows of each chain are missing.
     """
     wanted: dict[str, set[str]] = {alias: set() for alias in STORAGES}
-    for name in tqdm(manifest["files"], desc="copying files", unit=" files", leave=False, disable=None):
+    for name in progress_bar(manifest["files"], desc="copying files", unit=" files"):
         alias, _, inner = name.partition("/")
         if inner:
             wanted[alias].add(inner)

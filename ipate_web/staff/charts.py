@@ -29,6 +29,7 @@ class Chart:
         kind: lines or bars.
         scale: scale of x; ``"logarithmic"`` is that of both axes, on which values that are not positive are left out.
         y_max: end of the y axis; by default it follows the values.
+        connected: whether lines go on over gaps, as where every series has x of its own.
     """
 
     x: Sequence[Any]
@@ -38,6 +39,7 @@ class Chart:
     kind: Literal["line", "bar"] = "line"
     scale: Literal["linear", "logarithmic", "category"] = "linear"
     y_max: float | None = None
+    connected: bool = False
 
     @property
     def document(self) -> dict[str, Any]:
@@ -49,6 +51,7 @@ class Chart:
             "xLabel": self.x_label,
             "yLabel": self.y_label,
             "yMax": self.y_max,
+            "connected": self.connected,
             "series": [
                 {
                     "name": series.name,

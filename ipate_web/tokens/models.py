@@ -14,7 +14,7 @@ class Scope(models.TextChoices):
     READ = "read", _("read: studies, runs, labels, models")
     PROPOSE = "propose", _("propose: plan and propose runs, train versions of students")
     PREDICT = "predict", _("predict: ask models for predictions")
-    DECIDE = "decide", _("decide: approve and cancel runs, publish versions")
+    DECIDE = "decide", _("decide: approve and cancel runs, publish and withdraw versions")
 
 
 def every_scope() -> list[str]:

@@ -13,7 +13,7 @@ const axis = (text, options) => ({
   ...options,
 });
 
-function datasets({ kind, scale, x, series }) {
+function datasets({ kind, scale, x, connected, series }) {
   const place = scale === "category" ? (values) => values : (values) => values.map((y, i) => ({ x: x[i], y: shown(scale, y) }));
   return series.flatMap(({ name, values, limit }, index) => {
     const line = { borderColor: colour(index), backgroundColor: colour(index) };
@@ -23,6 +23,7 @@ function datasets({ kind, scale, x, series }) {
         label: name,
         data: place(values),
         borderWidth: kind === "line" ? 2.5 : 0,
+        spanGaps: connected,
         pointStyle: point(index),
         pointRadius: index < 3 && x.length > 1 ? 0 : 3,
       },

@@ -49,7 +49,7 @@ def test_a_form_is_written_compared_and_published(visit, study, size: str, javas
 
     second = visit(size, javascript=javascript)
     second.sign_in("conrad")
-    second.says("Waiting for a decision")
+    second.says("Waiting for you")
     second.is_in_order() if javascript else second.fits()
     second.press("Consent form that asks people again, to follow version 1")
     second.says("Whom it affects")

@@ -3,6 +3,7 @@
 import contextlib
 import re
 from collections.abc import Callable, Iterator
+from ipaddress import ip_network
 from urllib.parse import urlsplit
 
 import pytest
@@ -10,12 +11,13 @@ from allauth.account.models import EmailAddress, EmailConfirmationHMAC
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
 from django.contrib.auth.models import Permission, User
+from django.core.files.base import ContentFile
 from django.urls import URLPattern, URLResolver, get_resolver, resolve, reverse
 from django.utils import timezone
 from playwright.sync_api import Locator
 
 from accounting.head_counts import head_counts_draw
-from common.models import ThrottleEntry
+from common.models import ThrottleEntry, WorkerHeartbeat
 from common.noise import SimulationNoise
 from common.throttle import TooManyTriesError
 from consent import invitations, services
@@ -23,15 +25,17 @@ from consent.access import holder_level_access
 from consent.accounts import account_create
 from consent.invitations import link_reissue
 from consent.mail import mail_render, mails_send
-from consent.models import DataHolder, Mail, Membership, Role, Study
+from consent.models import DataHolder, Mail, Membership, Role, Study, WebhookDelivery, WebhookEndpoint
+from consent.webhook_endpoints import endpoint_test
 from ipate_web.tokens.models import ApiToken
 from tests import factories
 from tests.browser.conftest import SIZES, Site
 from tests.training.asking import CLEAR_RUN, SAMPLED_RUN, STEPS_RUN, batch_ask, run_ask
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
-from training.models import Run
+from training.models import DatasetImport, Run
 from training.services.closing import study_close
 from training.services.erasures import records_erase
+from training.services.imports import import_begin, import_declare, import_work
 from training.services.trainings import student_ask, student_learn
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -77,13 +81,19 @@ NO_PAGES = {
     "staff:consent_form_preview": "a part of consent_form_new",
     "staff:policy_odds": "a part of policy_new",
     "staff:run_live": "a part of run",
+    "queue_live": "a part of queue",
+    "staff:webhook_test": "a button",
     "staff:run_students": "a part of run",
+    "staff:import_live": "a part of import",
+    "staff:import_store": "a button of import",
+    "staff:import_faults": "a download",
     "consent:receipt_pdf": "a download",
     "consent:receipt_json": "a download",
     "consent:export": "a download",
     "staff:consents_export": "a download",
     "staff:ledger_export": "a download",
     "staff:run_labels_file": "a download",
+    "staff:ledger_report_pdf": "a download",
     "staff:run_student_model": "a download",
     "staff:run_student_onnx": "a download",
     "mfa_download_recovery_codes": "a download",
@@ -216,7 +226,39 @@ def study() -> Study:
     mails_send("password_reset", [hanna.pk])
     factories.study_create("empty")
     services.holders_register(study=study, pseudonyms=["guest"])
+    endpoint = WebhookEndpoint.objects.create(
+        study=study,
+        url="https://hooks.example.org/ipate/digits",
+        events=["run.finished", "run.failed"],
+        created_by=hanna,
+    )
+    delivery = endpoint_test(endpoint=endpoint)
+    WebhookDelivery.objects.filter(pk=delivery.pk).update(tries=1, fault="ConnectionRefusedError")
+    WorkerHeartbeat.objects.create(name="celery@worker-1.example.org:4711", heard_at=timezone.now())
     return study
+
+
+def imports_begin(study: Study) -> list[DatasetImport]:
+    """Imports in every state that a page shows: a draft, one with errors, one without, one under way, one done."""
+    steward = factories.user_create("sven")
+    sound = "who,age,sex,ill\nada,50,f,no\nben,25,m,yes\n"
+    begun = []
+    for name, text in (("Draft", sound), ("Errors", sound + "=1,x,d,maybe\n"), ("Sound", sound), ("Under way", sound)):
+        file = ContentFile(text.encode(), "patients.csv")
+        one = import_begin(study=study, name=name, kind="private", file=file, acting_user=steward)
+        if name != "Draft":
+            columns = [
+                {"name": "who", "role": "holder"},
+                {"name": "age", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 40},
+                {"name": "sex", "role": "feature", "type": "categorical", "values": ["f", "m"]},
+                {"name": "ill", "role": "label"},
+            ]
+            document = {"kind": "table", "columns": columns, "classes": ["no", "yes"]}
+            import_declare(dataset_import=one, schema=document, acting_user=steward)
+            if name != "Under way":
+                import_work(str(one.pk))
+        begun.append(one)
+    return begun
 
 
 def send_empty(tour: Tour, name: str) -> None:
@@ -343,15 +385,16 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, settings, langua
     tour.site.page.locator(".opblock").first.wait_for()
     tour.site.fits()  # Swagger UI's own violations are not ours
     for name in (
-        "study", "study_edit", "members", "invitations", "letters", "link_new", "circumstances",
+        "study", "study_edit", "members", "invitations", "invitations_everyone", "letters", "link_new", "circumstances",
         "recruitment", "paper_consent", "paper_list",
         "holder_look",
         "study", "study_edit", "study_close", "members", "invitations", "link_new", "recruitment", "paper_consent",
         "paper_list", "paper_blank", "holder_look", "disposals",
-        "consent_forms", "consent_form_new", "consent_form_publish", "policies", "datasets", "runs", "run_new",
-        "ledger", "ledger_check", "head_counts",
+        "consent_forms", "consent_form_new", "consent_form_publish", "policies", "datasets", "import_new", "runs",
+        "run_new", "models", "ledger", "ledger_check", "head_counts",
     ):  # fmt: skip
         tour.open(f"staff:{name}", "digits")
+    imports = [begun.pk for begun in imports_begin(study)]
     for name, *arguments in (
         ("member_remove", Membership.objects.filter(study=study, role=Role.RESEARCHER).get().pk),
         ("invitation_revoke", invitation.invitation.pk),
@@ -361,10 +404,13 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, settings, langua
         ("run", finished),
         ("run", draft),
         ("run", waiting),
+        ("model_stage", finished),
         ("run_student_new", finished),
         ("run_student_publish", finished, 2),
         ("run_student_withdraw", finished, 2),
         ("dataset_remove", study.datasets.get(kind="private").pk),
+        *(("import", pk) for pk in imports),
+        ("import_drop", imports[0]),
         ("run_labels", finished),
         ("run_approve", draft),
         ("run_cancel", waiting),
@@ -380,7 +426,21 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, settings, langua
         ("ledger_report", learned),
     ):
         tour.open(f"staff:{name}", "digits", *arguments)
-    for name in ("study", "recruitment", "runs", "datasets", "policies", "consent_forms", "ledger", "head_counts"):
+    tour.site.open(f"{reverse('staff:run_compare', args=['digits'])}?run={finished}&run={asked}&run={learned}")
+    tour.seen.add("staff:run_compare")
+    tour.look()
+    for name in (
+        "study",
+        "recruitment",
+        "runs",
+        "run_compare",
+        "models",
+        "datasets",
+        "policies",
+        "consent_forms",
+        "ledger",
+        "head_counts",
+    ):
         tour.open(f"staff:{name}", "empty")  # nothing there yet
     for name in ("study", "runs", "run_new", "datasets"):
         tour.open(f"staff:{name}", "rehearsal")
@@ -413,8 +473,15 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, settings, langua
     tour.look()
 
     tour.begin("otto")
-    for name in ("run", "run_approve"):
+    for name in ("run", "run_approve", "run_edit", "run_withdraw"):
         tour.open(f"staff:{name}", "digits", draft)  # his own
+    tour.open("queue")
+    tour.open("staff:webhooks", "digits")
+    tour.open("staff:webhook_remove", "digits", study.webhooks.get().pk)
+    settings.WEBHOOK_NETWORKS = [ip_network("127.0.0.0/8"), ip_network("::1/128")]
+    tour.open("staff:webhooks", "digits", look=False)
+    tour.site.page.locator("[name=url]").fill("https://localhost/a/program/that/is/told")
+    tour.submit()
 
     tour.begin("dan")
     for name in ("staff:runs", "staff:run_new"):

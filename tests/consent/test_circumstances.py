@@ -7,6 +7,7 @@ from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 
 from consent import selectors, services
+from consent.counts import holders_per_level
 from consent.handover import circumstance_record, hand_overs
 from consent.invitations import Invited, invitation_open, invitations_create, invited_read
 from consent.models import Circumstance, ConsentEvent, DataHolder, Invitation, Mail, Study
@@ -36,7 +37,7 @@ def takes_part(holder: DataHolder) -> bool:
     found = holder.pk in selectors.consent_snapshot(study).holders
     assert standing(holder).counts is found
     current = selectors.consent_current(holder)
-    counts = selectors.holders_per_level(study)
+    counts = holders_per_level(study)
     assert bool(counts["SUSPENDED"]) is bool(current and current.grants and not found)
     assert (holder.pk in selectors.lapsed(study, current.recorded_at)) is False
     return found

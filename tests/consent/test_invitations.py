@@ -16,12 +16,43 @@ from django.urls import reverse
 from common.models import ThrottleEntry
 from common.throttle import TooManyTriesError, entries_sweep
 from consent import invitations, services
+from consent.handover import circumstance_record
 from consent.invitations import IssuedInvitation
 from consent.models import ConsentEvent, DataHolder, Invitation, LinkReissue, Mail, Role, Study
 from tests import factories
 from tests.consent.conftest import Clock, Decide
 
 HERE = "203.0.113.7"
+
+
+def test_everyone_not_yet_invited_is_invited_at_once(study: Study, client: Client) -> None:
+    services.holders_register(study=study, pseudonyms=["P-1", "P-2", "P-3", "P-4", "P-5"])
+    invite(study, "P-1")
+    services.holder_link(
+        holder=DataHolder.objects.get(study=study, pseudonym="P-2"), user=factories.user_create("petra")
+    )
+    died = DataHolder.objects.get(study=study, pseudonym="P-5")
+    sven = factories.user_create("sven")
+    services.membership_add(study=study, user=sven, role=Role.STEWARD, acting_user=None)
+    circumstance_record(study=study, pseudonym=died.pseudonym, kind="died", reason="told", acting_user=sven)
+    client.force_login(sven)
+    page = client.get(f"/studies/{study.slug}/invitations/").content.decode()
+    assert "2 people are not invited yet" in page
+    url = f"/studies/{study.slug}/invitations/everyone/"
+    assert "2 letters are made" in client.get(url).content.decode()
+    assert Invitation.objects.count() == 1
+    made = client.post(url).context["letters"]
+    assert [new.pseudonym for new, _qr in made] == ["P-3", "P-4"]
+    assert "Everybody in the data is invited" in client.get(url).content.decode()
+    assert "not invited yet" not in client.get(f"/studies/{study.slug}/invitations/").content.decode()
+
+
+def test_the_command_invites_everyone(study: Study) -> None:
+    services.holders_register(study=study, pseudonyms=["P-1", "P-2"])
+    invite(study, "P-1")
+    out = io.StringIO()
+    call_command("invite", study.slug, everyone=True, stdout=out)
+    assert [row["pseudonym"] for row in csv.DictReader(io.StringIO(out.getvalue()))] == ["P-2"]
 
 
 def invite(study: Study, *pseudonyms: str, **options: object) -> list[IssuedInvitation]:
@@ -292,7 +323,9 @@ def test_a_new_link_ends_the_old_one_and_is_on_record(
 
 def test_whoever_has_an_account_is_told_of_a_new_link(steward: Client, study: Study, holder: DataHolder) -> None:
     new_link(steward, study, holder.pseudonym)
-    assert list(Mail.objects.values_list("kind", "user", "study")) == [("new_link", holder.user_id, study.pk)]
+    assert list(Mail.objects.exclude(kind="policy_approved").values_list("kind", "user", "study")) == [
+        ("new_link", holder.user_id, study.pk)
+    ]
 
 
 @pytest.mark.parametrize(("pseudonym", "reason"), [("P-1", " "), ("nobody", "They called.")])

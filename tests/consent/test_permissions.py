@@ -17,6 +17,7 @@ TABLE = {
     "consent.close_study": {"operator"},
     "consent.erase_records": {"steward"},
     "consent.manage_members": {"operator"},
+    "consent.manage_webhooks": {"operator"},
     "consent.appoint_committee": {"chair"},
     "consent.invite_holders": {"steward"},
     "consent.record_paper_consents": {"steward"},

@@ -35,6 +35,7 @@ from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, run_ask
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
 from tests.workers import wait_until, worker
 from training.models import Run
+from training.services.erasures import records_erase
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
@@ -79,7 +80,7 @@ def files() -> dict[tuple[str, str], bytes]:
 
 
 def settle(slug: str) -> None:
-    call_command("settle_restore", slug, "--withdrawals-entered", stdout=StringIO())
+    call_command("settle_restore", slug, "--withdrawals-entered", "--erasures-entered", stdout=StringIO())
     call_command("verify_ledger", stdout=StringIO())
 
 
@@ -143,6 +144,32 @@ def test_where_nothing_was_lost_nothing_is_locked_and_everything_is_as_it_was(tm
     with pytest.raises(Exception, match="append-only"), connection.cursor() as cursor:
         cursor.execute("DELETE FROM accounting_release")
     head_counts_draw(study=study, acting_user=user_create("olga"), noise=SimulationNoise(2))
+
+
+def test_records_erased_after_a_backup_come_back_and_have_to_be_erased_again(tmp_path: Path) -> None:
+    study = study_with_table()
+    dataset = study.datasets.get(kind="private")
+    left, owned = study.holders.first(), dataset.rows
+    backup(tmp_path / "backup")
+
+    def erase() -> None:
+        consent_withdraw(holder=left, acting_user=None, erase=True)
+        assert records_erase(study.pk) == 1
+        dataset.refresh_from_db()
+        assert dataset.rows == owned - 1
+
+    erase()
+    assert "table is locked" in restore(tmp_path / "backup", "--replace")
+    dataset.refresh_from_db()
+    assert dataset.rows == owned, "the backup knows nothing of the erasure"
+    with pytest.raises(CommandError, match="back in private storage"):
+        call_command("settle_restore", "table", "--withdrawals-entered", stdout=StringIO())
+    assert missing_rows(study)
+    erase()
+    settle("table")
+    assert not missing_rows(Study.objects.get(pk=study.pk))
+    dataset.refresh_from_db()
+    assert dataset.rows == owned - 1
 
 
 @pytest.mark.parametrize("journal", ["lost", "older"])

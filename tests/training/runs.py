@@ -10,8 +10,8 @@ from accounting.head_counts import head_counts_enter
 from accounting.models import Release
 from accounting.verification import study_faults
 from consent import services
+from consent.counts import holders_per_level
 from consent.models import ConsentForm, DataHolder, Level, Role, Study
-from consent.selectors import holders_per_level
 from tests.factories import study_create, study_open, user_create
 from tests.training.asking import shards_ask
 from training.formats import Rows, Splits, TabularSchema, catalogue_load

@@ -1,5 +1,6 @@
 """``manage.py import_dataset``: in whole, or not at all, with the place of what is wrong."""
 
+import csv
 import gzip
 import hashlib
 import io
@@ -150,6 +151,19 @@ def test_an_error_in_the_last_of_several_files_imports_none(study: Study, folder
     (folder / "more.csv").write_text("who,age,back\ncleo,ten,no\n")
     message = refused(folder / "rows.csv", folder / "more.csv", schema=folder / "table.json")
     assert "more.csv, row 2, column age" in message
+
+
+def test_everything_that_is_wrong_is_told_at_once_and_written_to_a_file(study: Study, folder: Path) -> None:
+    (folder / "rows.csv").write_text(CSV.replace("25", "old").replace("75,yes", "75,maybe"))
+    (folder / "more.csv").write_text("who,age,back\n=ben,1,no\n")
+    report = folder / "report.csv"
+    message = refused(folder / "rows.csv", folder / "more.csv", schema=folder / "table.json", report=report)
+    assert "row 3, column age" in message
+    assert "row 4, column back" in message
+    assert "more.csv, row 2, column who" in message
+    with report.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["row"], row["column"]) for row in rows] == [("3", "age"), ("4", "back"), ("2", "who")]
 
 
 def test_a_checksum_is_held_against_the_uncompressed_content(study: Study, folder: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from training.exports.encoding import encoded
 from training.exports.graph import DOUBLE, STRING, Graph
 from training.formats import Schema
-from training.formats.schema_json import schema_to_json
+from training.formats.documents import schema_to_json
 from training.learners import Model
 
 

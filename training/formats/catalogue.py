@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
+from training.formats.documents import schema_from_json
 from training.formats.files import check_sha256, holds
 from training.formats.idx import read_idx
 from training.formats.rows import DataError, Progress, Rows
 from training.formats.schema import ImageSchema, Schema, TabularSchema
-from training.formats.schema_json import schema_from_json
 from training.formats.table import read_table
 
 _SEED = 2022

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from common.sentences import Sentence
+from common.sentences import gettext_noop as _
 from training.formats.icd9 import ICD9_GROUPS, icd9_group
 from training.formats.rows import DataError
 
@@ -42,6 +44,14 @@ class IgnoredColumn:
     name: str
 
 
+class Notes(NamedTuple):
+    """Numbers of values that are clipped to the range, unknown to the schema (“other”), and missing."""
+
+    clipped: int = 0
+    unknown: int = 0
+    missing: int = 0
+
+
 class FeatureColumn(Protocol):
     """Column encoded as ``len(features)`` numbers between 0 and 1."""
 
@@ -58,8 +68,16 @@ class FeatureColumn(Protocol):
             Features, shape (len(values), len(features)).
 
         Raises:
-            DataError: a value that the column does not allow; its row is the 1-based place within ``values``.
+            DataError: the first value that the column does not allow; its row is the 1-based place within ``values``.
         """
+        ...
+
+    def faults(self, values: Sequence[object]) -> Iterator[DataError]:
+        """Every value that the column does not allow, as ``encode`` raises it."""
+        ...
+
+    def notes(self, values: Sequence[object]) -> Notes:
+        """Count the values, all allowed, that encoding changes or leaves open."""
         ...
 
 
@@ -81,8 +99,8 @@ class NumericColumn:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.minimum) and math.isfinite(self.maximum) and self.minimum < self.maximum):
             raise DataError(
-                f"The declared range is {self.minimum} to {self.maximum}.",
-                "Declare two finite numbers with minimum < maximum.",
+                Sentence(_("The declared range is %(low)s to %(high)s."), low=self.minimum, high=self.maximum),
+                _("Declare two finite numbers with minimum < maximum."),
                 column=self.name,
             )
 
@@ -99,7 +117,7 @@ class NumericColumn:
         except (TypeError, ValueError, OverflowError):
             numbers = None
         if numbers is None or numbers.ndim != 1 or not np.isfinite(numbers).all():
-            raise self._first_error(values)
+            raise next(self.faults(values), DataError(_("A value is no number."), self._remedy, column=self.name))
         scaled = (numbers.clip(self.minimum, self.maximum) - self.minimum) / (self.maximum - self.minimum)
         if unknown is None:
             encoded[:, 0] = scaled
@@ -108,27 +126,39 @@ class NumericColumn:
             encoded[:, 1] = unknown
         return encoded
 
-    def _first_error(self, values: Sequence[object]) -> DataError:
-        """Found value by value, only once it is known that there is one."""
-        markers = " or ".join(marker or "nothing" for marker in self.missing)
-        remedy = f"Write a finite number, or {markers} if not known." if self.missing else _NO_MARKERS
+    def faults(self, values: Sequence[object]) -> Iterator[DataError]:
         for place, value in enumerate(values, 1):
             if value in self.missing:
                 continue
-            try:
-                usable = isinstance(value, int | float | str | np.number) and not isinstance(value, bool)
-                finite = usable and math.isfinite(float(value))  # type: ignore[arg-type]
-            except OverflowError:
-                return DataError("A whole number is too large.", remedy, row=place, column=self.name)
-            except ValueError:
-                comma = isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value)
-                told = "Declare “decimal”: “,” in the schema." if comma else remedy
-                return DataError(f"“{value}” is no number.", told, row=place, column=self.name)
-            if not usable:
-                return DataError(f"{value!r} is no number.", remedy, row=place, column=self.name)
-            if not finite:
-                return DataError(f"“{value}” is not finite.", remedy, row=place, column=self.name)
-        return DataError("A value is no number.", remedy, column=self.name)
+            told = self._fault(value)
+            if told is not None:
+                yield DataError(*told, row=place, column=self.name)
+
+    def notes(self, values: Sequence[object]) -> Notes:
+        known = np.array([value for value in values if value not in self.missing], np.float64)
+        clipped = np.count_nonzero((known < self.minimum) | (known > self.maximum))
+        return Notes(clipped=int(clipped), missing=len(values) - len(known))
+
+    def _fault(self, value: object) -> tuple[str, str] | None:
+        """Problem and remedy of a value that is no number."""
+        if not isinstance(value, int | float | str | np.number) or isinstance(value, bool):
+            return Sentence(_("%(value)s is no number."), value=repr(value)), self._remedy
+        try:
+            finite = math.isfinite(float(value))
+        except OverflowError:
+            return _("A whole number is too large."), self._remedy
+        except ValueError:
+            comma = isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value)
+            told = _("Declare “decimal”: “,” in the schema.") if comma else self._remedy
+            return Sentence(_("“%(value)s” is no number."), value=shown(value)), told
+        return None if finite else (Sentence(_("“%(value)s” is not finite."), value=value), self._remedy)
+
+    @property
+    def _remedy(self) -> str:
+        if not self.missing:
+            return _NO_MARKERS
+        markers = " / ".join(marker or "“”" for marker in self.missing)
+        return Sentence(_("Write a finite number, or %(markers)s if not known."), markers=markers)
 
 
 @dataclass(frozen=True)
@@ -150,8 +180,8 @@ class CategoricalColumn:
     def __post_init__(self) -> None:
         if not self.values or len(set(self.values) | set(self.missing)) < len(self.values) + len(self.missing):
             raise DataError(
-                "The declared values are empty, or one is named twice.",
-                "Declare every value once, and no missing marker among them.",
+                _("The declared values are empty, or one is named twice."),
+                _("Declare every value once, and no missing marker among them."),
                 column=self.name,
             )
 
@@ -164,18 +194,35 @@ class CategoricalColumn:
         return {value: i for i, value in enumerate(self.values)} | dict.fromkeys(self.missing, _NONE)
 
     def encode(self, values: Sequence[object]) -> npt.NDArray[np.float32]:
-        default = len(self.values) if self.other else _UNDECLARED
-        positions = np.array([self._positions.get(str(value), default) for value in values], np.int64)
+        positions = self._places(values)
         if (positions == _UNDECLARED).any():
-            place = int(np.argmax(positions == _UNDECLARED))
-            shown = ", ".join(self.values[:_SHOWN]) + (", …" if len(self.values) > _SHOWN else "")
-            raise DataError(
-                f"“{values[place]}” is not among the declared values ({shown}).",
-                "Correct the value, or declare it in the schema.",
+            raise next(self.faults(values))
+        return _one_hot(positions, len(self.features))
+
+    def faults(self, values: Sequence[object]) -> Iterator[DataError]:
+        declared = ", ".join(self.values[:_SHOWN]) + (", …" if len(self.values) > _SHOWN else "")
+        for place in np.flatnonzero(self._places(values) == _UNDECLARED).tolist():
+            yield DataError(
+                Sentence(
+                    _("“%(value)s” is not among the declared values (%(declared)s)."),
+                    value=shown(values[place]),
+                    declared=declared,
+                ),
+                _("Correct the value, or declare it in the schema."),
                 row=place + 1,
                 column=self.name,
             )
-        return _one_hot(positions, len(self.features))
+
+    def notes(self, values: Sequence[object]) -> Notes:
+        positions = self._places(values)
+        return Notes(
+            unknown=int((positions == len(self.values)).sum()) if self.other else 0,
+            missing=int((positions == _NONE).sum()),
+        )
+
+    def _places(self, values: Sequence[object]) -> npt.NDArray[np.int64]:
+        default = len(self.values) if self.other else _UNDECLARED
+        return np.array([self._positions.get(str(value), default) for value in values], np.int64)
 
 
 @dataclass(frozen=True)
@@ -194,23 +241,52 @@ class Icd9Column:
         return tuple(f"{self.name} = {group}" for group in ICD9_GROUPS)
 
     def encode(self, values: Sequence[object]) -> npt.NDArray[np.float32]:
+        positions = self._places(values)
+        if (positions == _UNDECLARED).any():
+            raise next(self.faults(values))
+        return _one_hot(positions, len(ICD9_GROUPS))
+
+    def faults(self, values: Sequence[object]) -> Iterator[DataError]:
+        for place in np.flatnonzero(self._places(values) == _UNDECLARED).tolist():
+            yield DataError(
+                Sentence(_("“%(value)s” is no ICD-9 code."), value=shown(values[place])),
+                _("Write a code such as 250.83, V45 or E812."),
+                row=place + 1,
+                column=self.name,
+            )
+
+    def notes(self, values: Sequence[object]) -> Notes:
+        return Notes(missing=int((self._places(values) == _NONE).sum()))
+
+    def _places(self, values: Sequence[object]) -> npt.NDArray[np.int64]:
         known = dict.fromkeys(self.missing, _NONE)
         positions = np.empty(len(values), np.int64)
         for place, value in enumerate(map(str, values)):
             if value not in known:
                 try:
                     known[value] = ICD9_GROUPS.index(icd9_group(value))
-                except ValueError as error:
-                    remedy = "Write a code such as 250.83, V45 or E812."
-                    raise DataError(str(error), remedy, row=place + 1, column=self.name) from None
+                except ValueError:
+                    known[value] = _UNDECLARED
             positions[place] = known[value]
-        return _one_hot(positions, len(ICD9_GROUPS))
+        return positions
 
 
 _NONE, _UNDECLARED = -1, -2
-_NO_MARKERS = "Write a finite number, or declare in the schema's “missing” how a value that is not known is written."
+_NO_MARKERS = _("Write a finite number, or declare in the schema's “missing” how a value that is not known is written.")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 _SHOWN = 12
+_LONGEST = 60
+
+
+def shown(value: object) -> str:
+    """A value as messages show it: cut, and with a mark for whatever cannot be printed.
+
+    >>> shown("a" * 100) == "a" * 60 + "…", shown("a\\x00b")
+    (True, 'a�b')
+    """
+    text = str(value)
+    cut = text[:_LONGEST] + ("…" if len(text) > _LONGEST else "")
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in cut)
 
 
 def _one_hot(positions: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.float32]:

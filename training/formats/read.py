@@ -4,16 +4,41 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from training.formats.files import open_content
+import numpy as np
+
+from common.sentences import Sentence
+from common.sentences import gettext_noop as _
+from training.formats.files import kind_of, open_content
 from training.formats.idx import read_idx
 from training.formats.mat import read_mat
 from training.formats.npz import read_npz
+from training.formats.parquet import read_parquet
+from training.formats.report import Report
 from training.formats.rows import DataError, Progress, Rows
 from training.formats.schema import Schema, TabularSchema
 from training.formats.table import read_table
 
 _IDX = b"\x00\x00"
-_NO_HOLDERS = "Save the images as npz with holders, or give --holder-per-row if each belongs to a person of its own."
+_READ = (".npz", ".mat", ".parquet")
+_TEXT = (".csv", ".tsv", ".txt", ".data")
+_NO_HOLDERS = _("Save the images as npz with holders, or give --holder-per-row if each belongs to a person of its own.")
+
+
+def format_of(path: Path) -> str:
+    """Format in which a file is read: table, npz, mat, parquet or idx.
+
+    Raises:
+        DataError: it cannot be opened, or its content is of another kind than its name says.
+    """
+    suffix, found = path.suffix.lower(), kind_of(path)
+    if found and found != suffix and (found not in _READ or suffix in (*_READ, *_TEXT)):
+        problem = Sentence(_("The file holds %(found)s, its name says %(suffix)s."), found=found, suffix=suffix or "–")
+        remedy = _("Rename it.") if found in _READ else _("Save it as CSV, Parquet, npz, mat or idx.")
+        raise DataError(problem, remedy, file=path)
+    if found or suffix in _READ:
+        return (found or suffix).removeprefix(".")
+    with open_content(path) as content:
+        return "idx" if content.stream.read(len(_IDX)) == _IDX else "table"
 
 
 def read_file(
@@ -25,28 +50,63 @@ def read_file(
     labels: bool = True,
     holders: bool = True,
     progress: Progress | None = None,
+    report: Report | None = None,
 ) -> Rows:
-    """All records of an npz, mat, idx or CSV file, with labels and holders where asked for, or a DataError.
+    """All records of a CSV, Parquet, npz, mat or idx file, with labels and holders where asked for.
 
-    ``member`` is the file to read within a zip file; ``label_file`` holds the labels of an idx file. The formats mat
-    and idx know no holders: ask without, and give ``Rows.one_holder_per_row`` if each record has its own.
+    Args:
+        path: The file.
+        schema: Of its records.
+        label_file: Holds the labels of an idx file.
+        member: The file to read within a zip file.
+        labels: Whether labels are read.
+        holders: Whether holders are read. The formats mat and idx know none: ask without, and give
+            ``Rows.one_holder_per_row`` if each record has its own.
+        progress: Told of bytes.
+        report: Where everything that is wrong goes; then the records without a fault are returned.
+
+    Raises:
+        DataError: everything that is wrong, unless there is a ``report``.
     """
-    suffix = path.suffix.lower()
-    if suffix == ".npz":
-        return read_npz(path, schema, labels=labels, holders=holders, progress=progress)
-    if suffix != ".mat":
-        with open_content(path, member) as content:
-            begins_as_idx = content.stream.read(len(_IDX)) == _IDX
+    told = Report() if report is None else report
+    rows = None
+    try:
+        rows = _read(path, schema, label_file, member, labels, holders, progress, told)
+    except DataError as error:
+        told.add(error)
+    if report is None:
+        told.raise_faults()
+    return Rows(np.empty((0, *schema.shape), np.float32)) if rows is None else rows
+
+
+def _read(
+    path: Path,
+    schema: Schema,
+    label_file: Path | None,
+    member: str | None,
+    labels: bool,
+    holders: bool,
+    progress: Progress | None,
+    report: Report,
+) -> Rows:
+    kind = "table" if member else format_of(path)
+    told = {"progress": progress, "report": report}
+    if kind == "npz":
+        return read_npz(path, schema, labels=labels, holders=holders, **told)  # type: ignore[arg-type]
     if isinstance(schema, TabularSchema):
-        if suffix == ".mat" or begins_as_idx:
-            raise DataError("The file holds images, the schema declares a table.", "Change one of them.", file=path)
-        return read_table(path, schema, member=member, labels=labels, holders=holders, progress=progress)
+        if kind in ("mat", "idx"):
+            problem = _("The file holds images, the schema declares a table.")
+            raise DataError(problem, _("Change one of them."), file=path)
+        if kind == "parquet":
+            return read_parquet(path, schema, labels=labels, holders=holders, **told)  # type: ignore[arg-type]
+        return read_table(path, schema, member=member, labels=labels, holders=holders, **told)  # type: ignore[arg-type]
     if holders:
-        raise DataError("The format has no place for holders.", _NO_HOLDERS, file=path)
-    if suffix == ".mat":
-        return read_mat(path, schema, labels=labels, progress=progress)
-    if not begins_as_idx:
-        raise DataError("The file is neither npz, mat nor idx.", "Save the images as one of them.", file=path)
+        report.add(DataError(_("The format has no place for holders."), _NO_HOLDERS, file=path))
+    if kind == "mat":
+        return read_mat(path, schema, labels=labels, **told)  # type: ignore[arg-type]
+    if kind != "idx":
+        raise DataError(_("The file is neither npz, mat nor idx."), _("Save the images as one of them."), file=path)
     if labels and label_file is None:
-        raise DataError("An idx file of images holds no labels.", "Give the file of labels as well.", file=path)
-    return read_idx(path, schema, labels=label_file if labels else None, progress=progress)
+        problem = _("An idx file of images holds no labels.")
+        report.add(DataError(problem, _("Give the file of labels as well."), file=path))
+    return read_idx(path, schema, labels=label_file if labels else None, **told)  # type: ignore[arg-type]

@@ -16,7 +16,8 @@ Progress = Callable[[int, int], None]
 class DataError(ValueError):
     """Unusable data: where (file, row, column), what is wrong, and what to do.
 
-    ``row`` counts from 1, as an editor counts lines; ``remedy`` is the sentence that says what to do.
+    ``row`` counts from 1, as an editor counts lines; ``remedy`` is the sentence that says what to do. Pages translate
+    both where they are a ``Sentence`` or marked for translation.
 
     >>> print(DataError("“x” is no number.", "Write a number.", file="a.csv", row=3, column="age"))
     a.csv, row 3, column age: “x” is no number. Write a number.

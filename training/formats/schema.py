@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -10,6 +10,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from common.sentences import Sentence
+from common.sentences import gettext_noop as _
 from training.formats.columns import (
     CategoricalColumn,
     FeatureColumn,
@@ -18,6 +20,7 @@ from training.formats.columns import (
     IgnoredColumn,
     LabelColumn,
     NumericColumn,
+    shown,
 )
 from training.formats.rows import DataError
 
@@ -49,24 +52,28 @@ class TabularSchema:
         names = [column.name for column in self.columns]
         for name in names:
             if names.count(name) > 1:
-                raise DataError("The column is declared twice.", "Declare every column once.", column=name)
+                raise DataError(_("The column is declared twice."), _("Declare every column once."), column=name)
         for kind, word in ((HolderColumn, "holder"), (LabelColumn, "label")):
             if sum(isinstance(column, kind) for column in self.columns) > 1:
-                raise DataError(f"Two columns have the role {word}.", "Give it to one column.")
+                problem = Sentence(_("Two columns have the role %(role)s."), role=word)
+                raise DataError(problem, _("Give it to one column."))
         if not self.features:
-            raise DataError("No column has the role feature.", "Declare at least one.")
+            raise DataError(_("No column has the role feature."), _("Declare at least one."))
         if len(self.delimiter) != 1:
-            raise DataError(f"The delimiter {self.delimiter!r} is not one character.", "Declare one, such as a comma.")
+            problem = Sentence(_("The delimiter %(delimiter)s is not one character."), delimiter=repr(self.delimiter))
+            raise DataError(problem, _("Declare one, such as a comma."))
         if self.decimal not in (".", ",") or self.decimal == self.delimiter:
-            raise DataError(
-                f"The decimal mark {self.decimal!r} is neither a point nor a comma, or it is the delimiter.",
-                "Declare the one of the file.",
+            problem = Sentence(
+                _("The decimal mark %(mark)s is neither a point nor a comma, or it is the delimiter."),
+                mark=repr(self.decimal),
             )
+            raise DataError(problem, _("Declare the one of the file."))
         if self.label:
-            for _, meant in self.label.spellings:
+            for _written, meant in self.label.spellings:
                 if meant not in self.classes:
-                    problem = f"The label map leads to “{meant}”, which is no class."
-                    raise DataError(problem, f"Use one of: {', '.join(self.classes)}.", column=self.label.name)
+                    problem = Sentence(_("The label map leads to “%(name)s”, which is no class."), name=meant)
+                    remedy = Sentence(_("Use one of: %(names)s."), names=", ".join(self.classes))
+                    raise DataError(problem, remedy, column=self.label.name)
 
     @cached_property
     def features(self) -> tuple[FeatureColumn, ...]:
@@ -129,13 +136,15 @@ class TabularSchema:
         try:
             return np.array([self._class_numbers[value] for value in values], np.int64)
         except KeyError:
-            place = next(i for i, value in enumerate(values) if value not in self._class_numbers)
-            raise DataError(
-                f"“{values[place]}” is no class.",
-                f"Use one of: {', '.join(self._class_numbers)}.",
-                row=place + 1,
-                column=self.label.name if self.label else None,
-            ) from None
+            raise next(self.label_faults(values)) from None
+
+    def label_faults(self, values: Sequence[str]) -> Iterator[DataError]:
+        """Every value that is no class, as ``encode_labels`` raises it."""
+        remedy = Sentence(_("Use one of: %(names)s."), names=", ".join(self._class_numbers))
+        for place, value in enumerate(values, 1):
+            if value not in self._class_numbers:
+                problem = Sentence(_("“%(value)s” is no class."), value=shown(value))
+                yield DataError(problem, remedy, row=place, column=self.label.name if self.label else None)
 
     def _only(self, kind: type[_Plain]) -> _Plain | None:
         return next((column for column in self.columns if isinstance(column, kind)), None)
@@ -159,7 +168,8 @@ class ImageSchema:
         for name in ("height", "width", "channels"):
             size = getattr(self, name)
             if not isinstance(size, int) or size < 1:
-                raise DataError(f"The {name} of the images is {size!r}.", "Declare a whole number from 1.")
+                problem = Sentence(_("The %(name)s of the images is %(size)s."), name=name, size=repr(size))
+                raise DataError(problem, _("Declare a whole number from 1."))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -200,7 +210,8 @@ Schema = TabularSchema | ImageSchema
 
 def _check_classes(classes: tuple[str, ...]) -> None:
     if len(classes) < 2 or len(set(classes)) < len(classes):
-        raise DataError("There are fewer than two classes, or one is named twice.", "Name at least two, each once.")
+        problem = _("There are fewer than two classes, or one is named twice.")
+        raise DataError(problem, _("Name at least two, each once."))
 
 
 def _check_names(found: set[str], wanted: set[str], *, row: int) -> None:

@@ -7,6 +7,7 @@ from django.utils.translation import gettext_noop
 
 from common import __version__
 from consent.selectors import promises_earlier
+from training.fairness import READABLE, UNREADABLE
 from training.learners import Model
 from training.models import Run
 from training.selectors import run_promises
@@ -70,6 +71,7 @@ def card(
         },
         "evaluation": chosen.evaluation,
         "rounding": ROUNDING,
+        "fairness": {"readable": READABLE, "unreadable": UNREADABLE} if chosen.evaluation else None,
         "privacy": _rehearsal_privacy(run) if run.rehearsal else _privacy(run),
         "software": f"iPATE {__version__}",
         **_choice(candidates),

@@ -18,9 +18,10 @@ from consent.locks import study_lock
 from consent.mail import holders_mail
 from consent.models import Disposal, Study
 from training.dispatch import send
-from training.models import Dataset, Run
+from training.models import Dataset, DatasetImport, Run
 from training.services.ballot import run_folder
 from training.services.erasures import records_erase
+from training.services.imports import import_drop
 from training.services.runs import run_cancel
 
 logger = logging.getLogger(__name__)
@@ -107,6 +108,8 @@ def study_close(*, study: Study, reason: str, acting_user: AbstractBaseUser, era
         raise ValidationError(errors)
     if Run.objects.filter(study=study, status__in=Run.ACTIVE).exists():
         raise ValidationError(_("A run of this study is under way. Wait until it has ended, or cancel it."))
+    for unfinished in DatasetImport.objects.filter(study=study):
+        import_drop(dataset_import=unfinished)
     for draft in Run.objects.filter(study=study, status=Run.Status.DRAFT):
         run_cancel(run=draft, acting_user=acting_user)
     study = study_close_record(study=study, acting_user=acting_user, reason=reason.strip(), erase_after=last)
@@ -129,6 +132,8 @@ def records_expire(*, study: Study, today: date | None = None) -> int:
         run_cancel(run=run, acting_user=None)
     if not study.is_closed:
         study_close_record(study=study, acting_user=None, reason=gettext_noop("The last day of its records is over."))
+    for unfinished in DatasetImport.objects.filter(study=study):
+        import_drop(dataset_import=unfinished)
     datasets = Dataset.objects.filter(study=study, kind=Dataset.Kind.PRIVATE, removed_at=None)
     rows = sum(dataset.rows for dataset in datasets)
     for dataset in datasets:

@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from common.artifacts import arrays_delete, arrays_save
+from common.sentences import Sentence, gettext_noop
 from consent.disposals import holders_refused, holders_return
 from consent.models import Study
 from consent.services import holders_register, study_lock
@@ -28,17 +29,19 @@ def dataset_import(
     schema: Schema,
     provenance: str = "",
     acting_user: AbstractBaseUser | None = None,
+    artifact: str = "",
 ) -> Dataset:
     """Store ``rows`` as a dataset of ``study``; unknown pseudonyms of private rows become holders.
 
     Private rows of people who had theirs erased, and have not consented since, are left out.
 
-    ``provenance`` says in the operator's words where the rows come from; nothing checks it.
+    ``provenance`` says in the operator's words where the rows come from; nothing checks it. ``artifact`` is the name of
+    the file to be written, by default a new one.
 
     Raises DataError, and leaves nothing behind, where rows do not fit the kind.
     """
     dataset_check(study=study, name=name, kind=kind, rows=rows)
-    artifact = f"datasets/{uuid.uuid4()}.npz"
+    artifact = artifact or f"datasets/{uuid.uuid4()}.npz"
     try:
         with transaction.atomic():
             study = study_lock(study.pk)
@@ -72,7 +75,7 @@ def _arrays(study: Study, rows: Rows, *, private: bool) -> tuple[dict[str, Any],
     try:
         ids = holders_register(study=study, pseudonyms=rows.holders or [])
     except ValidationError as error:
-        raise DataError(" ".join(error.messages), "Nothing was stored.") from error
+        raise DataError(" ".join(error.messages), gettext_noop("Nothing was stored.")) from error
     refused = holders_refused(study, ids.values())
     holders_return(study, {pseudonym: pk for pseudonym, pk in ids.items() if pk not in refused})
     arrays["holder"] = np.array([ids[pseudonym] for pseudonym in rows.holders or []], dtype=np.int64)
@@ -80,7 +83,8 @@ def _arrays(study: Study, rows: Rows, *, private: bool) -> tuple[dict[str, Any],
         stays = ~np.isin(arrays["holder"], list(refused))
         arrays = {name: array[stays] for name, array in arrays.items()}
         if not stays.any():
-            raise DataError("All rows belong to people whose records were erased.", "Leave them out.")
+            problem = gettext_noop("All rows belong to people whose records were erased.")
+            raise DataError(problem, gettext_noop("Leave them out."))
     return arrays, len(ids) - len(refused)
 
 
@@ -96,14 +100,15 @@ def dataset_check(*, study: Study, name: str, kind: str, rows: Rows) -> None:
     """Could ``rows`` be imported like this? Raises DataError where they could not."""
     _require_rows(rows, kind)
     if Dataset.objects.filter(study=study, name=name).exists():
-        raise DataError(f"The study already has a dataset named “{name}”.", "Choose another name.")
+        problem = Sentence(gettext_noop("The study already has a dataset named “%(name)s”."), name=name)
+        raise DataError(problem, gettext_noop("Choose another name."))
 
 
 def _require_rows(rows: Rows, kind: str) -> None:
     if kind not in Dataset.Kind.values:
         raise DataError(f"There is no kind of dataset “{kind}”.", f"Choose one of: {', '.join(Dataset.Kind.values)}.")
     if len(rows) == 0:
-        raise DataError("There are no rows.", "Give at least one.")
+        raise DataError(gettext_noop("There are no rows."), gettext_noop("Give at least one."))
     if not np.isfinite(rows.x).all():
         row = int(np.argwhere(~np.isfinite(rows.x))[0][0])
         raise DataError("A feature is not finite.", "Remove or replace it.", row=row + 1)

@@ -9,8 +9,8 @@ from django.utils import timezone
 from accounting.shares import share_settle
 from common.artifacts import arrays_delete, arrays_delete_folder, arrays_list
 from consent.services import study_lock
-from training.mail_kinds import run_ended_mail
 from training.models import Run
+from training.notices import run_ended_tell
 from training.selectors import run_is_claimed
 from training.services.ballot import run_folder
 from training.services.erasures import predictions_forget_erased
@@ -33,7 +33,8 @@ def run_fail(run_id: str | UUID, message: str) -> None:
         if failed:
             share_settle(study=run.study, subject=run.pk, used=share_used(run))
             runs_send_on(run)
-            run_ended_mail(run)
+            run.refresh_from_db(fields=["status"])
+            run_ended_tell(run)
     if failed:
         logger.warning("The run failed: %s", message)
         run_forget(Run.objects.get(pk=run_id))

@@ -21,9 +21,9 @@ from consent.services import study_lock, study_open_check
 from training.dispatch import send
 from training.errors import REPEATED, STATE
 from training.formats import records_alike
-from training.mail_kinds import run_begun_mail, run_waiting_mail
 from training.methods.pate import PlanError
 from training.models import Dataset, Run
+from training.notices import run_approved_tell, run_ended_tell, run_proposed_tell
 from training.services.ending import run_forget
 from training.services.learners import learner_check
 from training.services.methods import METHODS, method_by, method_of
@@ -59,7 +59,7 @@ def run_propose(*, study: Study, acting_user: AbstractBaseUser, **fields: Any) -
         run.seed = secrets.randbits(31)
     run_check(run)
     run.save()
-    run_waiting_mail(run)
+    run_proposed_tell(run)
     return run
 
 
@@ -121,22 +121,27 @@ def _check_datasets(run: Run, wrong: Callable[[str, object], None]) -> None:
             )
 
 
-def run_approve(*, run: Run, acting_user: AbstractBaseUser, share: float = 1.0) -> Run:
+def run_approve(*, run: Run, acting_user: AbstractBaseUser, share: float = 1.0, revision: int | None = None) -> Run:
     """Let a draft start, on the consents of this moment, with a ``share`` of every holder's cap until it ends.
 
-    Approving what has started changes nothing. Raises PlanError or ValidationError where the run could not be carried
-    out, or less than the share is free, and ValidationError for whoever proposed it: another person approves.
+    Approving what has started changes nothing. With a ``revision``, that of the proposal which was looked at, a draft
+    that was changed since is refused.
+
+    Raises:
+        PlanError: it could not be carried out.
+        ValidationError: neither could it, less than the share is free, it was changed since, or ``acting_user``
+            proposed it: another person approves.
     """
     share_check(share)
     if run.status == Run.Status.DRAFT:
         # A forecast can take seconds, which nobody is to wait for under the study's lock: there it is known already.
         with suppress(PlanError, ValidationError):
             method_of(run).plan(run, share)
-    return _run_approve(run, acting_user, share)
+    return _run_approve(run, acting_user, share, revision)
 
 
 @transaction.atomic
-def _run_approve(run: Run, acting_user: AbstractBaseUser, share: float) -> Run:
+def _run_approve(run: Run, acting_user: AbstractBaseUser, share: float, revision: int | None) -> Run:
     study_open_check(study_lock(run.study_id))
     run = Run.objects.select_for_update(of=("self",)).select_related("study").get(pk=run.pk)
     if run.status != Run.Status.DRAFT:
@@ -144,7 +149,11 @@ def _run_approve(run: Run, acting_user: AbstractBaseUser, share: float) -> Run:
             raise ValidationError(_("This run was cancelled. Propose it anew."), code=STATE)
         if run.status == Run.Status.FAILED:
             raise ValidationError(_("This run has failed. Propose it anew."), code=STATE)
+        if run.status == Run.Status.WITHDRAWN:
+            raise ValidationError(_("Its proposer has withdrawn this run. It cannot be approved."), code=STATE)
         return run
+    if revision is not None and revision != run.revision:
+        raise ValidationError(_("The proposal was changed since you looked. Look at the plan again."), code=STATE)
     second_person_check(
         run.created_by_id, acting_user, own=_("You proposed this run yourself. Another operator has to approve it.")
     )
@@ -162,7 +171,7 @@ def _run_approve(run: Run, acting_user: AbstractBaseUser, share: float) -> Run:
     run.approved_at = run.heartbeat = timezone.now()
     run.save()
     send("run_advance", run.pk)
-    run_begun_mail(run)
+    run_approved_tell(run)
     return run
 
 
@@ -184,6 +193,7 @@ def run_cancel(*, run: Run, acting_user: AbstractBaseUser | None) -> Run:
     )
     run.ended_at = timezone.now()
     run.save()
+    run_ended_tell(run)
     share_settle(study=run.study, subject=run.pk, used=share_used(run))
     runs_send_on(run)
     with logging_run(run.pk):

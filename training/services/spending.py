@@ -1,11 +1,15 @@
 """Spending of a run by any method: one run of a study at a time, the share used, and who waits."""
 
+from collections.abc import Collection, Sequence
+
+import numpy as np
 from django.utils.translation import gettext_noop
 
 from accounting.restores import missing_rows
 from accounting.services import ROUNDING
 from training.dispatch import send
 from training.models import Run
+from training.notices import share_used_tell
 from training.services.planning import budgets_from_json
 
 LOCKED = gettext_noop(
@@ -34,6 +38,22 @@ def runs_send_on(run: Run) -> None:
     waiting = Run.objects.filter(study_id=run.study_id, status__in=(Run.Status.TRAINING, Run.Status.APPROVED))
     for pk in waiting.exclude(pk=run.pk).values_list("pk", flat=True):
         send("run_advance", pk)
+
+
+def charged_tell(run: Run, costs: Sequence[float]) -> None:
+    """Tell whoever wants to know what part of a run's share its groups have used once ``costs`` are charged."""
+    allowed = [budget.allowed for budget in budgets_from_json(run.plan)]
+    if run.rehearsal or not all(allowed):
+        return
+    before = np.array(run.spent) / allowed
+    share_used_tell(run, (before + np.array(costs) / allowed).tolist(), before.tolist())
+
+
+def exhausted_tell(run: Run, exhausted: Collection[int]) -> None:
+    """Tell that the next query is too dear for some groups: what is left of their share nobody can use."""
+    allowed = [budget.allowed for budget in budgets_from_json(run.plan)]
+    before = [min(spent / room, 1 - 2 * ROUNDING) for spent, room in zip(run.spent, allowed, strict=True)]
+    share_used_tell(run, [1.0 if place in exhausted else used for place, used in enumerate(before)], before)
 
 
 def share_used(run: Run) -> float:

@@ -24,11 +24,11 @@ from common.logging import logging_run
 from consent.services import study_lock
 from training.accuracy import published_accuracy
 from training.dispatch import send
-from training.errors import RunError
+from training.errors import STATE, RunError
 from training.formats import DataError, Schema, schema_from_json
 from training.learners.base import Progress
-from training.mail_kinds import model_withdrawn_mail, run_ended_mail
 from training.models import Run, StudentModel, StudentTraining
+from training.notices import model_withdrawn_mail, run_ended_tell
 from training.published import published_load
 from training.services.cards import Candidate, card
 from training.services.downloads import model_takers
@@ -67,7 +67,7 @@ def student_train(run: Run) -> bool:
         run.ended_at = timezone.now()
         run.message = ""
         run.save(update_fields=["student", "status", "ended_at", "message"])
-        run_ended_mail(run)
+        run_ended_tell(run)
     logger.info("The student has learned from %d releases.", taught.card["learned_from"]["labels"])
     return True
 
@@ -171,7 +171,7 @@ def student_publish(*, run: Run, version: int, acting_user: AbstractBaseUser) ->
     if run.student_id == chosen.pk:
         return run
     if chosen.is_withdrawn:
-        raise ValidationError(_("This version was withdrawn. Publish another one."))
+        raise ValidationError(_("This version was withdrawn. Publish another one."), code=STATE)
     run.student = chosen
     run.save(update_fields=["student"])
     if not run.rehearsal:

@@ -10,6 +10,7 @@ from training.dispatch import send
 from training.leases import stale_before
 from training.models import Run, StudentTraining
 from training.services.ending import run_forget
+from training.services.imports import imports_sweep
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ def runs_sweep() -> list[str]:
     if ids:
         logger.info("Sent on %d runs that nobody was working on (timeout %gs).", len(ids), settings.HEARTBEAT_TIMEOUT)
     _trainings_send(silent)
+    imports_sweep()
     kept = Q(status=Run.Status.FINISHED, study__retain_votes=True)
     for run in Run.objects.filter(~kept, status__in=Run.ENDED, forgotten_at=None).select_related("study"):
         run_forget(run)

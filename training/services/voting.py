@@ -31,7 +31,15 @@ from training.services.ballot import Ballot, ballot_load, predictions_load
 from training.services.interim import interim_probabilities
 from training.services.planning import GroupBudget, budgets_from_json, plan_from_json
 from training.services.rehearsals import rehearsal_vote
-from training.services.spending import WAITS, runs_send_on, share_used, spending_may_begin, waits_for_restore
+from training.services.spending import (
+    WAITS,
+    charged_tell,
+    exhausted_tell,
+    runs_send_on,
+    share_used,
+    spending_may_begin,
+    waits_for_restore,
+)
 from training.services.teaching import assignment_without, chunks_done, chunks_send, holders_gone
 
 logger = logging.getLogger(__name__)
@@ -202,14 +210,15 @@ def _until_wanted(run: Run, answered: np.ndarray) -> int:
 
 def _groups_exhausted(run: Run, ballot: Ballot, voting: list[int]) -> None:
     """The next query is too dear for some groups: end the vote, or go on without their teachers."""
-    if run.on_exhausted == Run.OnExhausted.STOP:
-        _vote_close(run, ballot, Run.StopReason.SHARE)
-        return
     exhausted = [
         place
         for place in voting
         if not affordable_queries(np.array([True]), ballot.budgets, run.spent, [place], run.position)
     ]
+    exhausted_tell(run, exhausted)
+    if run.on_exhausted == Run.OnExhausted.STOP:
+        _vote_close(run, ballot, Run.StopReason.SHARE)
+        return
     Run.objects.filter(pk=run.pk).update(retired=[*run.retired, *exhausted])
 
 
@@ -258,6 +267,7 @@ def _release(
         charge=float(costs.max()),
         acting_user_id=run.approved_by_id,
     )
+    charged_tell(run, costs.tolist())
     Run.objects.filter(pk=run.pk).update(
         position=run.position + count,
         labels=run.labels + released,

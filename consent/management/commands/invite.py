@@ -9,7 +9,7 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
-from consent.invitations import COLUMNS, invitations_create, invited_read
+from consent.invitations import COLUMNS, holders_uninvited, invitations_create, invited_read
 from consent.models import Study
 
 
@@ -27,6 +27,9 @@ class Command(BaseCommand):
             metavar="FILE",
             help=f"one pseudonym a line, or CSV with the columns {', '.join(COLUMNS)}; - is standard input",
         )
+        parser.add_argument(
+            "--everyone", action="store_true", help="everybody in the data who was not invited and has not decided yet"
+        )
         parser.add_argument("--open", type=int, default=0, metavar="N", help="and so many for people not known yet")
         parser.add_argument(
             "--replace", action="store_true", help="give a new code to those invited before; the old one is revoked"
@@ -37,16 +40,19 @@ class Command(BaseCommand):
         if study is None:
             raise CommandError(f"There is no study “{options['study']}”. Give its short name, as in its address.")
         path: Path | None = options["pseudonyms"]
-        if path is None and options["open"] < 1:
-            raise CommandError("Nobody to invite: give --pseudonyms FILE, or --open N for people not known yet.")
+        if path is None and options["open"] < 1 and not options["everyone"]:
+            raise CommandError(
+                "Nobody to invite: give --pseudonyms FILE, --everyone, or --open N for people not known yet."
+            )
         try:
             text = (
                 "" if path is None else sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8-sig")
             )
+            everyone = holders_uninvited(study).values_list("pseudonym", flat=True) if options["everyone"] else ()
             issued = invitations_create(
                 study=study,
                 acting_user=None,
-                pseudonyms=invited_read(text.splitlines()),
+                pseudonyms=[*invited_read(text.splitlines()), *everyone],
                 open_places=max(options["open"], 0),
                 replace=options["replace"],
             )

@@ -12,6 +12,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from tqdm import tqdm
 
+from common.progress import progress_bar
 from ipate_web.processes import free_port, running, site_command, site_environment, unwind_on_signals, worker_command
 from training.demonstration import DEMONSTRATIONS, EPSILONS, Login, people, rehearsal_build, runs_start, study_build
 from training.formats import DataError, catalogue_load
@@ -42,7 +43,7 @@ class Command(BaseCommand):
 
     def run(self, data: str, *, serve: bool, as_json: bool, port: int) -> None:
         call_command("migrate", verbosity=0)
-        with tqdm(desc=f"{data}: reading", leave=False) as bar:
+        with progress_bar(desc=f"{data}: reading") as bar:
             try:
                 splits = catalogue_load(data, settings.DATA_DIR or None, _bar_progress(bar))
             except DataError as error:
@@ -133,7 +134,7 @@ def _report(run: Run) -> dict[str, Any]:
 
 
 def _track(items: Iterable, description: str, total: int) -> Iterable:
-    return tqdm(items, desc=description, total=total, leave=False, disable=total == 0)
+    return progress_bar(items, desc=description, total=total, disable=total == 0)
 
 
 def _bar_progress(bar: tqdm):
@@ -149,7 +150,9 @@ def _wait_for(runs: list[Run], worker: Any) -> None:
     with ExitStack() as stack:
         shape = "{desc} {percentage:3.0f}% |{bar}|"
         bars = {
-            run.pk: stack.enter_context(tqdm(desc=run.title, position=place, bar_format=shape, total=1))
+            run.pk: stack.enter_context(
+                progress_bar(desc=run.title, position=place, bar_format=shape, total=1, leave=True)
+            )
             for place, run in enumerate(runs)
         }
         while True:

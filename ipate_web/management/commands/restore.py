@@ -44,8 +44,8 @@ class Command(BaseCommand):
         call_command("verify_ledger", stdout=self.stdout)
         for slug in locked:
             self.stdout.write(
-                f"{slug} is locked: decisions or releases are lost. Enter the withdrawals since the backup, then call "
-                f"manage.py settle_restore {slug} --withdrawals-entered."
+                f"{slug} is locked: decisions or releases are lost. Enter the withdrawals and erasures since the "
+                f"backup, then call manage.py settle_restore {slug} --withdrawals-entered."
             )
 
     def _confirm(self, backup: str, found: str, yes: bool) -> None:

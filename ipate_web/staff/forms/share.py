@@ -5,16 +5,8 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from accounting.shares import share_free
+from accounting.shares import share_free, share_suggested
 from consent.models import Study
-
-#: What a first run is offered: enough to learn something, and something left to ask again with.
-FIRST = 0.25
-
-
-def share_offered(study: Study) -> float:
-    """The share that the form suggests: a quarter, or what is free where that is less."""
-    return min(FIRST, share_free(study))
 
 
 class ShareForm(forms.Form):
@@ -37,7 +29,7 @@ class ShareForm(forms.Form):
         if study.rehearsal:
             del self.fields["per_cent"]
             return
-        self.fields["per_cent"].initial = round(100 * share_offered(study), 1)
+        self.fields["per_cent"].initial = round(100 * share_suggested(study), 1)
 
     def clean_per_cent(self) -> float:
         value, free = self.cleaned_data["per_cent"], 100 * share_free(self.study)

@@ -4,15 +4,19 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 from django import template
+from django.template.loader import render_to_string
 from django.utils.formats import get_format, number_format
 from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
 
+from accounting.models import Release
 from common.sentences import Sentence
 from consent.models import Level
 from training.learners import parameter_fields
@@ -32,9 +36,12 @@ _VALUE = re.compile(r"%\((?P<name>\w+)\)[.\d]*[a-z]")
 @register.filter
 def percent(share: float | None) -> str:
     """0.9338 as "93.4 %"; a dash for what is unknown."""
-    if share is None:
-        return "–"
-    return _("%(number)s %%") % {"number": number_format(round(100 * share, 1), decimal_pos=1)}
+    return "–" if share is None else _percent(round(100 * share, 1), get_language())
+
+
+@lru_cache(maxsize=8192)  # a run's page has hundreds, and asks for them again every two seconds
+def _percent(number: float, _language: str) -> str:
+    return _("%(number)s %%") % {"number": number_format(number, decimal_pos=1)}
 
 
 @register.filter
@@ -80,6 +87,12 @@ def part(run: Run, name: str) -> str:
 def releases_labels(run: Run) -> bool:
     """Whether the run's method releases labels of public points, one for each query."""
     return method_of(run).releases_labels
+
+
+@register.filter
+def releases_counts(run: Run) -> bool:
+    """Whether the run's method releases the noisy counts behind its labels."""
+    return method_of(run).release_kind == Release.Kind.COUNTS
 
 
 @register.filter
@@ -145,6 +158,39 @@ def _name(level: Any) -> str:
     if isinstance(level, str):
         return level
     return level["name"] if isinstance(level, Mapping) else level.name
+
+
+@register.filter
+def badges(run: Run) -> SafeString:
+    """The run's status, and whether it is a rehearsal, as badges."""
+    return _badges(run.status, run.rehearsal, get_language())
+
+
+#: How a status looks; all others are under way.
+_LOOKS = {Run.Status.FINISHED: "good", Run.Status.FAILED: "bad"} | dict.fromkeys(
+    (Run.Status.DRAFT, Run.Status.CANCELLED, Run.Status.WITHDRAWN), ""
+)
+
+
+@lru_cache(maxsize=256)  # a list has one for every run
+def _badges(status: str, rehearsal: bool, _language: str) -> SafeString:
+    shown = [(str(Run.Status(status).label), _LOOKS.get(Run.Status(status), "live"))]
+    if rehearsal:
+        shown.append((_("rehearsal"), "warn"))
+    parts = [render_to_string("components/badge.html", {"text": text, "kind": kind}) for text, kind in shown]
+    return mark_safe("".join(parts))  # noqa: S308, two rendered templates
+
+
+@register.filter
+def method_words(run: Run) -> str:
+    """The run's method and its variant: "teachers vote, weighting"."""
+    return _method_words(run.method, run.variant, get_language())
+
+
+@lru_cache(maxsize=256)
+def _method_words(method: str, variant: str, _language: str) -> str:
+    words = [Run.Method(method).label, *([Run.Variant(variant).label] if variant else [])]
+    return ", ".join(map(str, words))
 
 
 @register.filter

@@ -12,7 +12,8 @@ from consent.models import Study
 from ipate_web.staff.forms.datasets import ProvenanceForm
 from ipate_web.staff.views.pages import render_page, study_page
 from training.formats import ImageSchema, schema_from_json
-from training.models import Dataset
+from training.models import Dataset, DatasetImport
+from training.run_lists import runs_listed
 from training.selectors import runs_visible_to
 from training.services.datasets import dataset_provenance_state
 
@@ -21,7 +22,9 @@ from training.services.datasets import dataset_provenance_state
 @study_page("consent.view_dashboard")
 def datasets(request: SignedInRequest, study: Study) -> HttpResponse:
     """List the datasets, with how to import one."""
-    context = {"datasets": study.datasets.order_by("kind", "name"), "kinds": Dataset.Kind}
+    may_import = request.user.has_perm("training.import_dataset", study)
+    unfinished = study.imports.exclude(state=DatasetImport.State.DONE) if may_import else []
+    context = {"datasets": study.datasets.order_by("kind", "name"), "kinds": Dataset.Kind, "imports": unfinished}
     return render_page(request, study, "staff/datasets/datasets.html", context)
 
 
@@ -52,6 +55,6 @@ def dataset(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
         "image": schema if isinstance(schema, ImageSchema) else None,
         "columns": found.schema.get("columns", []),
         "numbers": len(schema.shape) == 1 and schema.shape[0],
-        "runs": runs_visible_to(request.user).filter(study=study, **{role: found})[:20],
+        "runs": runs_listed(runs_visible_to(request.user).filter(study=study, **{role: found}))[:20],
     }
     return render_page(request, study, "staff/datasets/dataset.html", context, status=422 if form.errors else 200)

@@ -15,9 +15,9 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from common.requests import SignedInRequest
-from consent.invitations import IssuedInvitation, invitation_revoke, invitations_create, link_reissue
+from consent.invitations import IssuedInvitation, holders_uninvited, invitation_revoke, invitations_create, link_reissue
 from consent.models import Invitation, Study
-from ipate_web.staff.forms.invitations import InvitationsForm, LinkForm
+from ipate_web.staff.forms.invitations import MOST, InvitationsForm, LinkForm
 from ipate_web.staff.views.pages import paginate, render_page, study_page
 
 
@@ -75,8 +75,24 @@ def invitations(request: SignedInRequest, study: Study) -> HttpResponse:
             )
             return _letters(request, study, issued, left_out=wanted - len(issued))
     rows = Invitation.objects.filter(study=study).select_related("holder")
-    context = {"form": form, "page": paginate(request, rows)}
+    context = {"form": form, "page": paginate(request, rows), "uninvited": holders_uninvited(study).count()}
     return render_page(request, study, "staff/people/invitations.html", context, status=422 if form.errors else 200)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("consent.invite_holders")
+def invitations_everyone(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Confirm and invite everybody who was not invited yet, as many as a page of letters takes."""
+    waiting = list(holders_uninvited(study).values_list("pseudonym", flat=True)[: MOST + 1])
+    now = waiting[:MOST]
+    if request.method == "POST":
+        try:
+            return _letters(request, study, invitations_create(study=study, acting_user=request.user, pseudonyms=now))
+        except ValidationError as error:
+            messages.error(request, " ".join(error.messages))
+            return redirect("staff:invitations", study.slug)
+    context = {"now": len(now), "most": MOST, "more": len(waiting) > MOST}
+    return render_page(request, study, "staff/people/invite_everyone.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

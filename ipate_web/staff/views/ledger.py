@@ -22,10 +22,12 @@ from accounting.verification import Check
 from common.append_only import chained_models
 from common.requests import SignedInRequest
 from consent.models import ConsentEvent, LevelAccess, Study
+from ipate_web.staff.report import report_pdf
 from ipate_web.staff.run_charts import cost_chart
-from ipate_web.staff.views.pages import paginate, render_page, study_page
+from ipate_web.staff.views.pages import attachment, file_name, paginate, render_page, study_page
+from training.fairness import fairness_of
 from training.models import Run
-from training.selectors import labels_released, run_cost_history, run_groups
+from training.selectors import run_cost_history, run_groups, run_totals
 
 #: How many rows at the end of each chain its page computes anew; ``manage.py verify_ledger`` looks at all.
 ROWS_CHECKED = 1000
@@ -67,7 +69,7 @@ def ledger(request: SignedInRequest, study: Study) -> HttpResponse:
         "chosen_run": chosen_run,
         "kinds": Release.Kind.choices,
         "kind": kind,
-        "released": labels_released(study),
+        "runs": run_totals(study),
         "entries": Release.objects.filter(study=study).count(),
         "shares": granted,
         "share_committed": sum(share.committed for share, _title in granted or []),
@@ -158,14 +160,38 @@ def ledger_export(request: SignedInRequest, study: Study, kind: str) -> Streamin
 @study_page("accounting.view_ledger")
 def ledger_report(request: SignedInRequest, study: Study, pk: UUID) -> HttpResponseBase:
     """Report of what one run has released and cost, to be printed; a rehearsal leaves nothing to report."""
-    run = get_object_or_404(Run, study=study, pk=pk, rehearsal=False)
-    releases = Release.objects.filter(study=study, run=run.pk).order_by("sequence")
+    run = _reported(study, pk)
     context: dict[str, Any] = {
         "run": run,
-        "rows": _readable(lambda: [(release, release.content.get("digest", "")) for release in releases]),
+        "rows": _entries(run),
+        "fairness": _readable(partial(fairness_of, run, run.student)),
         **(_readable(partial(_charges, run)) or {}),
     }
     return render_page(request, study, "staff/ledger/report.html", context)
+
+
+@require_safe
+@study_page("accounting.view_ledger")
+def ledger_report_pdf(request: SignedInRequest, study: Study, pk: UUID) -> HttpResponseBase:
+    """The same report as a PDF, to be kept."""
+    run = _reported(study, pk)
+    content = report_pdf(
+        run,
+        groups=_readable(partial(run_groups, run)),
+        rows=_entries(run),
+        fairness=_readable(partial(fairness_of, run, run.student)),
+    )
+    return attachment(content, f"{file_name(run)}-report.pdf", "application/pdf")
+
+
+def _reported(study: Study, pk: UUID) -> Run:
+    return get_object_or_404(Run.objects.select_related("study", "student"), study=study, pk=pk, rehearsal=False)
+
+
+def _entries(run: Run) -> list[tuple[Release, str]] | None:
+    """Releases of a run with the digests of what left; None where they cannot be read any more."""
+    releases = Release.objects.filter(study=run.study, run=run.pk).order_by("sequence")
+    return _readable(lambda: [(release, release.content.get("digest", "")) for release in releases])
 
 
 def _charges(run: Run) -> dict[str, Any]:

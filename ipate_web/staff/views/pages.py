@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 
 from common.requests import SignedInRequest
-from consent.models import Membership, Study
+from consent.models import Study
 from consent.permissions import study_permissions
 from training.models import Run
 
@@ -35,6 +35,7 @@ _SECTIONS = (
     ("staff:invitations", _("Invitations"), "consent.invite_holders"),
     ("staff:ledger", _("Release register"), "accounting.view_ledger"),
     ("staff:members", _("People"), "consent.view_dashboard"),
+    ("staff:webhooks", _("Webhooks"), "consent.manage_webhooks"),
 )
 #: Those about people who are asked, and what they are promised: a rehearsal has neither.
 _ABOUT_PEOPLE = {"staff:recruitment", "staff:policies", "staff:consent_forms", "staff:invitations", "staff:ledger"}
@@ -50,7 +51,7 @@ class Section:
 
 
 def study_page(permission: str) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
-    """Decorator of views of one study that require ``permission`` in it.
+    """Decorator of views of one study that require ``permission`` in it; what else they may is in ``request.can``.
 
     Others get 404 if they have no role in the study, and 403 if they have.
     """
@@ -61,8 +62,9 @@ def study_page(permission: str) -> Callable[[Callable[..., HttpResponseBase]], C
         @wraps(view)
         def wrapped(request: SignedInRequest, slug: str, **kwargs: Any) -> HttpResponseBase:
             study = get_object_or_404(Study, slug=slug)
-            if not request.user.has_perm(permission, study):
-                if not Membership.objects.filter(study=study, user_id=request.user.pk).exists():
+            request.can = study_permissions(request.user, study)
+            if permission not in request.can:
+                if not request.can:
                     raise Http404
                 raise PermissionDenied
             return view(request, study, **kwargs)
@@ -76,7 +78,7 @@ def render_page(
     request: SignedInRequest, study: Study, template: str, context: dict[str, Any], *, status: int = 200
 ) -> HttpResponse:
     """Render a page of ``study``; the template finds the user's permissions in ``can``."""
-    can = study_permissions(request.user, study)
+    can = request.can
     sections = []
     for name, text, permission in _SECTIONS:
         if permission in can and not (study.rehearsal and name in _ABOUT_PEOPLE):

@@ -1,49 +1,46 @@
-"""Pages to propose, check, approve and cancel a run."""
+"""Pages to propose, change, check, approve, withdraw and cancel a run."""
 
 from typing import Any
 
 from django.contrib import messages
-from django.core.exceptions import ValidationError
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_http_methods
 
-from accounting.shares import share_free
+from accounting.shares import share_free, share_suggested
 from common.requests import SignedInRequest
 from consent.models import Study
 from consent.permissions import members_with_permission
+from ipate_web.staff.comparison import change_rows
 from ipate_web.staff.forms.runs import RunForm, initial_for, initial_like
-from ipate_web.staff.forms.share import ShareForm, share_offered
+from ipate_web.staff.forms.share import ShareForm
 from ipate_web.staff.templatetags.run_words import said
 from ipate_web.staff.views.pages import render_page, study_page
 from training.methods.pate import PlanError
 from training.models import Dataset, Run
 from training.selectors import runs_visible_to
+from training.services import drafts
 from training.services import runs as run_commands
-from training.services.methods import method_of
-
-NO_PROVENANCE = gettext_noop(
-    "Nobody has stated where the public points come from. State it on the page of their dataset, for the model card."
-)
+from training.services.forecasts import forecast
 
 
-def plan_or_reason(run: Run, share: float = 1.0) -> dict[str, Any]:
+def plan_or_reason(run: Run, share: float | None = None) -> dict[str, Any]:
     """``plan`` of ``run`` with what to check about it, ``plan_notes``; or ``plan_error``, why there is none."""
     try:
-        planned = method_of(run).plan(run, share)
+        told = forecast(run, share)
     except PlanError as error:
         return {"plan_error": error.args[0]}
-    notes: list[str] = list(planned.notes)
-    if not run.rehearsal and run.public_dataset is not None and not run.public_dataset.provenance:
-        notes.append(NO_PROVENANCE)
-    return {"plan": planned, "plan_notes": notes}
+    return {"plan": told.plan, "plan_notes": told.notes}
 
 
-def second_person(run: Run, user: Any) -> dict[str, Any]:
-    """Whether ``user`` may not approve the draft because it ``is_own``, and who may: its ``approvers``."""
-    if run.status != Run.Status.DRAFT or not user.has_perm("training.approve_run", run.study):
+def second_person(run: Run, can: frozenset[str], user: Any) -> dict[str, Any]:
+    """Whether ``user`` may not approve the draft because it ``is_own``, and who may: its ``approvers``.
+
+    ``can`` has the user's permissions in the run's study.
+    """
+    if run.status != Run.Status.DRAFT or "training.approve_run" not in can:
         return {}
     approvers = members_with_permission(run.study, "training.approve_run").exclude(pk=user.pk)
     return {
@@ -63,26 +60,83 @@ def run_new(request: SignedInRequest, study: Study) -> HttpResponse:
         study=study,
         acting_user=request.user,
     )
+    if _is_confirmed(request, form):
+        run = run_commands.run_propose(study=study, acting_user=request.user, **form.run_fields())
+        messages.success(request, _("The run is saved as a draft. It starts once an operator approves it."))
+        return redirect("staff:run", study.slug, run.pk)
+    return _form_or_plan(request, study, form)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("training.propose_run")
+def run_edit(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+    """Change an own draft: fill in, check the plan, save."""
+    run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk)
+    if problem := _no_own_draft(run, request):
+        return problem
+    form = RunForm(
+        request.POST or None,
+        initial=None if request.method == "POST" else initial_like(run) | {"seed": run.seed},
+        study=study,
+        acting_user=request.user,
+    )
+    if _is_confirmed(request, form):
+        try:
+            edited = drafts.run_edit(run=run, acting_user=request.user, **form.run_fields())
+        except ValidationError as error:  # it was approved, or a dataset removed, while they looked
+            messages.error(request, " ".join(error.messages))
+        else:
+            changed = edited.revision != run.revision
+            messages.success(request, _("The draft is changed.") if changed else _("Nothing was changed."))
+        return redirect("staff:run", study.slug, run.pk)
+    return _form_or_plan(request, study, form, edited=run)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("training.propose_run")
+def run_withdraw(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+    """Ask whether an own draft is to be withdrawn, and withdraw it."""
+    run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk)
+    if problem := _no_own_draft(run, request):
+        return problem
+    if request.method == "POST":
+        try:
+            drafts.run_withdraw(run=run, acting_user=request.user)
+        except ValidationError as error:
+            messages.error(request, " ".join(error.messages))
+        else:
+            messages.success(request, _("The run is withdrawn."))
+        return redirect("staff:run", study.slug, run.pk)
+    return render_page(request, study, "staff/runs/withdraw.html", {"run": run})
+
+
+def _no_own_draft(run: Run, request: SignedInRequest) -> HttpResponse | None:
+    """Way back where a run is no draft of the user's; None where it is one."""
+    if run.created_by_id != request.user.pk:
+        raise PermissionDenied
+    if run.status == Run.Status.DRAFT:
+        return None
+    messages.info(request, _("This run is not a draft any more."))
+    return redirect("staff:run", run.study.slug, run.pk)
+
+
+def _is_confirmed(request: SignedInRequest, form: RunForm) -> bool:
+    return "confirmed" in request.POST and "change" not in request.POST and form.is_valid()
+
+
+def _form_or_plan(request: SignedInRequest, study: Study, form: RunForm, edited: Run | None = None) -> HttpResponse:
+    """The plan of what was filled in, or the form where that is missing, wrong or to be changed."""
     if form.is_valid() and "change" not in request.POST:
-        if "confirmed" in request.POST:
-            run = run_commands.run_propose(study=study, acting_user=request.user, **form.run_fields())
-            messages.success(request, _("The run is saved as a draft. It starts once an operator approves it."))
-            return redirect("staff:run", study.slug, run.pk)
         run = form.proposal()
-        context: dict[str, Any] = {"form": form, "run": run, **plan_or_reason(run, _share_to_look_at(study))}
+        context: dict[str, Any] = {"form": form, "run": run, "edited": edited, **plan_or_reason(run)}
         return render_page(request, study, "staff/runs/check.html", context)
     missing = [
         kind.label
         for kind in (Dataset.Kind.PRIVATE, Dataset.Kind.PUBLIC)
         if not study.datasets.filter(kind=kind, removed_at=None).exists()
     ]  # without them there is nothing to propose
-    context = {"form": form, "missing": missing}
+    context = {"form": form, "missing": missing, "edited": edited}
     return render_page(request, study, "staff/runs/new.html", context, status=422 if form.errors else 200)
-
-
-def _share_to_look_at(study: Study) -> float:
-    """Share that an approver is offered first, see :class:`ipate_web.staff.forms.share.ShareForm`."""
-    return max(share_offered(study), 0.01)
 
 
 def _initial(request: SignedInRequest, study: Study) -> dict[str, Any]:
@@ -105,10 +159,10 @@ def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
         messages.info(request, _("This run is not a draft any more."))
         return redirect("staff:run", study.slug, run.pk)
     form = ShareForm(request.POST if request.method == "POST" else None, study=study)
-    share = form.share() if form.is_valid() else _share_to_look_at(study)
+    share = form.share() if form.is_valid() else share_suggested(study)
     if form.is_valid() and "look" not in request.POST:
         try:
-            run_commands.run_approve(run=run, acting_user=request.user, share=share)
+            run_commands.run_approve(run=run, acting_user=request.user, share=share, revision=_looked_at(request))
         except PlanError as error:
             messages.error(request, said(error.args[0]))
         except ValidationError as error:
@@ -120,10 +174,17 @@ def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
         "form": form,
         "run": run,
         "share_free": share_free(study),
+        "changes": change_rows(run),
         **plan_or_reason(run, share),
-        **second_person(run, request.user),
+        **second_person(run, request.can, request.user),
     }
     return render_page(request, study, "staff/runs/approve.html", context, status=422 if form.errors else 200)
+
+
+def _looked_at(request: SignedInRequest) -> int | None:
+    """Revision of the proposal that the page showed; None where the form does not say."""
+    given = request.POST.get("revision", "")
+    return int(given) if given.isascii() and given.isdigit() else None
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

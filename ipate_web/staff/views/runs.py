@@ -1,11 +1,9 @@
 """Pages of runs: list, live status, released labels, student."""
 
-import csv
-import io
 from datetime import datetime
 from typing import Any
 
-from django.http import HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
@@ -13,12 +11,18 @@ from django.views.decorators.http import require_safe
 
 from common.requests import SignedInRequest
 from consent.models import Study
-from consent.permissions import study_permissions
+from ipate_web.staff.comparison import change_rows
+from ipate_web.staff.forms.run_filter import RunFilterForm
 from ipate_web.staff.run_charts import class_chart, cost_chart, curve_chart, lead_chart
 from ipate_web.staff.views.pages import attachment, file_name, paginate, render_page, study_page
 from ipate_web.staff.views.proposals import second_person
-from training.models import Run
+from training.comparison import MOST
+from training.fairness import fairness_of
+from training.models import ProposalChange, Run
+from training.queue import run_place
+from training.run_lists import runs_listed
 from training.selectors import (
+    Progress,
     run_cost_history,
     run_curves,
     run_groups,
@@ -27,37 +31,37 @@ from training.selectors import (
     run_progress,
     run_rounds,
     run_versions,
-    runs_visible_to,
 )
-from training.services.downloads import download_record, labels_table
+from training.services.downloads import download_record
+from training.services.label_files import LABEL_FORMATS
 
 
-def _run_or_404(request: SignedInRequest, study: Study, pk: str) -> Run:
-    runs = runs_visible_to(request.user).select_related(
-        "private_dataset", "public_dataset", "test_dataset", "created_by", "approved_by", "student"
-    )
-    return get_object_or_404(runs, study=study, pk=pk)
+def _run_or_404(study: Study, pk: str) -> Run:
+    """A run of the study; the decorators of the views let only those through who may see its runs."""
+    runs = study.runs.select_related("public_dataset", "created_by", "approved_by").prefetch_related("rounds")
+    found = get_object_or_404(runs, pk=pk)
+    found.study = study
+    return found
 
 
 @require_safe
 @study_page("training.view_run")
 def runs(request: SignedInRequest, study: Study) -> HttpResponse:
-    """List the runs, filtered by status."""
-    rows = runs_visible_to(request.user).filter(study=study).select_related("created_by")
-    status = request.GET.get("status", "")
-    if status in Run.Status.values:
-        rows = rows.filter(status=status)
-    context = {"page": paginate(request, rows, 20), "statuses": Run.Status.choices, "status": status}
-    return render_page(request, study, "staff/runs/runs.html", context)
+    """List the runs: searched, filtered, sorted."""
+    found = study.runs.all()
+    form = RunFilterForm(request.GET, runs=found)
+    page = paginate(request, runs_listed(found, **form.chosen()), 20)
+    context = {"page": page, "form": form, "most": MOST, "can_compare": len(page) > 1}
+    return render_page(request, study, "staff/runs/runs.html", context, status=422 if form.errors else 200)
 
 
 @require_safe
 @study_page("training.view_run")
 def run(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Show everything about a run that the user may see."""
-    found = _run_or_404(request, study, pk)
-    can = study_permissions(request.user, study)
-    context = _live_context(found, can) | second_person(found, request.user)
+    found = _run_or_404(study, pk)
+    context = _live_context(found) | second_person(found, request.can, request.user)
+    context |= {"is_proposer": found.created_by_id == request.user.pk, "changes": change_rows(found)}
     return render_page(request, study, "staff/runs/run.html", context)
 
 
@@ -65,26 +69,26 @@ def run(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
 @study_page("training.view_run")
 def run_live(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Live part of a run's page; once the run has ended, htmx reloads the page."""
-    found = _run_or_404(request, study, pk)
-    can = study_permissions(request.user, study)
-    context = {"study": study, "can": can, "swapped": True, **_live_context(found, can)}
-    context |= second_person(found, request.user)
+    found = _run_or_404(study, pk)
+    context = {"study": study, "can": request.can, "swapped": True, **_live_context(found)}
+    context |= second_person(found, request.can, request.user)
     response = render(request, "staff/runs/live.html", context)
     if found.has_ended:
         response["HX-Refresh"] = "true"
     return response
 
 
-def _live_context(run: Run, can: frozenset[str]) -> dict[str, Any]:
+def _live_context(run: Run) -> dict[str, Any]:
     """Progress, charges and results: all of it public."""
-    groups, history = run_groups(run), run_cost_history(run)
+    groups, history, progress = run_groups(run), run_cost_history(run), run_progress(run)
     context: dict[str, Any] = {
         "run": run,
-        "timeline": _timeline(run),
-        "progress": run_progress(run),
+        "timeline": _timeline(run, progress),
+        "progress": progress,
         "rounds": run_rounds(run),
         "leads": lead_chart(run_leads(run)),
         "unattended": run_is_unattended(run),
+        "place": run_place(run),
         "groups": groups,
         "costs": cost_chart(history, groups),
         "history": history,
@@ -92,6 +96,7 @@ def _live_context(run: Run, can: frozenset[str]) -> dict[str, Any]:
     }
     if run.student is not None:
         context |= {"student": run.student, "classes": class_chart(run.student), "versions": run_versions(run)}
+        context["fairness"] = fairness_of(run, run.student)
     return context
 
 
@@ -104,16 +109,18 @@ _BEGUN: dict[str, tuple[str, str]] = {
 }
 
 
-def _timeline(run: Run) -> list[tuple[str, datetime, str]]:
+def _timeline(run: Run, progress: Progress) -> list[tuple[str, datetime, str]]:
     """Events of a run so far, as (text, time, user)."""
+    edits = run.changes.filter(kind=ProposalChange.Kind.EDITED).select_related("changed_by")
     events = [
         (_("Proposed"), run.created_at, str(run.created_by or "")),
+        *((_("Changed"), change.changed_at, str(change.changed_by)) for change in edits),
         (
             _("Approved") if run.rehearsal else _("Approved, consents counted"),
             run.approved_at,
             str(run.approved_by or ""),
         ),
-        *((_(_BEGUN[stage][0]), getattr(run, _BEGUN[stage][1]), "") for stage, _share in run_progress(run).stages),
+        *((_(_BEGUN[stage][0]), getattr(run, _BEGUN[stage][1]), "") for stage, _share in progress.stages),
         (run.get_status_display().capitalize(), run.ended_at, ""),
     ]
     return [(text, moment, who) for text, moment, who in events if moment]
@@ -123,7 +130,7 @@ def _timeline(run: Run) -> list[tuple[str, datetime, str]]:
 @study_page("training.use_student")
 def run_labels(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """List every queried public point with its label, or as rejected."""
-    found = _run_or_404(request, study, pk)
+    found = _run_or_404(study, pk)
     if request.method != "HEAD":
         download_record(run=found, what=gettext_noop("labels"), acting_user=request.user)
     queries = found.queries.order_by("row").select_related("batch")
@@ -140,11 +147,13 @@ def run_labels(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
 
 @require_safe
 @study_page("training.use_student")
-def run_labels_file(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
-    """Download all released labels with their noisy counts as a table."""
-    found = _run_or_404(request, study, pk)
+def run_labels_file(request: SignedInRequest, study: Study, pk: str, kind: str) -> HttpResponse:
+    """Download all released labels with their noisy counts, or with the public points."""
+    found = _run_or_404(study, pk)
+    if kind not in LABEL_FORMATS:
+        raise Http404
     if request.method != "HEAD":
         download_record(run=found, what="labels", acting_user=request.user)
-    text = io.StringIO()
-    csv.writer(text).writerows(labels_table(found))
-    return attachment(text.getvalue(), f"{file_name(found)}-labels.csv", "text/csv; charset=utf-8")
+    chosen = LABEL_FORMATS[kind]
+    charset = "; charset=utf-8" if chosen.media_type.startswith("text/") else ""
+    return attachment(chosen.content(found), f"{file_name(found)}-labels.{kind}", chosen.media_type + charset)

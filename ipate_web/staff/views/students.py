@@ -14,7 +14,6 @@ from django.views.decorators.http import require_http_methods, require_safe
 from common.artifacts import model_fetch
 from common.requests import SignedInRequest
 from consent.models import Study
-from consent.permissions import study_permissions
 from ipate_web.staff.forms.endings import WithdrawalForm
 from ipate_web.staff.forms.students import StudentForm, initial_student
 from ipate_web.staff.views.pages import attachment, file_name, render_page, study_page
@@ -40,7 +39,7 @@ def _version_or_404(run: Run, version: int) -> StudentModel:
 def run_students(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """The versions of a run's student, as the run's page asks for them while one is trained; then it is loaded anew."""
     found = _run_or_404(request, study, pk)
-    can = study_permissions(request.user, study)
+    can = request.can
     context: dict[str, Any] = {"study": study, "can": can, "run": found, "versions": run_versions(found)}
     response = render(request, "staff/runs/versions.html", context)
     if not context["versions"].busy:

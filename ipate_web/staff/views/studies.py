@@ -3,6 +3,7 @@
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -17,16 +18,17 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
 from accounting.head_counts import head_counts
-from accounting.shares import share_free, shares
+from accounting.shares import Share, share_left, shares
 from common.requests import SignedInRequest
 from consent import selectors, services
+from consent.counts import holders_per_level
 from consent.forms import options
-from consent.models import EpsilonPolicy, Level, Study
-from consent.permissions import study_permissions
+from consent.models import ConsentEvent, EpsilonPolicy, Invitation, Level, Study
 from ipate_web.staff.forms.studies import StudyForm
 from ipate_web.staff.views.pages import render_page, study_page
 from training.models import Dataset, Run
-from training.selectors import labels_released, runs_of, runs_visible_to
+from training.run_lists import runs_listed
+from training.selectors import run_totals
 
 LATEST_RUNS = 5
 
@@ -35,7 +37,7 @@ LATEST_RUNS = 5
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def study_new(request: SignedInRequest) -> HttpResponse:
-    """Create a study; its creator becomes its operator."""
+    """Create a study; its creator becomes its operator and data steward."""
     if not request.user.has_perm("consent.add_study"):
         raise PermissionDenied
     form = StudyForm(request.POST or None)
@@ -69,39 +71,38 @@ def study_edit(request: SignedInRequest, study: Study) -> HttpResponse:
 @study_page("consent.view_dashboard")
 def study(request: SignedInRequest, study: Study) -> HttpResponse:
     """Overview of a study: who takes part, what may still be used, its runs, and what to do next."""
-    can = study_permissions(request.user, study)
     policy = selectors.policy_in_force(study)
+    runs, granted = run_totals(study), shares(study)
     context: dict[str, Any] = {
         "policy": policy,
         "options": options(policy, study.delta)[:3] if policy else [],
         "consent_form": selectors.consent_form_in_force(study),
         "datasets": study.datasets.filter(removed_at=None),
-        "latest_runs": runs_visible_to(request.user).filter(study=study)[:LATEST_RUNS],
-        "run_count": runs_of(study).count(),
-        "released": labels_released(study),
-        "steps": next_steps(study),
+        "latest_runs": runs_listed(study.runs.all())[:LATEST_RUNS] if "training.view_run" in request.can else [],
+        "runs": runs,
+        "steps": [] if runs.finished else next_steps(study),
         "head_counts": head_counts(study),
-        "shares": _shares(study),
-        "share_free": share_free(study),
+        "shares": _shares(study, granted),
+        "share_free": share_left(granted),
     }
-    if "consent.view_group_sizes" in can and not study.rehearsal:
+    if "consent.view_group_sizes" in request.can and not study.rehearsal:
         context |= _taking_part(study)
     return render_page(request, study, "staff/study/study.html", context)
 
 
-def _shares(study: Study) -> list[dict[str, Any]]:
+def _shares(study: Study, granted: dict[UUID, Share]) -> list[dict[str, Any]]:
     """Shares by name of what they were given to, and how much of every cap each has used or holds."""
-    titles = dict(Run.objects.filter(study=study).values_list("pk", "title"))
+    titles = dict(study.runs.order_by().values_list("pk", "title"))
     return [
         {"title": titles.get(share.subject, _(share.purpose)), "committed": share.committed}
-        for share in shares(study).values()
+        for share in granted.values()
         if share.committed
     ]
 
 
 def _taking_part(study: Study) -> dict[str, Any]:
     """Exact numbers, for those who handle consents; they must not steer runs."""
-    counts = selectors.holders_per_level(study)
+    counts = holders_per_level(study)
     taking_part = sum(counts[level] for level in Level.values)
     return {
         "taking_part": taking_part,
@@ -123,18 +124,25 @@ class Step:
 
 
 def next_steps(study: Study) -> list[Step]:
-    """Steps until a first run has finished, in order; empty once one has."""
-    if study.runs.filter(status=Run.Status.FINISHED).exists():
-        return []
+    """Steps until a first run has finished, in order."""
     proposed = EpsilonPolicy.objects.filter(study=study)
     kinds = set(study.datasets.values_list("kind", flat=True))
-    operator, committee = gettext_lazy("an operator"), gettext_lazy("the ethics committee")
+    operator, steward = gettext_lazy("an operator"), gettext_lazy("a data steward")
+    committee = gettext_lazy("the ethics committee")
 
     def step(
         text: str | Promise, done: bool, who: str | Promise, page: str, action: str | Promise, permission: str
     ) -> Step:
         return Step(text, done, who, reverse(f"staff:{page}", args=[study.slug]), action, permission)
 
+    invitations = step(
+        gettext_lazy("Invite data holders, or record what they signed"),
+        Invitation.objects.filter(study=study).exists() or ConsentEvent.objects.filter(study=study).exists(),
+        steward,
+        "invitations",
+        gettext_lazy("Invite"),
+        "consent.invite_holders",
+    )
     counts = step(
         gettext_lazy("When holders have decided, draw head counts or enter public ones"),
         bool(head_counts(study)),
@@ -174,15 +182,15 @@ def next_steps(study: Study) -> list[Step]:
         step(
             gettext_lazy("Import private and public data"),
             {Dataset.Kind.PRIVATE, Dataset.Kind.PUBLIC} <= kinds,
-            operator,
+            steward,
             "datasets",
-            gettext_lazy("See how"),
+            gettext_lazy("Import a dataset"),
             "training.import_dataset",
         ),
-        *([] if study.rehearsal else [counts]),
+        *([] if study.rehearsal else [invitations, counts]),
         step(
             gettext_lazy("Propose and approve a run"),
-            study.runs.exclude(status__in=[Run.Status.DRAFT, Run.Status.CANCELLED]).exists(),
+            study.runs.exclude(status__in=[Run.Status.DRAFT, Run.Status.CANCELLED, Run.Status.WITHDRAWN]).exists(),
             operator,
             "run_new",
             gettext_lazy("Propose a run"),

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from allauth.account.models import EmailAddress
 from django.contrib.auth.models import User
+from django.test import Client
 from django.utils import timezone
 
 from consent import mail, services
@@ -34,7 +35,9 @@ def person(name: str, *, confirmed: bool = True, **wishes: object) -> User:
 
 @pytest.fixture
 def study() -> Study:
-    return factories.study_open(title="Reading digits")
+    study = factories.study_open(title="Reading digits")
+    Mail.objects.all().delete()  # to those who proposed what was approved
+    return study
 
 
 @pytest.fixture
@@ -118,10 +121,12 @@ def people() -> dict[str, User]:
         mail.mails_send("account_made", [user.pk])
         for change in CHANGES:
             mail.mails_send("account_changed", [user.pk], about=change)
-        for kind in ("run_waiting", "run_ended"):  # even if holders got them
+        for kind in ("run_waiting", "run_approved", "run_ended", "share_used"):  # even if holders got them
             mail.mails_send(kind, [user.pk], study=study, about=run.pk)
         mail.mails_send("policy_waiting", [user.pk], study=study, about=policy.pk)
+        mail.mails_send("policy_approved", [user.pk], study=study, about=policy.pk)
         mail.mails_send("form_waiting", [user.pk], study=study, about=proposal.pk)
+        mail.mails_send("form_approved", [user.pk], study=study, about=form.pk)
         mail.mails_send("model_withdrawn", [user.pk], study=study, about=student.pk)
     run_cancel(run=run, acting_user=factories.user_create("olga"))
     study_close(
@@ -255,7 +260,7 @@ def test_news_goes_to_every_account_of_the_study_whatever_it_decided(study: Stud
     form = factories.form_publish(study, {"en": "New.", "de": "Neu."}, renewal="asked")
     factories.policy_approve(study, 0.5, 1.0, 2.0)
     policy = study.epsilon_policies.latest("version")
-    told = set(Mail.objects.exclude(kind__endswith="waiting").values_list("kind", "user__username", "about"))
+    told = set(Mail.objects.filter(kind__startswith="new_").values_list("kind", "user__username", "about"))
     everybody = ("hanna", "rita", "undecided")
     assert told == {
         *(("new_form", name, str(form.pk)) for name in everybody),
@@ -309,3 +314,42 @@ def test_who_proposed_and_approved_a_run_hears_that_it_has_finished(mailbox: Mai
     for sent in told.values():
         assert subject(sent) == "Run “First vote”: finished"
         assert f"http://127.0.0.1:8000/studies/table/runs/{run.pk}/" in words(sent)
+
+
+def test_who_proposed_something_hears_that_it_was_approved(mailbox: Mailbox) -> None:
+    for name in ("otto", "olga", "carla"):
+        person(name)
+    study = study_with_table("table")
+    mailbox.deliver()
+    Mail.objects.all().delete()
+    run_start(study, title="First vote", **TABLE_RUN)
+    factories.policy_approve(study, high=0.5)
+    factories.form_publish(study, {"en": "More is asked."}, renewal="asked")
+    told = {(sent["To"], subject(sent)) for sent in mailbox.deliver()}
+    assert told >= {
+        ("otto@example.org", f"“{study.title}”: your run is approved"),
+        ("carla@example.org", f"“{study.title}”: your ε policy is approved"),
+        ("olga@example.org", f"“{study.title}”: your consent form is published"),
+    }
+
+
+def test_a_nearly_used_share_is_told_to_the_operators_who_wish_it(mailbox: Mailbox) -> None:
+    person("otto")
+    person("olga", shares=False, approvals=False)
+    study = study_with_table("table")
+    mailbox.deliver()
+    run_finish(run_start(study, title="First vote", share=0.5, **TABLE_RUN))
+    told = [(sent["To"], subject(sent)) for sent in mailbox.deliver()]
+    assert ("otto@example.org", "Run “First vote”: a group has used most of the share") in told
+    assert [subject for address, subject in told if address == "olga@example.org"] == ["Run “First vote”: finished"]
+
+
+def test_only_staff_are_asked_about_mails_of_staff(client: Client) -> None:
+    study = factories.study_open()
+    factories.holder_create(study, user=factories.user_create("hanna"))
+    for name, asked in (("hanna", False), ("olga", True)):
+        client.force_login(factories.user_create(name))
+        assert ("when something waits for approval" in client.get("/account/").text) is asked
+    client.post("/account/", {"language": "en", "ends": "on"})
+    wishes = MailWishes.objects.get(user__username="olga")
+    assert (wishes.approvals, wishes.ends, wishes.shares) == (False, True, False)

@@ -3,20 +3,22 @@
 from typing import Any
 
 from django.urls import reverse
+from django.utils import timezone
 
 from consent.models import Study
 from tests.factories import holder_create, user_create
 from tests.ipate_web.api.conftest import Client
 from tests.ipate_web.api.test_runs import proposal
-from tests.ipate_web.api.test_secrets import ALONE, api_names
+from tests.ipate_web.api.test_secrets import ALONE, PAIRS, api_names
 from tests.training.runs import run_draft
-from training.models import Run
+from training.models import Run, StudentModel
 
 ROLES = ("operator", "committee", "auditor", "researcher", "holder", "stranger", "")
 TABLE = {
     # endpoint            operator committee auditor researcher holder stranger nobody
     ("GET", "studies"): (200, 200, 200, 200, 200, 200, 401),
     ("GET", "study"): (200, 200, 200, 200, 404, 404, 401),
+    ("GET", "waiting"): (200, 200, 200, 200, 200, 200, 401),
     ("GET", "learners"): (200, 200, 200, 200, 200, 200, 401),
     ("GET", "students"): (200, 200, 200, 200, 200, 200, 401),
     ("GET", "aggregators"): (200, 200, 200, 200, 200, 200, 401),
@@ -25,19 +27,24 @@ TABLE = {
     ("GET", "runs"): (200, 200, 200, 200, 200, 200, 401),
     ("POST", "runs"): (201, 403, 403, 201, 400, 400, 401),
     ("POST", "run-plan"): (200, 403, 403, 200, 400, 400, 401),
+    ("GET", "run-comparison"): (200, 200, 200, 200, 404, 404, 401),
     ("GET", "run"): (200, 200, 200, 200, 404, 404, 401),
     ("GET", "run-labels"): (200, 403, 403, 200, 404, 404, 401),
     ("GET", "run-costs"): (200, 200, 200, 200, 404, 404, 401),
     ("POST", "run-approve"): (200, 403, 403, 403, 404, 404, 401),
+    ("PUT", "run"): (403, 403, 403, 403, 404, 404, 401),  # another's draft
+    ("POST", "run-withdraw"): (403, 403, 403, 403, 404, 404, 401),
     ("POST", "run-cancel"): (200, 403, 403, 403, 404, 404, 401),
     ("GET", "run-students"): (200, 200, 200, 200, 404, 404, 401),
     ("POST", "run-students"): (202, 403, 403, 409, 404, 404, 401),
     ("POST", "run-student-publish"): (200, 403, 403, 403, 404, 404, 401),
+    ("POST", "run-student-withdraw"): (409, 403, 403, 403, 404, 404, 401),
     ("GET", "models"): (200, 200, 200, 200, 200, 200, 401),
     ("GET", "model"): (200, 404, 404, 200, 404, 404, 401),
     ("GET", "model-file"): (200, 404, 404, 200, 404, 404, 401),
     ("GET", "model-onnx"): (200, 404, 404, 200, 404, 404, 401),
     ("GET", "model-statement"): (200, 404, 404, 200, 404, 404, 401),
+    ("POST", "model-stage"): (200, 404, 404, 403, 404, 404, 401),
     ("GET", "keys"): (200,) * 7,
     ("POST", "model-predict"): (200, 404, 404, 200, 404, 404, 401),
 }
@@ -54,23 +61,33 @@ def test_every_role_can_do_what_it_should_and_nothing_else(study: Study, run: Ru
     bodies: dict[str, dict[str, Any]] = {
         "runs": proposal(study),
         "run-plan": proposal(study),
+        "run": proposal(study),
+        "model-stage": {"stage": "production"},
         "run-approve": {"share": 0.1},
         "run-students": {"student_learner": "logistic_regression"},
+        "run-student-withdraw": {"reason": "A defect."},
         "model-predict": {"rows": [{"age": 30, "smoker": "no"}]},
     }
     answers = {}
     for (method, name), _ in TABLE.items():
-        draft = run_draft(study) if name in ("run-approve", "run-cancel") else None
+        draft = run_draft(study) if name in ("run-approve", "run-cancel", "run-withdraw") or method == "PUT" else None
         arguments: dict[str, Any] = {"pk": draft.pk if draft else run.pk}
-        if name in ALONE | {"run-plan", "study"}:
+        if name in ALONE | PAIRS | {"run-plan", "study"}:
             arguments = {"slug": study.slug} if name == "study" else {}
-        if name == "run-student-publish":
+        if name.startswith("run-student-"):
             arguments["version"] = 1
+        if name == "run-student-withdraw":  # one that is not asked for below
+            withdrawn = StudentModel.objects.create(
+                run=run, version=2, learner="any", artifact="none", card={}, withdrawn_at=timezone.now()
+            )
+            arguments["version"] = withdrawn.version
         address = reverse(f"api:{name}", kwargs=arguments)
+        if name == "run-comparison":
+            address += f"?runs={run.pk},{run_draft(study).pk}"
         answers[method, name] = tuple(
             clients[role].generic(method, address).status_code
             if method == "GET"
-            else clients[role].post(address, bodies.get(name, {}), format="json").status_code
+            else getattr(clients[role], method.lower())(address, bodies.get(name, {}), format="json").status_code
             for role in ROLES
         )
     assert answers == TABLE

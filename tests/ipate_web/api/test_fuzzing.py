@@ -16,7 +16,7 @@ import pytest
 from pytest_django.live_server_helper import LiveServer
 from rest_framework.throttling import SimpleRateThrottle
 
-from consent.models import Study
+from consent.models import Role, Study
 from ipate_web.tokens.models import ApiToken
 from tests.factories import user_create
 from training.models import Run
@@ -45,7 +45,7 @@ def _no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SimpleRateThrottle, "allow_request", lambda *_: True)
 
 
-@pytest.mark.parametrize("role", ["operator", "researcher", "auditor", "stranger"])
+@pytest.mark.parametrize("role", [*Role.values, "stranger"])
 def test_every_answer_is_one_that_the_schema_tells_of(
     role: str, study: Study, run: Run, live_server: LiveServer, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,30 @@ SECRET_NAMES = {
 }
 KEYS = {"id", "private_dataset", "public_dataset", "test_dataset", "row", "counts"}
 """Names under which a number counts something else, or holds noise and may be any."""
-ALONE = {"studies", "learners", "students", "aggregators", "methods", "representations", "runs", "models", "keys"}
-POSTED = {"run-plan", "run-approve", "run-cancel", "run-student-publish", "model-predict"}
+ALONE = {
+    "studies",
+    "waiting",
+    "learners",
+    "students",
+    "aggregators",
+    "methods",
+    "representations",
+    "runs",
+    "models",
+    "keys",
+}
+PAIRS = {"run-comparison"}
+"""Endpoints that are asked about two runs."""
+POSTED = {
+    "run-plan",
+    "run-approve",
+    "run-cancel",
+    "run-withdraw",
+    "run-student-publish",
+    "run-student-withdraw",
+    "model-predict",
+    "model-stage",
+}
 ROLES = [*Role.values, "stranger", "root"]
 
 
@@ -45,12 +68,13 @@ def api_names() -> set[str]:
 
 def addresses(study: Study) -> list[str]:
     """Everything that can be fetched about a study, its runs and their models."""
-    names = api_names() - POSTED
+    names = api_names() - POSTED - PAIRS
     found = [reverse(f"api:{name}") for name in sorted(names & ALONE)]
     found.append(reverse("api:study", kwargs={"slug": study.slug}))
     runs = list(study.runs.values_list("pk", flat=True))
     found += [reverse(f"api:{name}", kwargs={"pk": pk}) for name in sorted(names - ALONE - {"study"}) for pk in runs]
-    return [*found, *(f"{address}?format=csv" for address in found if address.endswith("/labels"))]
+    pairs = [f"{reverse(f'api:{name}')}?runs={one},{other}" for name in PAIRS for one, other in pairwise(runs)]
+    return [*found, *pairs, *(f"{address}?format=csv" for address in found if address.endswith("/labels"))]
 
 
 def plan_request(study: Study, teachers: int) -> dict[str, Any]:

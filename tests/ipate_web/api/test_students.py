@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
+from accounting.models import Release
 from consent.models import Role
 from consent.services import membership_add
 from tests import factories
@@ -70,6 +71,24 @@ def test_each_version_can_be_had_by_its_number(run: Run, ask: Callable[..., Any]
     assert client.get(address, {"version": 3}).status_code == 404
     assert client.get(address, {"version": "second"}).status_code == 400
     assert len(client.get("/api/v1/models").json()["results"]) == 1, "a run has one model, the published one"
+
+
+def test_an_operator_withdraws_a_version_for_good(run: Run, ask: Callable[..., Any]) -> None:
+    reason = {"reason": "It misreads the widths."}
+    assert ask("researcher", "/1/withdraw", reason).status_code == 403
+    assert ask("operator", "/2/withdraw", reason).status_code == 404
+    for wrong in ({}, {"reason": " "}, {"reason": "x" * 501}, {"why": "a slip"}):
+        assert ask("operator", "/1/withdraw", wrong).status_code == 400
+    assert not Release.objects.filter(kind=Release.Kind.WITHDRAWAL).exists(), "what is refused changes nothing"
+    (version,) = ask("operator", "/1/withdraw", reason).json()["versions"]
+    assert version["withdrawal_reason"] == reason["reason"] and version["withdrawn_at"]
+    assert Release.objects.get(kind=Release.Kind.WITHDRAWAL).content["version"] == 1
+    client = APIClient()
+    client.force_authenticate(factories.user_create("researcher"))
+    gone = client.get(f"/api/v1/models/{run.pk}/file")
+    assert (gone.status_code, reason["reason"] in gone.json()["detail"]) == (410, True)
+    assert ask("operator", "/1/withdraw", reason).status_code == 409
+    assert Release.objects.filter(kind=Release.Kind.WITHDRAWAL).count() == 1
 
 
 @pytest.mark.parametrize(

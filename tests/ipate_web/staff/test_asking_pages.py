@@ -242,8 +242,8 @@ def test_a_finished_run_shows_public_charges_counts_and_the_card(study: Study) -
 
 def test_noisy_counts_can_be_taken_away_with_the_labels(study: Study) -> None:
     run = run_ask(run_start(study, **CLEAR_RUN, share=0.5))
-    assert "Download labels and noisy counts (CSV)" in as_("researcher").get(url("run", study, run.pk)).text
-    heading, *lines = csv.reader(io.StringIO(as_("researcher").get(url("run_labels_file", study, run.pk)).text))
+    assert "or download them with their noisy counts:" in as_("researcher").get(url("run", study, run.pk)).text
+    heading, *lines = csv.reader(io.StringIO(as_("researcher").get(url("run_labels_file", study, run.pk, "csv")).text))
     classes = run.public_dataset.classes
     assert heading == ["row", "label", *(f"count_{name}" for name in classes)]
     assert lines == [

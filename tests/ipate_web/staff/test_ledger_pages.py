@@ -177,20 +177,20 @@ def test_going_through_the_labels_page_by_page_is_one_look(run: Run) -> None:
 
 def test_the_table_of_labels_and_their_page_are_one_look(run: Run) -> None:
     client = as_("researcher")
-    for page in ("run_labels_file", "run_labels", "run_labels_file"):
-        assert client.get(url(page, run.study, run.pk)).status_code == 200
+    for page, *kind in (("run_labels_file", "csv"), ("run_labels",), ("run_labels_file", "npz")):
+        assert client.get(url(page, run.study, run.pk, *kind)).status_code == 200
     assert downloads(run.study) == [("researcher", "labels")]
 
 
 def test_asking_for_the_head_of_a_page_takes_nothing(run: Run) -> None:
-    for page, *version in (("run_labels",), ("run_labels_file",), ("run_student_model", 1)):
+    for page, *version in (("run_labels",), ("run_labels_file", "csv"), ("run_student_model", 1)):
         answer = as_("researcher").head(url(page, run.study, run.pk, *version))
         assert (answer.status_code, answer.content) == (200, b"")
     assert downloads(run.study) == []
 
 
 def test_whoever_is_turned_away_takes_nothing(run: Run) -> None:
-    for page, *version in (("run_labels",), ("run_labels_file",), ("run_student_model", 1)):
+    for page, *version in (("run_labels",), ("run_labels_file", "csv"), ("run_student_model", 1)):
         assert as_("auditor").get(url(page, run.study, run.pk, *version)).status_code == 403
         assert as_("researcher").post(url(page, run.study, run.pk, *version)).status_code == 405
     assert downloads(run.study) == []

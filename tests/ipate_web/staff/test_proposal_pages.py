@@ -61,17 +61,17 @@ def draft_publish(client: Client, renewal: str, texts: dict[str, str] = MORE):
 
 
 def test_what_waits_is_seen_at_once_by_those_who_decide(study: Study) -> None:
-    assert "Waiting for a decision" not in text(as_("conrad").get("/"))
+    assert "ε policy, version 2" not in text(as_("conrad").get("/"))
     policy_propose(study)
     factories.form_propose(study, MORE)
     home = as_("conrad").get("/")
-    for told in ("Waiting for a decision", "ε policy, version 2", "Consent form that asks people again"):
+    for told in ("Waiting for you", "ε policy, version 2", "Consent form that asks people again"):
         assert told in text(home)
     assert "/studies/digits/policies/2/approve/" in home.text
     assert PROPOSAL in home.text
     assert "You proposed it: somebody else decides." not in text(home)
     assert "You proposed it: somebody else decides." in text(as_("carla").get("/"))
-    assert "Waiting for a decision" not in text(as_("olga").get("/")), "an operator does not decide on these"
+    assert "ε policy, version 2" not in text(as_("olga").get("/")), "an operator does not decide on these"
 
 
 def test_what_is_decided_waits_no_more(study: Study) -> None:
@@ -79,7 +79,8 @@ def test_what_is_decided_waits_no_more(study: Study) -> None:
     conrad = factories.user_create("conrad")
     services.proposal_remark(proposal=policy, acting_user=conrad, kind="rejection", text="Too much.")
     services.consent_form_approve(proposal=proposal, acting_user=conrad)
-    assert "Waiting for a decision" not in text(as_("conrad").get("/"))
+    home = text(as_("conrad").get("/"))
+    assert not any(told in home for told in ("ε policy, version", "Consent form that asks people again"))
 
 
 # --- Reject and comment ---------------------------------------------------------------------------------------------

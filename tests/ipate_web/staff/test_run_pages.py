@@ -285,7 +285,7 @@ def test_an_operator_sees_the_plan_and_starts_the_run_with_a_share(
     assert page.context["form"]["per_cent"].value() == 25
     with django_capture_on_commit_callbacks() as sent:
         client.post(url("run_approve", study, run.pk), {"per_cent": "40"})
-    assert sum("send.<locals>.publish" in repr(callback) for callback in sent) == 1
+    assert sum("send.<locals>.publish" in repr(callback) for callback in sent) == 2, "the run, and its proposer's mail"
     run = Run.objects.get(approved_by__username="operator")
     assert (run.status, run.share) == (Run.Status.APPROVED, 0.4)
     assert share_free(study) == pytest.approx(0.6)
@@ -511,13 +511,19 @@ def test_exact_numbers_are_for_those_who_handle_records_and_consents(study: Stud
         assert "30 rows" not in as_("olga").get(address).text, "where runs are decided, they are not shown to anybody"
 
 
-def test_why_a_run_failed_is_for_staff(study: Study) -> None:
+def test_why_a_run_failed_is_said_in_words(study: Study) -> None:
     run = run_draft(study, **TABLE_RUN)
-    Run.objects.filter(pk=run.pk).update(status="failed", message="There are 3 holders for 6 teachers.")
-    assert "3 holders" in as_("operator").get(url("run", study, run.pk)).text
+    Run.objects.filter(pk=run.pk).update(status="failed", message="No label was released.")
+    assert "No label was released." in as_("operator").get(url("run", study, run.pk)).text
     page = as_("researcher").get(url("run", study, run.pk)).text
-    assert "3 holders" not in page
-    assert "Ask an operator of the study why." in page
+    assert "No label was released." in page and "Ask an operator of the study what can be done." in page
+
+
+def test_why_a_run_waits_is_for_staff(study: Study) -> None:
+    run = run_start(study, **TABLE_RUN)
+    Run.objects.filter(pk=run.pk).update(message="Waits for another run of this study.")
+    assert "Waits for another run" in as_("operator").get(url("run", study, run.pk)).text
+    assert "Waits for another run" not in as_("researcher").get(url("run", study, run.pk)).text
 
 
 def test_labels_are_listed_with_their_class(study: Study) -> None:
@@ -534,9 +540,9 @@ def test_labels_are_listed_with_their_class(study: Study) -> None:
 def test_labels_can_be_taken_away_as_a_table(study: Study) -> None:
     run = run_finish(run_start(study, **{**TABLE_RUN, "batch_size": 4}))
     run.queries.filter(row=0).update(label=None)
-    assert "Download the labels (CSV)" in as_("researcher").get(url("run", study, run.pk)).text
-    assert "(CSV)" not in as_("auditor").get(url("run", study, run.pk)).text
-    answer = as_("researcher").get(url("run_labels_file", study, run.pk))
+    assert "as CSV" in as_("researcher").get(url("run", study, run.pk)).text
+    assert "as CSV" not in as_("auditor").get(url("run", study, run.pk)).text
+    answer = as_("researcher").get(url("run_labels_file", study, run.pk, "csv"))
     assert answer.headers["Content-Disposition"] == 'attachment; filename="table-a-small-run-labels.csv"'
     answered = run.queries.exclude(label=None).order_by("row")
     assert list(csv.reader(io.StringIO(answer.text))) == [
@@ -585,7 +591,7 @@ def test_runs_are_filtered_and_come_in_pages(study: Study) -> None:
     assert len(client.get(url("runs", study), {"page": "2"}).context["page"]) == 1
     cancelled = client.get(url("runs", study), {"status": "cancelled"})
     assert [run.title for run in cancelled.context["page"]] == ["Draft 3"]
-    assert "No run has this status" in client.get(url("runs", study), {"status": "voting"}).text
+    assert "No run is like this" in client.get(url("runs", study), {"status": "voting"}).text
 
 
 def test_a_long_list_of_runs_takes_no_more_queries(study: Study, django_assert_max_num_queries: Any) -> None:

@@ -80,9 +80,16 @@ def test_what_is_wrong_with_the_form_is_said_beside_the_field(run: Run) -> None:
         {"student_learner": "consistency"}
         | {
             f"student_learner-consistency-{name}": value
-            for name, value in {"steps": 1, "batch": 8, "learning_rate": 0.1, "doubt": 0.1, "threshold": 0.9}.items()
+            for name, value in {
+                "steps": 1,
+                "filters": 4,
+                "batch": 8,
+                "learning_rate": 0.1,
+                "doubt": 0.1,
+                "threshold": 0.9,
+            }.items()
         }
-        | {f"student_learner-consistency-{name}": 0 for name in ("rotation", "shift", "stretch", "erase")}
+        | {f"student_learner-consistency-{name}": 0 for name in ("rotation", "shift", "stretch", "bend", "erase")}
     )
     wrong = client.post(url("run_student_new", run), network)
     assert wrong.status_code == 422 and "images" in str(wrong.context["form"].errors["student_learner"])

@@ -14,6 +14,7 @@ from accounting.head_counts import head_counts
 from accounting.models import Release
 from accounting.shares import shares
 from consent import services
+from consent.invitations import invitations_create
 from consent.models import EpsilonPolicy, Membership, Role, Study
 from consent.selectors import policy_in_force
 from tests import factories
@@ -131,11 +132,13 @@ def test_an_empty_study_says_what_comes_next(empty: Study) -> None:
     def left() -> list[bool]:
         return [step.done for step in as_("operator").get(url("study", empty)).context["steps"]]
 
-    assert left() == [False] * 6
+    assert left() == [False] * 7
     factories.form_publish(empty)
-    assert left() == [True, *[False] * 5]
+    assert left() == [True, *[False] * 6]
     factories.policy_approve(empty)
-    assert left() == [True, True, True, False, False, False]
+    assert left() == [True, True, True, False, False, False, False]
+    invitations_create(study=empty, acting_user=None, pseudonyms=["P-1"])
+    assert left() == [True, True, True, False, True, False, False]
     page = as_("operator").get(url("study", empty)).text
     assert url("datasets", empty) in page
     assert "No runs yet" in page

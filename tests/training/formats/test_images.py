@@ -48,7 +48,7 @@ def test_wrong_idx_files_are_refused(tmp_path, pixels):
         (_idx(tmp_path / "kind", pixels, kind=9), None, "begins with 00000903, not with 00000803"),
         (_idx(tmp_path / "flat", pixels.ravel()), None, "begins with 00000801, not with 00000803"),
         (_idx(tmp_path / "short", pixels, lengths=(5, 2, 3)), None, "announces 30 values and holds 24"),
-        (_idx(tmp_path / "long", pixels, lengths=(3, 2, 3)), None, "announces 18 values and holds more"),
+        (_idx(tmp_path / "long", pixels, lengths=(3, 2, 3)), None, "announces 18 values and holds > 18"),
         (_idx(tmp_path / "empty", pixels[:0], lengths=(0, 2, 3)), None, "holds no records"),
         (_idx(tmp_path / "turned", pixels.reshape(4, 3, 2)), None, "measure 3 × 2"),
         (images, _idx(tmp_path / "fewer", np.array([1, 2, 3])), "3 labels for 4 images"),

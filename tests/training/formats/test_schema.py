@@ -1,11 +1,21 @@
 """Tests of schemas."""
 
 import json
+from importlib.resources import files
 
 import numpy as np
 import pytest
+from jsonschema import Draft202012Validator
 
-from training.formats import DataError, ImageSchema, TabularSchema, schema_from_json, schema_to_json
+from training.formats import (
+    DataError,
+    DataErrors,
+    ImageSchema,
+    TabularSchema,
+    json_schema,
+    schema_from_json,
+    schema_to_json,
+)
 from training.formats.columns import CategoricalColumn, HolderColumn, LabelColumn, NumericColumn
 from training.formats.icd9 import ICD9_GROUPS, icd9_group
 
@@ -115,41 +125,74 @@ def _with_column(**column):
 @pytest.mark.parametrize(
     ("document", "problem"),
     [
-        (None, "“kind”"),
+        (None, "is no object"),
         ({"kind": "sound"}, "“kind”"),
-        ({"kind": "image", "height": 8, "width": 8, "classes": ["a", "b"]}, "channels is missing"),
+        ({"kind": "image", "height": 8, "width": 8, "classes": ["a", "b"]}, "“channels” is missing"),
         ({"kind": "image", "height": 0, "width": 8, "channels": 1, "classes": ["a", "b"]}, "height of the images is 0"),
         ({"kind": "image", "height": 8, "width": 8, "channels": 1, "classes": ["a"]}, "fewer than two classes"),
         ({"kind": "image", "height": 8, "width": 8, "channels": 1, "classes": ["a", "a"]}, "named twice"),
-        ({"kind": "image", "height": 8, "width": 8, "channels": 1, "classes": "ab"}, "“classes” is no list"),
-        ({**DOCUMENT, "colour": 1}, "colour is unknown"),
+        ({"kind": "image", "height": 8, "width": 8, "channels": 1, "classes": "ab"}, "“classes” is 'ab'"),
+        ({**DOCUMENT, "colour": 1}, "“colour” is unknown"),
         ({**DOCUMENT, "header": "yes"}, "“header” is 'yes'"),
         ({**DOCUMENT, "delimiter": ""}, "delimiter '' is not one character"),
         ({**DOCUMENT, "delimiter": ",", "decimal": ","}, "decimal mark ',' is neither a point nor a comma, or it is"),
-        ({**DOCUMENT, "columns": {}}, "“columns” is no list"),
-        ({**DOCUMENT, "columns": ["age"]}, "A column has no name"),
+        ({**DOCUMENT, "columns": {}}, "“columns” is {}"),
+        ({**DOCUMENT, "columns": ["age"]}, "“columns.1” is no object"),
         ({**DOCUMENT, "columns": [DOCUMENT["columns"][3]] * 2}, "column height: The column is declared twice"),
         ({**DOCUMENT, "columns": [DOCUMENT["columns"][0]]}, "No column has the role feature"),
         (
             {**DOCUMENT, "columns": [*DOCUMENT["columns"], {"name": "id", "role": "holder"}]},
             "Two columns have the role holder",
         ),
-        (_with_column(name="x", role="feature", type="numeric", minimum=0), "maximum is missing"),
+        (_with_column(name="x", role="feature", type="numeric", minimum=0), "column x: “maximum” is missing"),
         (_with_column(name="x", role="feature", type="numeric", minimum=1, maximum=1), "column x: The declared range"),
         (_with_column(name="x", role="feature", type="numeric", minimum="0", maximum=1), "“minimum” is '0'"),
         (_with_column(name="x", role="feature", type="categorical", values=[]), "declared values are empty"),
         (_with_column(name="x", role="feature", type="categorical", values=["a", "a"]), "named twice"),
-        (_with_column(name="x", role="feature", type="categorical", values=["a"], other=1), "neither true nor false"),
+        (
+            _with_column(name="x", role="feature", type="categorical", values=["a"], other=1),
+            "“other” is 1. Make it true or false",
+        ),
         (_with_column(name="x", role="feature", type="date"), "type 'date' is unknown"),
         (_with_column(name="x", role="teacher"), "Role 'teacher'"),
         (_with_column(name="x", role="label", labels={"1": "c"}), "leads to “c”, which is no class"),
-        (_with_column(name="x", role="label", labels=["1"]), "maps no spellings"),
+        (_with_column(name="x", role="label", labels=["1"]), "“labels” is ['1']. Make it an object of texts"),
     ],
 )
 def test_a_wrong_schema_is_refused_with_what_to_do(document, problem):
     with pytest.raises(DataError) as error:
         schema_from_json(document)
     assert problem in str(error.value) and error.value.remedy
+
+
+def test_all_errors_of_a_schema_are_told_at_once():
+    columns = [
+        {"name": "x", "role": "feature", "type": "numeric", "minimum": True, "maximum": 1, "colour": "red"},
+        {"name": "y", "role": "feature", "type": "numeric", "minimum": 3, "maximum": 2},
+        {"name": "z", "role": "teacher"},
+    ]
+    with pytest.raises(DataErrors) as error:
+        schema_from_json({"kind": "table", "columns": columns, "header": "yes"})
+    told = [(fault.column, str(fault.problem)) for fault in error.value.report.faults]
+    assert told == [
+        ("x", "“minimum” is True."),
+        ("x", "“colour” is unknown."),
+        ("y", "The declared range is 3 to 2."),
+        ("z", "Role 'teacher' with type None is unknown."),
+        (None, "“classes” is missing."),
+        (None, "“header” is 'yes'."),
+    ]
+
+
+def test_the_json_schema_allows_what_is_read_and_refuses_what_is_not():
+    validator = Draft202012Validator(json_schema())
+    assert validator.is_valid(DOCUMENT)
+    assert validator.is_valid(schema_to_json(ImageSchema(8, 8, 3, ("a", "b"))))
+    for name in ("adult", "diabetes"):
+        text = files("training.formats").joinpath("schemas", f"{name}.json").read_text("utf-8")
+        assert validator.is_valid(json.loads(text))
+    for wrong in ({}, {**DOCUMENT, "colour": 1}, {**DOCUMENT, "columns": [{"name": "x", "role": "teacher"}]}):
+        assert not validator.is_valid(wrong)
 
 
 def test_images_are_checked_one_by_one():
@@ -206,3 +249,8 @@ def test_icd9_codes_fall_into_their_chapters(code, group):
 def test_what_is_no_icd9_code_is_refused(code):
     with pytest.raises(ValueError, match="no ICD-9 code"):
         icd9_group(code)
+
+
+def test_the_json_schema_that_is_published_is_current(settings):
+    published = json.loads((settings.BASE_DIR / "docs" / "dataset.schema.json").read_text("utf-8"))
+    assert published == json_schema(), "run: python manage.py dataset_schema > docs/dataset.schema.json"

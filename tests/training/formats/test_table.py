@@ -83,7 +83,7 @@ def test_an_export_with_semicolons_decimal_commas_and_a_byte_order_mark(tmp_path
     ("value", "schema", "told"),
     [
         ("1.234", GERMAN, "“1.234” has a point, where the decimal mark is a comma"),
-        ("viel", GERMAN, "Write a finite number, or nothing or k.A. if not known."),
+        ("viel", GERMAN, "Write a finite number, or “” / k.A. if not known."),
         ("7,5", TabularSchema(GERMAN.columns, GERMAN.classes, delimiter=";"), "Declare “decimal”: “,” in the schema."),
         ("", TabularSchema((NumericColumn("CRP", 0, 1), *GERMAN.columns[::2]), GERMAN.classes, ";"), "“missing”"),
     ],
@@ -115,7 +115,7 @@ def test_asking_for_a_role_that_no_column_has_is_an_error(tmp_path):
         (TEXT.replace("25", "inf"), "row 5, column age: “inf” is not finite"),
         (TEXT.replace(",m,", ",d,"), "row 5, column sex: “d” is not among the declared values (f, m)"),
         (TEXT.replace("f,x,no", "f,x,maybe"), "row 6, column ill: “maybe” is no class"),
-        (TEXT.replace("ben ", " "), "row 5, column who: The row has no holder"),
+        (TEXT.replace("ben ", " "), "row 5, column who: The record has no holder"),
         (TEXT.replace("ben ,", ""), "row 5: The row has 4 values, where 5 are expected"),
         (TEXT + "eve,1,f,x,no,9\n", "row 7: The row has 6 values, where 5 are expected"),
         (TEXT.replace("sex", "gender"), "row 1, column gender: The schema does not declare this column"),

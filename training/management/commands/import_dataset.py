@@ -10,18 +10,20 @@ from typing import Any
 import numpy as np
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
-from tqdm import tqdm
 
+from common.progress import progress_bar
 from consent.models import Study
-from training.formats import DataError, Rows, Schema, check_sha256, read_file, schema_from_json
+from training.formats import DataError, DataErrors, Report, Rows, Schema, check_sha256, read_file, schema_from_json
+from training.formats.report import write_faults
 from training.models import Dataset
 from training.services.datasets import dataset_check, dataset_import
 
 
 class Command(BaseCommand):
     help = (
-        "Read CSV, idx, npz or mat files (plain, gzip, or in a zip file) into a dataset of a study. What is wrong is "
-        "told with file, row and column, and then nothing is imported. Unknown pseudonyms become data holders."
+        "Read CSV, Parquet, idx, npz or mat files (CSV and idx also gzip or in a zip file) into a dataset of a study. "
+        "All that is wrong is told with file, row and column, and then nothing is imported. Unknown pseudonyms become "
+        "data holders."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -62,6 +64,7 @@ class Command(BaseCommand):
             metavar="TEXT",
             help="where the rows come from, in your words; of public rows the model's card repeats it",
         )
+        parser.add_argument("--report", type=Path, metavar="FILE", help="write what is wrong to this file, as CSV")
         parser.add_argument("--user", help="username of the person who imports, for the record")
         parser.add_argument("--dry-run", action="store_true", help="read and check everything, write nothing")
 
@@ -80,10 +83,18 @@ class Command(BaseCommand):
                 **target, rows=rows, schema=schema, provenance=options["provenance"], acting_user=user
             )
         except DataError as error:
+            if options["report"] is not None:
+                _report_write(options["report"], error)
             raise CommandError(f"{error}\nNothing was imported.") from error
         self.stdout.write(self.style.SUCCESS(f"{_summary(rows, schema)} Imported into “{study}” as “{dataset}”."))
         if left_out := len(rows) - dataset.rows:
             self.stdout.write(f"{left_out:,} rows were left out: their people had theirs erased and do not take part.")
+
+
+def _report_write(path: Path, error: DataError) -> None:
+    report = error.report if isinstance(error, DataErrors) else None
+    with path.open("w", encoding="utf-8", newline="") as file:
+        write_faults(file, report.faults if report else [error], report.count if report else 1)
 
 
 def _study(slug: str) -> Study:
@@ -137,7 +148,7 @@ def _rows(schema: Schema, options: dict[str, Any]) -> Rows:
     if options["holder_per_row"] and not private:
         raise DataError(f"Rows of a {options['kind']} dataset belong to nobody.", "Leave --holder-per-row out.")
     labelled = options["kind"] != Dataset.Kind.PUBLIC or options["with_labels"] or bool(label_files)
-    parts = []
+    parts, report = [], Report()
     for file, label_file in zip(files, label_files or [None] * len(files), strict=True):
         with _bar(file) as progress:
             parts.append(
@@ -149,8 +160,10 @@ def _rows(schema: Schema, options: dict[str, Any]) -> Rows:
                     labels=labelled,
                     holders=private and not options["holder_per_row"],
                     progress=progress,
+                    report=report,
                 )
             )
+    report.raise_faults()
     rows = Rows(
         np.concatenate([part.x for part in parts]),
         np.concatenate([part.y for part in parts if part.y is not None]) if labelled else None,
@@ -162,7 +175,7 @@ def _rows(schema: Schema, options: dict[str, Any]) -> Rows:
 @contextmanager
 def _bar(file: Path) -> Iterator[Any]:
     """Progress bar of the bytes of ``file``, in a terminal."""
-    with tqdm(desc=file.name, unit="B", unit_scale=True, disable=None) as bar:
+    with progress_bar(desc=file.name, unit="B", unit_scale=True) as bar:
 
         def progress(done: int, total: int) -> None:
             bar.total = total

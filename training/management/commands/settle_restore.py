@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from accounting.restores import is_distrusted, missing_rows
-from consent.models import Study
+from consent.models import Disposal, Study
 from training.services.restores import restore_settle
 
 
@@ -28,7 +28,21 @@ class Command(BaseCommand):
             "--withdrawals-entered", action="store_true", help="confirm that withdrawals since the backup are entered"
         )
 
-    def handle(self, *args: Any, study: str, share: float | None, withdrawals_entered: bool, **options: Any) -> None:
+        parser.add_argument(
+            "--erasures-entered",
+            action="store_true",
+            help="confirm that what was erased, removed or closed since the backup is again: its records came back",
+        )
+
+    def handle(
+        self,
+        *args: Any,
+        study: str,
+        share: float | None,
+        withdrawals_entered: bool,
+        erasures_entered: bool,
+        **options: Any,
+    ) -> None:
         found = Study.objects.filter(slug=study).first()
         if found is None:
             known = ", ".join(Study.objects.values_list("slug", flat=True)) or "none yet"
@@ -49,6 +63,12 @@ class Command(BaseCommand):
             raise CommandError(
                 "Enter the withdrawals since the backup, and whoever joined, from mails and letters; then call this "
                 "command again with --withdrawals-entered."
+            )
+        if not erasures_entered and (is_distrusted(found) or Disposal._meta.label_lower in missing):
+            raise CommandError(
+                "What was erased since the backup is back in private storage. Ask again for the erasures since (on the "
+                "page Closings and erasures), remove the datasets that were removed, close the study if it was closed; "
+                "then call this command again with --erasures-entered, too."
             )
         reached = restore_settle(study=found, share=share)
         done = f"every account is charged up to {100 * reached:.4g} % of its cap" if reached else "nothing is charged"

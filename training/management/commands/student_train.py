@@ -6,8 +6,8 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
-from tqdm import tqdm
 
+from common.progress import progress_bar
 from training.models import Run
 from training.services.trainings import student_ask, student_learn
 from training.students import STUDENTS
@@ -42,7 +42,7 @@ class Command(BaseCommand):
             )
         except ValidationError as error:
             raise CommandError(" ".join(error.messages)) from error
-        with tqdm(desc=learner, leave=False, disable=None) as bar:
+        with progress_bar(desc=learner) as bar:
 
             def progress(done: int, total: int) -> None:
                 bar.total = total

@@ -5,10 +5,10 @@ from functools import partial
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from tqdm import tqdm
 
 from accounting.verification import Check, study_checks
 from common.append_only import chained_models
+from common.progress import progress_bar
 from consent.models import Study
 from consent.selectors import role_faults
 from training.models import Run
@@ -50,7 +50,7 @@ class Command(BaseCommand):
         """Report on one study; returns the number of faults."""
         self.stdout.write(f"{study.slug}:")
         checks = [
-            *study_checks(study, watch=partial(tqdm, unit=" rows", leave=False, disable=None)),
+            *study_checks(study, watch=partial(progress_bar, unit=" rows")),
             *(
                 Check(f"releases of run {run.pk}", lambda run=run: release_faults(run))  # type: ignore[misc]
                 for run in Run.objects.filter(study=study).select_related("study")
@@ -67,7 +67,7 @@ class Command(BaseCommand):
                 for batch in kept
             ]
         total = 0
-        for check in tqdm(checks, desc=study.slug, leave=False, disable=None):
+        for check in progress_bar(checks, desc=study.slug):
             found = check.faults()
             if found or not check.name.startswith("replay"):
                 self.stdout.write(f"  {'FAULT' if found else 'whole'}  {check.name}")

@@ -25,7 +25,14 @@ from training.services.holders import attempts, noise, shards
 from training.services.holders.base import People, Questions, Released
 from training.services.holders.rounds import round_under_way
 from training.services.planning import budgets_from_json
-from training.services.spending import WAITS, runs_send_on, share_used, spending_may_begin, waits_for_restore
+from training.services.spending import (
+    WAITS,
+    charged_tell,
+    runs_send_on,
+    share_used,
+    spending_may_begin,
+    waits_for_restore,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -188,6 +195,7 @@ class Asking:
                 charge=max(released.bounds),
                 acting_user_id=run.approved_by_id,
             )
+            charged_tell(run, costs)
         Round.objects.filter(pk=asked.pk).update(position=asked.position + released.size)
         Run.objects.filter(pk=run.pk).update(
             position=run.position + released.size,

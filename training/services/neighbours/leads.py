@@ -19,7 +19,7 @@ def round_leads(run: Run) -> list[list[float]]:
     For each round that has released any, the share of its points whose largest count leads the next by as many σ as
     each of :data:`LEADS` says, up to the next of them. Counts of residual votes are read as they were for the labels.
     """
-    return [_leads(each.pk, each.artifact, each.position) for each in run.rounds.filter(position__gt=0)]
+    return [_leads(each.pk, each.artifact, each.position) for each in run.rounds.all() if each.position]
 
 
 @lru_cache(maxsize=64)  # what was released never changes, and a run's page asks every two seconds

@@ -112,6 +112,7 @@ class PateFields(MethodFields):
         if study.rehearsal:
             holders = private.holders if private is not None else 0
         teachers = max(1, _round(holders / 13))
+        classes = len(private.classes) if private is not None else 10
         learner = learner_suggested(private.schema["kind"] if private is not None else "table")
         return {
             "teachers": teachers,
@@ -119,7 +120,7 @@ class PateFields(MethodFields):
             "aggregator": next(iter(CHOICES["aggregator"])),
             **{parameter("learner", learner.name, name): value for name, value in learner_parameters(learner).items()},
             **{
-                parameter("aggregator", name, spec.name): round(spec.suggested(teachers), 2)
+                parameter("aggregator", name, spec.name): round(spec.suggested(teachers, classes), 2)
                 for name in CHOICES["aggregator"]
                 for spec in AGGREGATORS[name].fields()
             },

@@ -1,0 +1,127 @@
+"""Requests that the site makes to addresses which its users name: to public hosts alone, over TLS, never redirected.
+
+The host's name is resolved once, every address that it has is checked, and the connection goes to one that was: an
+answer that changes between check and connection leads nowhere else. The certificate is checked for the name.
+"""
+
+import http.client
+import ipaddress
+import socket
+import ssl
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+#: Seconds for each step of a request, and for the whole of it however slowly the other side talks.
+STEP, WHOLE = 10.0, 30.0
+#: Ways to write an IPv4 address as an IPv6 one, by which a private one could look public: NAT64, 6to4, Teredo.
+_WRAPPED = [ipaddress.ip_network(each) for each in ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")]
+
+
+class RefusedAddressError(ValueError):
+    """The address may not be asked; ``code`` says why, for whoever tells people."""
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+@dataclass(frozen=True)
+class _Target:
+    """Destination of a request: ``address`` is checked, ``host`` is what the certificate has to name."""
+
+    host: str
+    port: int
+    address: str
+    path: str
+
+
+def url_check(url: str) -> None:
+    """Check that a request to ``url`` would be made.
+
+    Raises:
+        RefusedAddressError: it is not https, carries a password, or leads to an address that is not allowed.
+        OSError: the host's name is not known.
+    """
+    _target(url)
+
+
+def post(url: str, body: bytes, headers: Mapping[str, str]) -> int:
+    """Post ``body`` to ``url``; the answer's status, whatever it is. Redirections are not followed.
+
+    Raises:
+        RefusedAddressError: as :func:`url_check`.
+        OSError, http.client.HTTPException: nobody answers, or not in time, or not as HTTP over TLS.
+    """
+    target = _target(url)
+    connection = _PinnedConnection(target)
+    clock = threading.Timer(WHOLE, connection.abort)
+    clock.daemon = True
+    clock.start()
+    try:
+        connection.request("POST", target.path, body, dict(headers))
+        return connection.getresponse().status
+    finally:
+        clock.cancel()
+        connection.close()
+
+
+def _target(url: str) -> _Target:
+    try:
+        parts = urlsplit(url)
+        port = parts.port or 443
+    except ValueError:
+        raise RefusedAddressError("malformed") from None
+    if parts.scheme != "https":
+        raise RefusedAddressError("scheme")
+    if not parts.hostname or parts.username is not None or parts.password is not None or parts.fragment:
+        raise RefusedAddressError("malformed")
+    try:
+        found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
+    except UnicodeError:
+        raise RefusedAddressError("malformed") from None
+    addresses = [str(entry[4][0]) for entry in found]
+    if not addresses or not all(is_allowed(ipaddress.ip_address(each.partition("%")[0])) for each in addresses):
+        raise RefusedAddressError("private")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return _Target(parts.hostname, port, addresses[0], path)
+
+
+def is_allowed(address: Address) -> bool:
+    """Whether requests may go to ``address``: public ones, and those of the networks in WEBHOOK_NETWORKS."""
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    if any(address in network for network in settings.WEBHOOK_NETWORKS if network.version == address.version):
+        return True
+    wrapped = any(address in network for network in _WRAPPED if network.version == address.version)
+    return address.is_global and not address.is_multicast and not address.is_reserved and not wrapped
+
+
+class _PinnedConnection(http.client.HTTPSConnection):
+    """HTTPS connection to an address that was checked, for a host of another name."""
+
+    def __init__(self, target: _Target) -> None:
+        self._tls = ssl.create_default_context()
+        super().__init__(target.host, target.port, timeout=STEP, context=self._tls)
+        self._address = target.address
+
+    def connect(self) -> None:
+        plain = socket.create_connection((self._address, self.port), timeout=STEP)
+        try:
+            self.sock = self._tls.wrap_socket(plain, server_hostname=self.host)
+        except BaseException:
+            plain.close()
+            raise
+
+    def abort(self) -> None:
+        """Break off, so that whoever waits for the other side gets an OSError."""
+        if self.sock is not None:
+            try:
+                self.sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                return

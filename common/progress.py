@@ -1,0 +1,50 @@
+"""Progress bars of commands: drawn on a terminal, and lines now and then where output goes to a log or a file."""
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, TextIO
+
+from tqdm import tqdm
+
+#: Seconds between two lines.
+_EVERY = 10.0
+
+
+def progress_bar(items: Iterable[Any] | None = None, **options: Any) -> tqdm:
+    """Progress bar, as tqdm's: of ``items``, or to be updated. A terminal's goes when it is done, lines stay."""
+    if sys.stderr.isatty():
+        return tqdm(items, **{"leave": False, **options})
+    return _Lines(items, **{**options, "leave": True, "mininterval": _EVERY, "miniters": 1, "ncols": 0})
+
+
+class _Lines(tqdm):
+    """Progress in lines, each complete."""
+
+    @staticmethod
+    def status_printer(file: TextIO) -> Callable[[str], None]:
+        def print_line(text: str) -> None:
+            if text.strip():
+                file.write(text.strip() + "\n")
+                file.flush()
+
+        return print_line
+
+    disable: bool
+    _told: float | None = None
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> bool | None:
+        """Print a line, unless the last one said the same."""
+        if self.n == self._told:
+            return None
+        self._told = self.n
+        return super().display(msg, pos)
+
+    def moveto(self, n: int) -> None:
+        """Stay: several bars write their lines one after the other."""
+
+    def close(self) -> None:
+        """Say how far it came; tqdm itself would end its one line, which is none here."""
+        if not self.disable:
+            self.display()
+            self.disable = True
+            self._decr_instances(self)

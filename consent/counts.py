@@ -1,0 +1,139 @@
+"""Numbers of holders by state, which cost the same for a thousand holders and for a million.
+
+The last decisions are counted once, by all that says how they stand, and kept with the number of the last consent event
+that was counted (:class:`consent.models.DecisionCount`). Later reads count only what was decided since. What a form,
+a day or a circumstance makes of a decision is applied to these counts, so that nothing has to be counted again then.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import NamedTuple
+
+from django.core.cache import cache
+from django.db.models import Count, Max, OuterRef, Subquery
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from consent.circumstances import Lapses
+from consent.models import ConsentEvent, DataHolder, DecisionCount, Study
+from consent.selectors import FEW_HOLDERS, GRANTING, LEVELS
+
+#: Fewer new decisions than these are counted at every read: a page is not to wait until it may write.
+FEW = 100
+#: Of more than these, all are counted anew.
+MANY = 10_000
+#: From so many registered holders on, their number is counted once in REGISTERED_FOR seconds.
+MANY_REGISTERED = 50_000
+REGISTERED_FOR = 60
+
+
+class Decided(NamedTuple):
+    """Content of a holder's last decision, as far as it says how they stand."""
+
+    kind: str
+    level: str
+    form: int | None
+    renew_by: datetime | None
+
+
+_COLUMNS = ("kind", "level", "form_id", "renew_by")
+
+
+def holders_per_level(study: Study) -> dict[str, int]:
+    """Numbers of holders by state: each level, WITHDRAWN, REFUSED, UNDECIDED, and SUSPENDED (must answer anew).
+
+    Exact, but for UNDECIDED of a large study, which may be a minute old.
+    """
+    now = timezone.now()
+    decided = _decided(study)
+    lapses = Lapses(study, now)
+    counts = dict.fromkeys((*LEVELS, "WITHDRAWN", "REFUSED", "SUSPENDED"), 0)
+
+    def add(last: Decided, number: int, suspended: bool) -> None:
+        counts["SUSPENDED" if suspended else last.level or last.kind.upper()] += number
+
+    for holder, answered_by, recorded_at, last in _last_of(study, lapses.holders):
+        decided[last] -= 1
+        lapse = lapses.of(holder, last.form, answered_by, recorded_at, last.renew_by)
+        add(last, 1, last.kind in GRANTING and lapse is not None)
+    for last, number in decided.items():
+        add(last, number, last.kind in GRANTING and not lapses.counts(last.form, last.renew_by))
+    counts["UNDECIDED"] = max(0, _registered(study) - sum(counts.values()))
+    return counts
+
+
+def _registered(study: Study) -> int:
+    """Number of holders of a study, whether or not they have decided."""
+    key = f"holders-registered-{study.pk}"
+    number = cache.get(key)
+    if number is None:
+        number = DataHolder.objects.filter(study=study).count()
+        if number >= MANY_REGISTERED:
+            cache.set(key, number, REGISTERED_FOR)
+    return number
+
+
+def _decided(study: Study) -> Counter[Decided]:
+    """Number of holders by their last decision."""
+    kept = DecisionCount.objects.filter(study=study).first()
+    counts = Counter({_from_json(row): row[-1] for row in kept.counts}) if kept else Counter()
+    since = kept.sequence if kept else 0
+    events = ConsentEvent.objects.filter(study=study, sequence__gt=since).order_by("-sequence")
+    new = list(events.values_list("sequence", "holder_id", *_COLUMNS)[: MANY + 1])
+    if not new:
+        return counts
+    sequence = new[0][0]
+    if kept is None or len(new) > MANY:
+        counts = _counted(study, sequence)
+    else:
+        last: dict[int, Decided] = {}
+        for _number, holder, *columns in new:
+            last.setdefault(holder, Decided(*columns))
+        counts.update(last.values())
+        counts.subtract(before for _holder, _by, _at, before in _last_of(study, last, since))
+    if len(new) < FEW:
+        return counts
+    rows = [[*_to_json(each), number] for each, number in counts.items() if number]
+    if kept is None:
+        DecisionCount.objects.bulk_create(
+            [DecisionCount(study=study, sequence=sequence, counts=rows)], ignore_conflicts=True
+        )
+    else:  # of two that counted at the same time, the first one's numbers stay; both are right
+        DecisionCount.objects.filter(study=study, sequence=since).update(sequence=sequence, counts=rows)
+    return counts
+
+
+def _counted(study: Study, sequence: int) -> Counter[Decided]:
+    """Number of holders by their last decision up to ``sequence``, counted in one walk over all."""
+    events = ConsentEvent.objects.filter(study=study, sequence__lte=sequence)
+    ends = events.order_by().values("holder_id").annotate(last=Max("sequence")).values("last")
+    numbers = ConsentEvent.objects.filter(study=study, sequence__in=ends).order_by().values_list(*_COLUMNS)
+    return Counter({Decided(*columns): number for *columns, number in numbers.annotate(number=Count("pk"))})
+
+
+def _last_of(
+    study: Study, holders: Iterable[int], until: int | None = None
+) -> Iterator[tuple[int, str, datetime, Decided]]:
+    """Last decision, up to event ``until``, of each of ``holders`` who had decided: id, who answered, when, what."""
+    ids = list(holders)
+    for start in range(0, len(ids), FEW_HOLDERS):
+        some = ids[start : start + FEW_HOLDERS]
+        known = ConsentEvent.objects.filter(holder=OuterRef("pk"))
+        if until is not None:
+            known = known.filter(sequence__lte=until)
+        last = Subquery(known.order_by("-sequence").values("pk")[:1])
+        ends = DataHolder.objects.filter(study=study, pk__in=some).annotate(last=last).values("last")
+        events = ConsentEvent.objects.filter(pk__in=ends.order_by()).order_by()
+        for holder, by, at, *columns in events.values_list("holder_id", "answered_by", "recorded_at", *_COLUMNS):
+            yield holder, by, at, Decided(*columns)
+
+
+def _to_json(decided: Decided) -> list[str | int | None]:
+    kind, level, form, renew_by = decided
+    return [kind, level, form, renew_by.isoformat() if renew_by else None]
+
+
+def _from_json(row: list) -> Decided:
+    kind, level, form, renew_by, _number = row
+    return Decided(kind, level, form, parse_datetime(renew_by) if renew_by else None)

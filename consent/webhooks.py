@@ -1,0 +1,139 @@
+"""Webhooks: what happens in a study, told to programs that its operators name, signed so that these can check it.
+
+A delivery is a row with the words that are sent, the same at each try. They hold what every reader of the study's runs
+may know: names of studies and runs, states, links; nothing about people. The secret is kept encrypted, is shown once,
+and stands in no log.
+"""
+
+import hashlib
+import hmac
+import json
+import logging
+import time
+from datetime import timedelta
+from http.client import HTTPException
+from typing import Any
+from uuid import UUID, uuid4
+
+from django.db.models import F
+from django.utils import timezone
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy
+
+from common import outbound
+from common.dispatch import send
+from common.encryption import cipher
+from consent.models import Study, WebhookDelivery, WebhookEndpoint
+
+logger = logging.getLogger(__name__)
+
+#: What endpoints can be told of.
+EVENTS: dict[str, str | Promise] = {
+    "run.proposed": gettext_lazy("a run waits for approval"),
+    "run.approved": gettext_lazy("a run was approved"),
+    "run.finished": gettext_lazy("a run has finished"),
+    "run.failed": gettext_lazy("a run has failed"),
+    "run.cancelled": gettext_lazy("a run was cancelled"),
+    "share.used": gettext_lazy("a group has used most or all of a run's share"),
+    "policy.proposed": gettext_lazy("an ε policy waits for approval"),
+    "policy.approved": gettext_lazy("an ε policy was approved"),
+    "form.proposed": gettext_lazy("a consent form waits for approval"),
+    "form.published": gettext_lazy("a consent form was published"),
+}
+#: Sent by the button on the page alone.
+TEST = "test"
+#: So often a delivery is tried, each time after twice the wait; about 17 hours.
+TRIES = 10
+#: A worker that died while it delivered leaves the delivery to the next after so long.
+_LEASE = timedelta(minutes=5)
+_AT_ONCE = 100
+#: How long deliveries stay on the page.
+KEPT = timedelta(days=30)
+
+
+def event_send(event: str, study: Study, **facts: Any) -> None:
+    """Put down deliveries to the endpoints of ``study`` that want the event, sent once the transaction has committed.
+
+    Args:
+        event: one of :data:`EVENTS`.
+        study: where it happened.
+        **facts: what else is told, as JSON; of public things alone.
+    """
+    assert event in EVENTS, event
+    endpoints = [each for each in WebhookEndpoint.objects.filter(study=study) if event in each.events]
+    if endpoints:
+        deliveries_put_down(endpoints, event, facts)
+
+
+def deliveries_put_down(endpoints: list[WebhookEndpoint], event: str, facts: dict[str, Any]) -> list[WebhookDelivery]:
+    """Put down the same event for each of some endpoints."""
+    now, rows = timezone.now(), []
+    for endpoint in endpoints:
+        key = uuid4()
+        body = {"id": str(key), "event": event, "at": now.isoformat(timespec="seconds"), "study": endpoint.study.slug}
+        rows.append(
+            WebhookDelivery(
+                pk=key, endpoint=endpoint, event=event, body=json.dumps(body | facts, ensure_ascii=False), due_at=now
+            )
+        )
+    WebhookDelivery.objects.bulk_create(rows)
+    send("consent.tasks.webhooks_deliver")
+    return rows
+
+
+def signature(secret: str, timestamp: int, body: bytes) -> str:
+    """Signature of a body at a moment: the scheme's version, then the hexadecimal HMAC-SHA256 of ``timestamp.body``."""
+    content = f"{timestamp}.".encode() + body
+    return "v1=" + hmac.new(secret.encode(), content, hashlib.sha256).hexdigest()
+
+
+def webhooks_deliver() -> None:
+    """Deliver what is due, and forget what is old; a delivery that fails is due again later."""
+    now = timezone.now()
+    waiting = WebhookDelivery.objects.filter(state=WebhookDelivery.State.WAITING)
+    due = waiting.filter(due_at__lte=now).order_by("due_at")
+    for pk in list(due.values_list("pk", flat=True)[:_AT_ONCE]):
+        _deliver(pk)
+    ended = WebhookDelivery.objects.exclude(state=WebhookDelivery.State.WAITING)
+    ended.filter(created_at__lt=now - KEPT).delete()
+
+
+def _deliver(pk: UUID) -> None:
+    now = timezone.now()
+    mine = WebhookDelivery.objects.filter(pk=pk, state=WebhookDelivery.State.WAITING)
+    if not mine.filter(due_at__lte=now).update(due_at=now + _LEASE, tries=F("tries") + 1):
+        return  # another worker has it
+    delivery = WebhookDelivery.objects.select_related("endpoint").get(pk=pk)
+    status, fault = _posted(delivery)
+    if status is not None and 200 <= status < 300:
+        mine.update(state=WebhookDelivery.State.SENT, sent_at=timezone.now(), status=status, fault="")
+        return
+    logger.warning("Webhook delivery %s failed at try %d: %s.", pk, delivery.tries, fault or f"status {status}")
+    if delivery.tries >= TRIES:
+        mine.update(state=WebhookDelivery.State.FAILED, status=status, fault=fault)
+    else:
+        again = timezone.now() + timedelta(minutes=2 ** (delivery.tries - 1))
+        mine.update(due_at=again, status=status, fault=fault)
+
+
+def _posted(delivery: WebhookDelivery) -> tuple[int | None, str]:
+    """Status of the answer, or what kept it away: the class alone, as an error's words can hold the address."""
+    body, timestamp = delivery.body.encode(), int(time.time())
+    try:
+        secret = cipher("webhook").decrypt(delivery.endpoint.secret.encode()).decode()
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "iPATE",
+            "X-IPATE-Event": delivery.event,
+            "X-IPATE-Delivery": str(delivery.pk),
+            "X-IPATE-Timestamp": str(timestamp),
+            "X-IPATE-Signature": signature(secret, timestamp, body),
+        }
+        return outbound.post(delivery.endpoint.url, body, headers), ""
+    except outbound.RefusedAddressError:
+        return None, "address not allowed"
+    except (OSError, HTTPException) as error:
+        return None, type(error).__name__
+    except Exception as error:  # whatever is wrong with one delivery must not keep the others waiting
+        logger.error("Webhook delivery %s could not be made: %s.", delivery.pk, type(error).__name__)
+        return None, type(error).__name__

@@ -1,0 +1,201 @@
+"""Comparison of runs on a page: its parameters in words, and curves of several runs in one chart."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.utils.formats import number_format
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from ipate_web.staff.charts import Chart, Series
+from ipate_web.staff.templatetags.run_words import (
+    group_label,
+    kernel_label,
+    learner_label,
+    network_label,
+    publish_label,
+    representation_label,
+)
+from training.comparison import Compared, Parameter
+from training.learners import parameter_fields
+from training.methods.pate import AGGREGATORS
+from training.models import ProposalChange, Run
+from training.selectors import run_cost_history, run_curves
+from training.students import STUDENTS
+
+_LABELS = {
+    "private_dataset": gettext_lazy("Private dataset"),
+    "public_dataset": gettext_lazy("Public dataset"),
+    "test_dataset": gettext_lazy("Test dataset"),
+    "learner": gettext_lazy("Learner"),
+    "student_learner": gettext_lazy("Student"),
+    "aggregator": gettext_lazy("Vote"),
+    "small_groups": gettext_lazy("Small groups"),
+    "batch_size": gettext_lazy("Queries or steps in a batch"),
+    "asking.representation": gettext_lazy("Representation"),
+    "asking.rounds": gettext_lazy("Rounds"),
+    "asking.first_queries": gettext_lazy("Points of the first round"),
+    "asking.embedded": gettext_lazy("In the second round, the space is the student's inner layer"),
+    "asking.stated": gettext_lazy("The representation was made without the private data"),
+    "asking.sigma": gettext_lazy("Noise σ"),
+    "asking.radius_share": gettext_lazy("Radius"),
+    "asking.kernel": gettext_lazy("A record counts"),
+    "asking.records": gettext_lazy("Records per holder"),
+    "asking.network": gettext_lazy("Model"),
+    "asking.expected": gettext_lazy("Holders drawn in a step, on average"),
+    "asking.steps": gettext_lazy("Gradient steps"),
+    "asking.clip_norm": gettext_lazy("Clipping norm"),
+    "asking.step_size": gettext_lazy("Step size"),
+    "asking.momentum": gettext_lazy("Momentum"),
+    "asking.publish": gettext_lazy("Published"),
+    "rehearsed.method": gettext_lazy("Costs are counted"),
+}
+_WORDS = {
+    "learner": learner_label,
+    "student_learner": learner_label,
+    "asking.representation": representation_label,
+    "asking.kernel": kernel_label,
+    "asking.network": network_label,
+    "asking.publish": publish_label,
+}
+_CHOICES = ("method", "variant", "weight_scheme", "small_groups", "on_exhausted")
+_DECIMALS = 6
+
+
+def parameter_rows(parameters: Sequence[Parameter], runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
+    """The name of each parameter and its value in each run, as a reader knows them."""
+    return [
+        (
+            _label(parameter.name, runs),
+            [_value(parameter.name, value) for value in parameter.values],
+        )
+        for parameter in parameters
+    ]
+
+
+def change_rows(run: Run) -> list[tuple[ProposalChange, list[tuple[str, str, str]]]]:
+    """Each change of a draft, with the name of each parameter that it changed and both values, in words."""
+    edits = run.changes.filter(kind=ProposalChange.Kind.EDITED).select_related("changed_by")
+    return [
+        (
+            edit,
+            [
+                (_label(each["name"], [run]), _value(each["name"], each["before"]), _value(each["name"], each["after"]))
+                for each in edit.content
+            ],
+        )
+        for edit in edits
+    ]
+
+
+def _field(name: str) -> Any:
+    """Field of a run, as the model describes it."""
+    return Run._meta.get_field(name)
+
+
+def _label(name: str, runs: Sequence[Run]) -> str:
+    if name in _LABELS:
+        return str(_LABELS[name])
+    role, _dot, of = name.partition(".")
+    if role == "rehearsed" and of.startswith("levels."):
+        level, measure = of.removeprefix("levels.").split(".")
+        return f"{group_label(level)}: {_('share of the owners') if measure == 'share' else 'ε'}"
+    if not of:
+        return capfirst(str(_field(name).verbose_name))
+    for run in runs:
+        for spec_name, label in _parameter_labels(role, run):
+            if spec_name == of:
+                return label
+    return name
+
+
+def _parameter_labels(role: str, run: Run) -> list[tuple[str, str]]:
+    """Parameters of what a run chose for a role, with their labels."""
+    if role == "aggregator":
+        kind = AGGREGATORS.get(run.aggregator.get("name", ""))
+        return [(spec.name, f"{spec.symbol}, {_(spec.label)}") for spec in kind.fields()] if kind else []
+    titles = {"learner": _("Learner"), "student_learner": _("Student")}
+    chosen = STUDENTS.get(getattr(run, role)) if role in titles else None
+    if chosen is None:
+        return []
+    return [(spec.name, f"{titles[role]}: {_(spec.help)}") for spec in parameter_fields(chosen)]
+
+
+def _value(name: str, value: Any) -> str:
+    if value is not None and name in _WORDS:
+        return _WORDS[name](value)
+    if value in (None, ""):
+        return "–"
+    if name in _CHOICES:
+        return str(dict(_field(name).flatchoices).get(value, value))
+    if name == "aggregator":
+        return AGGREGATORS[value].label if value in AGGREGATORS else value
+    if isinstance(value, bool):
+        return _("yes") if value else _("no")
+    if isinstance(value, float):
+        return str(number_format(float(f"{value:.{_DECIMALS}g}")))
+    return str(value)
+
+
+# --- Charts -----------------------------------------------------------------------------------------------------------
+
+
+def cost_charts(runs: Sequence[Compared]) -> list[tuple[str, Chart]]:
+    """Share of the cap that the group used which used most, over labels of some of the runs and steps of the others."""
+    titles = run_titles(runs)
+    lines: dict[bool, list[tuple[str, dict[float, float]]]] = {True: [], False: []}
+    for title, each in zip(titles, runs, strict=True):
+        history = run_cost_history(each.run)
+        if history.positions:
+            x = history.labels if history.labelled else history.positions
+            most = map(max, zip(*history.shares.values(), strict=True))
+            lines[history.labelled].append((title, {0: 0.0, **dict(zip(x, most, strict=True))}))
+    words = {
+        True: (_("Share of the cap used against labels released"), _("labels released")),
+        False: (_("Share of the cap used against steps taken"), _("steps taken")),
+    }
+    return [
+        (words[labelled][0], _over_each_other(found, words[labelled][1], _("share of the cap")))
+        for labelled, found in lines.items()
+        if found
+    ]
+
+
+def step_charts(runs: Sequence[Compared]) -> list[tuple[str, Chart]]:
+    """Quantities that the methods tell of every step, each in a chart with all runs that have it."""
+    quantities: dict[str, list[tuple[str, dict[float, float]]]] = {}
+    for title, each in zip(run_titles(runs), runs, strict=True):
+        for name, values in run_curves(each.run).items():
+            if values:
+                quantities.setdefault(name, []).append((title, dict(enumerate(values, start=1))))
+    return [(capfirst(_(name)), _over_each_other(found, _("step"), _(name))) for name, found in quantities.items()]
+
+
+def recall_chart(runs: Sequence[Compared]) -> Chart | None:
+    """Recall by class of those students that were evaluated on the same classes."""
+    found = []
+    for title, each in zip(run_titles(runs), runs, strict=True):
+        evaluation = (each.run.student.card.get("evaluation") if each.run.student else None) or {}
+        if evaluation.get("classes"):
+            found.append((title, {row["class"]: row["recall"] for row in evaluation["classes"]}))
+    if not found:
+        return None
+    classes = list(dict.fromkeys(name for _title, recalls in found for name in recalls))
+    series = [Series(title, [recalls.get(name) for name in classes]) for title, recalls in found]
+    return Chart(classes, series, kind="bar", scale="category", y_label=_("recall"), y_max=1)
+
+
+def run_titles(runs: Sequence[Compared]) -> list[str]:
+    """The titles of runs, numbered where two are the same."""
+    titles = [each.run.title for each in runs]
+    return [
+        f"{title} ({titles[: place + 1].count(title)})" if titles.count(title) > 1 else title
+        for place, title in enumerate(titles)
+    ]
+
+
+def _over_each_other(lines: list[tuple[str, dict[float, float]]], x_label: str, y_label: str) -> Chart:
+    x = sorted({at for _title, line in lines for at in line})
+    series = [Series(title, [line.get(at) for at in x]) for title, line in lines]
+    return Chart(x, series, x_label=x_label, y_label=y_label, connected=True)

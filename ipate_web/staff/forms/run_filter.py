@@ -1,0 +1,54 @@
+"""Form above a list of runs: search, filters, order."""
+
+from typing import Any
+
+from django import forms
+from django.db.models import QuerySet
+from django.utils.text import capfirst
+from django.utils.translation import gettext_lazy as _
+
+from training.models import Run
+from training.run_lists import NEWEST, SEARCH_LENGTH, SORTS, proposers_of
+
+
+def _any_of(choices: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    return [("", _("all")), *((value, capfirst(str(label))) for value, label in choices)]
+
+
+class RunFilterForm(forms.Form):
+    """Search, filters and order of a list of ``runs``; what is malformed is said, and does not count."""
+
+    use_required_attribute = False
+
+    search = forms.CharField(label=_("Words of title or purpose"), required=False, max_length=SEARCH_LENGTH)
+    status = forms.ChoiceField(label=_("Status"), required=False)
+    method = forms.ChoiceField(label=_("Method"), required=False)
+    proposer = forms.ChoiceField(label=_("Proposed by"), required=False)
+    since = forms.DateField(
+        label=_("Proposed since"), required=False, widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d")
+    )
+    until = forms.DateField(
+        label=_("Proposed until"), required=False, widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d")
+    )
+    sort = forms.ChoiceField(label=_("Order"), required=False)
+
+    def __init__(self, *args: Any, runs: QuerySet[Run], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        choices = {
+            "status": _any_of(Run.Status.choices),
+            "method": _any_of(Run.Method.choices),
+            "proposer": [("", _("all")), *((name, name) for name in proposers_of(runs))],
+            "sort": [("" if name == NEWEST else name, label) for name, label in SORTS.items()],
+        }
+        for name, values in choices.items():
+            self.fields[name].choices = values  # type: ignore[attr-defined]
+
+    def chosen(self) -> dict[str, Any]:
+        """The choices, as `runs_listed` takes them; malformed ones are left out."""
+        self.is_valid()
+        return {name: value for name, value in self.cleaned_data.items() if value}
+
+    @property
+    def narrows(self) -> bool:
+        """Whether some runs may be left out."""
+        return bool(self.chosen().keys() - {"sort"})

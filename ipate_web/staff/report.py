@@ -1,0 +1,144 @@
+"""Report of what a run has released and cost, as a tagged PDF: the same facts and tables as on its page."""
+
+import html
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.template.loader import render_to_string
+from django.utils import timezone
+from django.utils.formats import date_format, number_format
+from django.utils.html import strip_tags
+from django.utils.text import capfirst
+from django.utils.translation import get_language
+from django.utils.translation import gettext as _
+
+from accounting.models import Release
+from consent.pdf import tagged_pdf
+from ipate_web.staff.templatetags.run_words import group_label, interval, learner_label, part, percent, trimmed
+from training.fairness import Fairness
+from training.models import Run
+from training.selectors import GroupSpending
+
+TEMPLATE = Path(__file__).with_name("report.typ")
+_DIGEST_LINE = 16
+
+Table = dict[str, Any]
+
+
+def report_pdf(
+    run: Run,
+    *,
+    groups: Sequence[GroupSpending] | None,
+    rows: Sequence[tuple[Release, str]] | None,
+    fairness: Fairness | None,
+) -> bytes:
+    """The report; ``groups`` and ``rows`` are None where what is stored cannot be read any more."""
+    now = timezone.localtime()
+    heading = _("What “%(title)s” has released and cost") % {"title": run.title}
+    told = {
+        "title": f"{_('Report')}: {run.title}",
+        "author": run.study.controller,
+        "date": {"year": now.year, "month": now.month, "day": now.day},
+        "lang": (get_language() or settings.LANGUAGE_CODE).split("-")[0],
+        "heading": heading,
+        "facts": _facts(run, f"{date_format(now, 'DATETIME_FORMAT')} ({now.tzname()})"),
+        "sections": [*_charges(groups), *_fairness(run, fairness), *_releases(rows)],
+    }
+    return tagged_pdf(TEMPLATE, told)
+
+
+def _facts(run: Run, made: str) -> list[tuple[str, str]]:
+    mechanism = render_to_string(part(run, "vote"), {"run": run})
+    facts = [
+        (_("Study"), run.study.title),
+        (_("Run"), str(run.pk)),
+        (_("Share of every cap"), percent(run.share)),
+        (_("Method"), capfirst(run.get_method_display())),
+        (_("Mechanism"), " ".join(html.unescape(strip_tags(mechanism)).split())),
+        ("δ", str(run.study.delta)),
+    ]
+    student = run.student
+    if student is not None:
+        name = {"number": student.version, "learner": learner_label(student.learner)}
+        facts.append((_("Student"), _("version %(number)d: %(learner)s") % name))
+        if student.accuracy is not None:
+            ends = interval((student.card.get("evaluation") or {}).get("interval"))
+            facts.append((_("Accuracy on the test data"), f"{percent(student.accuracy)} ({ends})"))
+        facts.append(("SHA-256", student.digest))
+    return [*facts, (_("Report made"), made)]
+
+
+def _section(heading: str, paragraphs: Sequence[str] = (), tables: Sequence[Table] = ()) -> list[dict[str, Any]]:
+    return [{"heading": heading, "paragraphs": list(paragraphs), "tables": list(tables)}]
+
+
+def _table(caption: str, columns: Sequence[str], widths: Sequence[float], rows: Sequence[Sequence[str]]) -> Table:
+    return {"caption": caption, "columns": list(columns), "widths": list(widths), "rows": [list(row) for row in rows]}
+
+
+def _charges(groups: Sequence[GroupSpending] | None) -> list[dict[str, Any]]:
+    if groups is None:
+        return _section(_("Charges"), [_("What this run has cost cannot be read any more.")])
+    if not groups:
+        return []
+    columns = [_("Group"), _("Promised ε"), _("Cap μ²"), _("This run may use"), _("Used")]
+    rows = [
+        [
+            group_label(group.name),
+            trimmed(group.epsilon),
+            number_format(group.cap, 4),
+            percent(group.allowed_share),
+            percent(group.spent_share),
+        ]
+        for group in groups
+    ]
+    return _section(_("Charges"), tables=[_table(_("Charges of each group"), columns, [2, 1, 1, 1, 1], rows)])
+
+
+def _fairness(run: Run, fairness: Fairness | None) -> list[dict[str, Any]]:
+    if fairness is None:
+        return []
+    classes = [
+        [each.name, str(each.points), percent(each.recall), interval(each.interval) or "–", percent(each.reference)]
+        for each in fairness.classes
+    ]
+    columns = [_("Class"), _("Test points"), _("Recall"), _("Confidence interval"), _("From true labels")]
+    tables = [_table(_("Recall of each class, the lowest first"), columns, [2, 1, 1, 2, 1], classes)]
+    if fairness.levels:
+        levels = [
+            [group_label(each.level), trimmed(each.epsilon), str(each.holders), percent(each.part), percent(each.used)]
+            for each in fairness.levels
+        ]
+        columns = [_("Level"), "ε", _("Head count"), _("Part of all"), _("Share used")]
+        tables.append(_table(_("What is public of the levels"), columns, [2, 1, 1, 1, 1], levels))
+    return _section(_("Fairness between classes"), [_(fairness.readable), _(fairness.unreadable)], tables)
+
+
+def _releases(rows: Sequence[tuple[Release, str]] | None) -> list[dict[str, Any]]:
+    if rows is None:
+        return _section(_("Releases"), [_("These entries cannot be read any more.")])
+    if not rows:
+        return _section(_("Releases"), [_("This run has released nothing yet.")])
+    columns = [_("No."), _("Written"), _("Kind"), _("Batch"), _("Charge at most, μ²"), _("Digest of what left")]
+    lines = [
+        [
+            str(release.sequence),
+            date_format(timezone.localtime(release.recorded_at), "SHORT_DATETIME_FORMAT"),
+            str(release.get_kind_display()),
+            "–" if release.batch is None else str(release.batch),
+            number_format(release.charge, 5) if release.charge and math.isfinite(release.charge) else "0",
+            _in_lines(digest) or "–",
+        ]
+        for release, digest in rows
+    ]
+    return _section(
+        _("Releases"), tables=[_table(_("Releases with their digests"), columns, [1, 3, 3, 1, 2, 4], lines)]
+    )
+
+
+def _in_lines(digest: str) -> str:
+    """A digest in lines short enough for a column."""
+    return "\n".join(digest[start : start + _DIGEST_LINE] for start in range(0, len(digest), _DIGEST_LINE))

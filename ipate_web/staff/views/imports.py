@@ -1,0 +1,150 @@
+"""Pages on which a data steward imports a dataset: upload, schema, check, preview, import."""
+
+import csv
+import io
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from common.requests import SignedInRequest
+from common.sentences import Sentence
+from consent.models import Study
+from ipate_web.staff.forms.imports import SchemaForms, UploadForm
+from ipate_web.staff.views.pages import attachment, render_page, study_page
+from training.formats.report import harmless
+from training.models import DatasetImport
+from training.services.imports import (
+    import_begin,
+    import_confirm,
+    import_declare,
+    import_drop,
+    import_report,
+    in_words,
+)
+
+SHOWN = 50
+"""Faults on the page; the file holds more."""
+
+
+def _import_or_404(study: Study, pk: object) -> DatasetImport:
+    return get_object_or_404(DatasetImport.objects.select_related("dataset"), study=study, pk=pk)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("training.import_dataset")
+def import_new(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Upload a file of records."""
+    is_sent = request.method == "POST"
+    form = UploadForm(request.POST if is_sent else None, request.FILES if is_sent else None, study=study)
+    if form.is_valid():
+        try:
+            begun = import_begin(study=study, acting_user=request.user, **form.asked_for())
+        except ValidationError as error:
+            form.add_error(None, error)
+        else:
+            return redirect("staff:import", study.slug, begun.pk)
+    return render_page(
+        request, study, "staff/datasets/import_new.html", {"form": form}, status=422 if form.errors else 200
+    )
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("training.import_dataset")
+def import_page(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+    """Show what an import is at: the schema to be declared, progress, or what the check found."""
+    found = _import_or_404(study, pk)
+    is_sent = request.method == "POST"
+    forms = SchemaForms(request.POST if is_sent else None, found)
+    if is_sent and (document := forms.document()) is not None:
+        try:
+            import_declare(dataset_import=found, schema=document, acting_user=request.user)
+        except ValidationError as error:
+            messages.error(request, " ".join(error.messages))
+        return redirect("staff:import", study.slug, found.pk)
+    context = {**_context(found), "forms": forms, "errors": forms.errors if is_sent else []}
+    return render_page(request, study, "staff/datasets/import.html", context, status=422 if is_sent else 200)
+
+
+def _context(found: DatasetImport) -> dict[str, Any]:
+    report = import_report(found) if found.state == DatasetImport.State.CHECKED else {}
+    faults = report.get("faults", [])
+    notes = (
+        [
+            (column, *(report[what].get(column, 0) for what in ("clipped", "unknown", "missing")))
+            for column in sorted({*report["clipped"], *report["unknown"], *report["missing"]})
+        ]
+        if report
+        else []
+    )
+    return {
+        "import": found,
+        "report": report,
+        "faults": faults[:SHOWN],
+        "rest": (found.faults or 0) - len(faults[:SHOWN]),
+        "notes": notes,
+        "changed": any(clipped or unknown for _column, clipped, unknown, _missing in notes),
+        "percent": round(100 * found.progress),
+    }
+
+
+@require_safe
+@study_page("training.import_dataset")
+def import_live(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+    """Progress, as the page asks for it while a worker is at it; then the page is loaded anew."""
+    found = _import_or_404(study, pk)
+    response = render(request, "staff/datasets/import_live.html", {"study": study, **_context(found)})
+    if found.state not in DatasetImport.BUSY:
+        response["HX-Refresh"] = "true"
+    return response
+
+
+@require_POST
+@study_page("training.import_dataset")
+def import_store(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+    """Import what was checked."""
+    found = _import_or_404(study, pk)
+    try:
+        import_confirm(dataset_import=found, acting_user=request.user)
+    except ValidationError as error:
+        messages.error(request, " ".join(error.messages))
+    return redirect("staff:import", study.slug, found.pk)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("training.import_dataset")
+def import_dropped(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+    """Confirm and drop an import."""
+    found = _import_or_404(study, pk)
+    if request.method == "POST":
+        import_drop(dataset_import=found)
+        messages.success(request, _("The import is dropped, and what was uploaded is deleted."))
+        return redirect("staff:datasets", study.slug)
+    return render_page(request, study, "staff/datasets/import_drop.html", {"import": found})
+
+
+@require_safe
+@study_page("training.import_dataset")
+def import_faults(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+    """Download everything that is wrong with a file, as CSV."""
+    found = _import_or_404(study, pk)
+    report = import_report(found)
+    file = io.StringIO()
+    writer = csv.writer(file)
+    writer.writerow([_("file"), _("row"), _("column"), _("problem"), _("what to do")])
+    for fault in report.get("faults", []):
+        texts = [_told(fault["problem"]), _told(fault["remedy"])]
+        writer.writerow([harmless(text) for text in (fault["file"], fault["row"] or "", fault["column"], *texts)])
+    if (rest := report.get("count", 0) - len(report.get("faults", []))) > 0:
+        writer.writerow(["", "", "", _("And %(rest)d more.") % {"rest": rest}, ""])
+    return attachment("\ufeff" + file.getvalue(), f"{study.slug}-errors.csv", "text/csv; charset=utf-8")
+
+
+def _told(sentence: Any) -> str:
+    if isinstance(sentence, dict):
+        sentence = Sentence(sentence["template"], **sentence["values"])
+    return in_words(sentence)

@@ -1,0 +1,55 @@
+"""Pages of the models that a study has published, and of their stages."""
+
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_safe
+
+from common.requests import SignedInRequest
+from consent.models import Study
+from ipate_web.staff.views.pages import paginate, render_page, study_page
+from training.models import StudentModel
+from training.selectors import runs_visible_to
+from training.services.stages import NEXT, model_stage_set, models_registered
+
+_Stage = StudentModel.Stage
+
+
+@require_safe
+@study_page("training.view_run")
+def models(request: SignedInRequest, study: Study) -> HttpResponse:
+    """List the published models, all or those of one stage."""
+    found = models_registered(StudentModel.objects.filter(run__study=study)).select_related("run__study")
+    stage = request.GET.get("stage", "")
+    if stage in _Stage.values:
+        found = found.filter(stage=stage)
+    context = {"page": paginate(request, found, 20), "stages": _stages(_Stage.values), "stage": stage}
+    return render_page(request, study, "staff/models/models.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("training.approve_run")
+def model_stage(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+    """Explain what the stages mean, and put a published model into another one."""
+    run = get_object_or_404(runs_visible_to(request.user).select_related("student"), study=study, pk=pk)
+    if run.student is None or run.student.is_withdrawn:
+        messages.info(request, _("The run has no published model: there is none yet, or it was withdrawn."))
+        return redirect("staff:run", study.slug, run.pk)
+    if request.method == "POST":
+        try:
+            model = model_stage_set(run=run, stage=request.POST.get("stage", ""), acting_user=request.user)
+        except ValidationError as error:
+            messages.error(request, " ".join(error.messages))
+        else:
+            told = {"title": run.title, "stage": model.get_stage_display()}
+            messages.success(request, _("The model of “%(title)s” is %(stage)s now.") % told)
+        return redirect("staff:models", study.slug)
+    context = {"run": run, "model": run.student, "next": _stages(NEXT[run.student.stage])}
+    return render_page(request, study, "staff/models/stage.html", context)
+
+
+def _stages(names: list[str] | tuple[str, ...]) -> list[tuple[str, str]]:
+    return [(name, capfirst(str(_Stage(name).label))) for name in names]

@@ -1,0 +1,65 @@
+"""Pages of webhooks: which programs are told of a study, what they were told, and how that went."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_POST
+
+from common.requests import SignedInRequest
+from consent.models import Study, WebhookDelivery, WebhookEndpoint
+from consent.webhook_endpoints import MadeEndpoint, endpoint_create, endpoint_remove, endpoint_test
+from consent.webhooks import EVENTS
+from ipate_web.staff.forms.webhooks import WebhookForm
+from ipate_web.staff.views.pages import paginate, render_page, study_page
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("consent.manage_webhooks")
+def webhooks(request: SignedInRequest, study: Study) -> HttpResponse:
+    """List webhooks and their deliveries; the form makes another one, whose secret is shown once."""
+    form = WebhookForm(request.POST or None)
+    if form.is_valid() and (made := _made(request, study, form)):
+        return render_page(request, study, "staff/webhooks/made.html", {"made": made})
+    deliveries = WebhookDelivery.objects.filter(endpoint__study=study).select_related("endpoint")
+    context: dict[str, Any] = {
+        "form": form,
+        "endpoints": [
+            (endpoint, [EVENTS[event] for event in endpoint.events if event in EVENTS])
+            for endpoint in WebhookEndpoint.objects.filter(study=study)
+        ],
+        "page": paginate(request, deliveries, 20),
+    }
+    return render_page(request, study, "staff/webhooks/webhooks.html", context, status=422 if form.errors else 200)
+
+
+def _made(request: SignedInRequest, study: Study, form: WebhookForm) -> MadeEndpoint | None:
+    try:
+        return endpoint_create(study=study, acting_user=request.user, **form.cleaned_data)
+    except ValidationError as error:
+        form.add_error(None, error)
+        return None
+
+
+@require_POST
+@study_page("consent.manage_webhooks")
+def webhook_test(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
+    """Send an event that nothing has happened for."""
+    endpoint_test(endpoint=get_object_or_404(WebhookEndpoint, study=study, pk=pk))
+    messages.success(request, _("A test is on its way. The list of deliveries says how it went; load it again soon."))
+    return redirect("staff:webhooks", study.slug)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("consent.manage_webhooks")
+def webhook_removal(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
+    """Confirm and remove a webhook."""
+    endpoint = get_object_or_404(WebhookEndpoint, study=study, pk=pk)
+    if request.method == "POST":
+        endpoint_remove(endpoint=endpoint, acting_user=request.user)
+        messages.success(request, _("The webhook is removed."))
+        return redirect("staff:webhooks", study.slug)
+    return render_page(request, study, "staff/webhooks/remove.html", {"endpoint": endpoint})

@@ -1,0 +1,388 @@
+"""From an empty installation to a published model and a researcher's notebook, through pages alone.
+
+One command is used, as the documents say: the one that makes the first administrator's account. Whatever else people
+do, they do in browsers, and a real worker delivers their mails, reads their files and carries out their runs.
+"""
+
+import csv
+import random
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email import message_from_bytes
+from email.policy import default
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from ipate_client import LocalModel
+from pytest_django.live_server_helper import LiveServer
+
+from consent.models import Study
+from tests import factories
+from tests.browser.conftest import Site
+from tests.client.notebooks import notebook_lines
+from tests.workers import wait_until, worker
+
+pytestmark = [pytest.mark.browser, pytest.mark.worker, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
+
+TITLE = "Who recovers"
+PEOPLE = 300
+#: A page or a worker is done within this time, in milliseconds, on a busy machine, too.
+PATIENCE = 90_000
+
+ROLES = {
+    "otto": "operator",
+    "sven": "data steward",
+    "rita": "researcher",
+    "carla": "ethics committee",
+    "conrad": "ethics committee",
+}
+"""What ``olga``, the first operator, and ``clara``, the chair, give to whom."""
+
+
+@dataclass
+class Installation:
+    """A site with nothing in it, its worker, and the browsers of those who come to it."""
+
+    visit: Callable[..., Site]
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.people: dict[str, Site] = {}
+
+    def somebody(self) -> Site:
+        """A new person's browser."""
+        site = self.visit()
+        site.page.set_default_timeout(PATIENCE)  # browsers, site and worker share the cores
+        return site
+
+    def enter(self, name: str) -> Site:
+        """The browser in which ``name`` has signed in, on their home page."""
+        if name not in self.people:
+            self.people[name] = self.somebody()
+            self.people[name].sign_in(name)
+        self.people[name].open("/")
+        return self.people[name]
+
+    def in_study(self, name: str, section: str) -> Site:
+        """The browser of ``name`` on a page of the study, found from the home page."""
+        site = self.enter(name)
+        site.page.get_by_role("heading", name=TITLE).get_by_role("link").click()
+        pages = site.page.get_by_role("navigation", name="Pages of this study")
+        pages.get_by_role("link", name=section, exact=True).click()
+        return site
+
+    def letters(self) -> Iterator[tuple[str, str]]:
+        """To whom and what the worker has mailed so far."""
+        for file in sorted((self.folder / "mail").glob("*.log")):
+            for content in file.read_bytes().split(b"-" * 79 + b"\n"):
+                if content.strip():
+                    mail = message_from_bytes(content, policy=default)
+                    yield mail["To"], mail.get_content()
+
+    def link_for(self, address: str) -> str:
+        """The path of the link for a password that was mailed to ``address``."""
+
+        def links() -> list[str]:
+            pattern = r"^http://\S+?(/account/password/new/\S+)$"
+            return [link for to, text in self.letters() if to == address for link in re.findall(pattern, text, re.M)]
+
+        wait_until(lambda: bool(links()), self.folder / "worker.log")
+        return links()[-1]
+
+    def file(self, name: str, rows: list[list[Any]]) -> Path:
+        path = self.folder / name
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows(rows)
+        return path
+
+
+@pytest.fixture
+def installation(
+    visit: Callable[..., Site], live_server: LiveServer, settings: Any, tmp_path: Path
+) -> Iterator[Installation]:
+    assert not User.objects.exists() and not Study.objects.exists()
+    settings.SITE_URL = live_server.url
+    environment = {"IPATE_SITE_URL": live_server.url, "IPATE_MAIL": f"file://{tmp_path / 'mail'}"}
+    with worker(tmp_path / "worker.log", **environment):
+        yield Installation(visit, tmp_path)
+
+
+# --- Accounts and roles ---------------------------------------------------------------------------------------------
+
+
+def account_make(installation: Installation, name: str) -> None:
+    """The administrator makes an account; its owner follows the link of the mail and chooses a password."""
+    admin = installation.enter("ada")
+    admin.page.get_by_role("navigation", name="Site").get_by_role("link", name="Staff accounts").click()
+    admin.press("New account")
+    address = f"{name}@example.org"
+    for label, text in {"User name": name, "First name": name.title(), "Last name": "Doe"}.items():
+        admin.page.get_by_label(label).fill(text)
+    admin.page.get_by_label("E-mail address").fill(address)
+    admin.press("Make the account")
+    admin.says("The account is made.")
+
+    site = installation.people[name] = installation.somebody()
+    site.open(installation.link_for(address))
+    site.page.get_by_label("New password", exact=True).fill(factories.PASSWORD)
+    site.page.get_by_label("The new password again").fill(factories.PASSWORD)
+    site.press("Set the password")
+    site.press("Sign in")
+    site.sign_in(name)
+
+
+def role_give(site: Site, name: str, role: str) -> None:
+    site.page.get_by_label("User name").fill(name)
+    site.page.get_by_label("Role", exact=True).select_option(label=role)
+    site.press("Give the role")
+    site.says(f"{name} is now")
+
+
+def study_make(installation: Installation) -> None:
+    """The administrator sets a study up, hands it to an operator and a chair, and has no part in it any more."""
+    site = installation.enter("ada")
+    site.press("New study")
+    texts = {
+        "title": TITLE,
+        "slug": "recovery",
+        "purpose": "Learn from earlier patients who recovers soon.",
+        "controller": "University Hospital",
+        "contact": "study@example.org",
+        "delta": "0.0001",
+    }
+    for name, text in texts.items():
+        site.page.locator(f"[name={name}]").fill(text)
+    site.press("Set up the study")
+    site.says("What to do next")
+    site = installation.in_study("ada", "People")
+    role_give(site, "olga", "operator")
+    role_give(site, "clara", "chair of the ethics committee")
+    for role in ("operator", "data steward"):
+        site.page.get_by_role("link", name=f"ada: {role}").click()
+        site.press("Take the role away")
+        site.says("The role is taken away.")
+
+
+def roles_give(installation: Installation) -> None:
+    """The operator gives roles, those of the committee apart, which are its chair's to give."""
+    for name, role in ROLES.items():
+        giver = "clara" if role == "ethics committee" else "olga"
+        role_give(installation.in_study(giver, "People"), name, role)
+    offered = (
+        installation.in_study("olga", "People")
+        .page.get_by_label("Role", exact=True)
+        .locator("option")
+        .all_inner_texts()
+    )
+    assert "ethics committee" not in offered
+
+
+# --- What holders read and are promised ------------------------------------------------------------------------------
+
+
+def policy_agree(installation: Installation) -> None:
+    site = installation.in_study("carla", "ε policy")
+    site.press("Propose a policy")
+    for level, epsilon in {"high": "2", "average": "4", "low": "8"}.items():
+        site.page.get_by_label(f"ε at {level} protection").fill(epsilon)
+    site.page.get_by_label("Reason").fill("The records are old, and few people know them.")
+    site.press("See what it means")
+    site.press("Yes, propose it")
+    site.says("Version 1 waits for a second person")
+    site = installation.enter("conrad")
+    site.says("Waiting for you")
+    site = installation.in_study("conrad", "ε policy")
+    site.press("Look at it and decide")
+    site.press("Yes, put it in force")
+    site.says("Version 1 is in force.")
+
+
+def form_publish(installation: Installation) -> None:
+    site = installation.in_study("olga", "Consent form")
+    site.press("Write a new version")
+    site.page.get_by_role("textbox", name="English").fill("# What we ask\nMay we **learn** from your records?")
+    site.press("Save and go on to publish")
+    site.press("Yes, publish it")
+    site.says("Version 1 is published")
+
+
+# --- Data and people -------------------------------------------------------------------------------------------------
+
+
+def records(number: int, seed: int) -> list[list[Any]]:
+    """Age, smoker, and outcome: whoever is older than 50 stays ill."""
+    rng = random.Random(seed)
+    return [
+        [age, rng.choice(["no", "yes"]), "ill" if age > 50 else "well"]
+        for age in (rng.randint(1, 99) for _ in range(number))
+    ]
+
+
+def import_file(installation: Installation, name: str, kind: str, path: Path, rows: int) -> Site:
+    """The steward imports a file; the worker checks and stores it. Returns their browser on the import's page."""
+    site = installation.in_study("sven", "Datasets")
+    site.press("Import a dataset")
+    page = site.page
+    page.get_by_label("File", exact=True).set_input_files(path)
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_label("Kind").select_option(kind)
+    if kind == "public":
+        page.get_by_label("Where the rows come from").fill("Made up for this study.")
+    site.press("Upload")
+    site.says("What the file holds")
+    if kind == "private":
+        page.get_by_label("known from elsewhere").check()
+    site.press("Check the file")
+    page.get_by_text(f"{rows} rows were checked, and none has an error.").wait_for()
+    site.press(f"Import {rows} rows")
+    page.get_by_text(f"{rows} rows are imported.").wait_for()
+    return site
+
+
+def data_import(installation: Installation) -> None:
+    names = ["age", "smoker", "outcome"]
+    owned = [["patient", *names], *([f"P-{place}", *row] for place, row in enumerate(records(PEOPLE, 1)))]
+    import_file(installation, "patients", "private", installation.file("patients.csv", owned), PEOPLE)
+    for name, kind, rows in (("made up", "public", records(60, 2)), ("published", "test", records(50, 3))):
+        import_file(installation, name, kind, installation.file(f"{kind}.csv", [names, *rows]), len(rows))
+
+
+def everyone_invite(installation: Installation) -> list[dict[str, str]]:
+    """The steward invites all whose records were imported. Returns the saved letters: pseudonym, code and link."""
+    site = installation.in_study("sven", "Invitations")
+    site.press("Invite everyone not yet invited")
+    site.press(f"Invite {PEOPLE} people")
+    site.says(f"{PEOPLE} invitations are made.")
+    with site.page.expect_download() as download:
+        site.press("Save as CSV")
+    with Path(download.value.path()).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def holders_decide(installation: Installation, letters: list[dict[str, str]]) -> None:
+    """Some open their links and decide on the site; of the others the steward records what they signed."""
+    answers = {"High protection": "high protection", "Low protection": "low protection"}
+    for letter, (choice, told) in zip(letters, answers.items(), strict=False):
+        site = installation.somebody()
+        site.page.goto(letter["link"])
+        site.page.get_by_label(choice).check()
+        site.press("Continue")
+        site.press("Yes, this is my decision")
+        site.says(f"You take part: {told}.")
+        site.fits()
+    today = datetime.now(UTC).date().isoformat()
+    levels = ["HIGH", "AVERAGE", "LOW"] * PEOPLE
+    signed = [
+        [letter["pseudonym"], level, 1, today, "all.pdf"]
+        for letter, level in zip(letters[len(answers) :], levels, strict=False)
+    ]
+    header = ["pseudonym", "level", "form_version", "signed_on", "evidence"]
+    path, scan = installation.file("signed.csv", [header, *signed]), installation.folder / "all.pdf"
+    scan.write_bytes(b"%PDF-1.7")
+    site = installation.in_study("sven", "Recruitment")
+    site.press("Record a decision on paper")
+    site.press("Record a list")
+    site.page.locator("[name=list]").set_input_files(path)
+    site.page.locator("[name=scans]").set_input_files(scan)
+    site.press("Record them")
+    site.says(f"{len(signed)} decisions are recorded.")
+
+
+# --- Runs ------------------------------------------------------------------------------------------------------------
+
+
+def head_counts_draw(installation: Installation) -> None:
+    site = installation.in_study("olga", "Overview")
+    site.page.get_by_role("link", name="Head counts").first.click()
+    site.press("Draw head counts")
+    site.says("The head counts are drawn.")
+
+
+def run_propose(installation: Installation, title: str) -> None:
+    """The researcher proposes a run as the form suggests it."""
+    site = installation.in_study("rita", "Runs")
+    site.press("Propose a run")
+    site.page.get_by_label("Title").fill(title)
+    site.press("Check the plan")
+    site.says("The plan")
+    site.press("Save as a draft")
+    site.says("The run is saved as a draft.")
+
+
+def run_approve(installation: Installation, name: str, title: str) -> Site:
+    """An operator finds the draft among what waits for them, and starts it with the share that is suggested."""
+    site = installation.enter(name)
+    site.says("Waiting for you")
+    site.press(title)
+    site.press("Yes, start the run")
+    site.says("The run is approved.")
+    return site
+
+
+def model_download(installation: Installation, title: str) -> Path:
+    """The researcher downloads the published model."""
+    site = installation.in_study("rita", "Runs")
+    site.press(title)
+    site.says("Model card")
+    with site.page.expect_download() as download:
+        site.press("Download as ONNX")
+    path = installation.folder / "downloaded.onnx"
+    download.value.save_as(path)
+    return path
+
+
+def token_make(installation: Installation) -> str:
+    site = installation.enter("rita")
+    site.page.get_by_role("navigation", name="Site").get_by_role("link", name="API tokens").click()
+    site.page.get_by_label("Name").fill("notebook")
+    site.press("Make the token")
+    site.says("Your new token")
+    return site.page.get_by_role("region", name="Your new token").locator("code").first.inner_text()
+
+
+def notebook_run(installation: Installation, token: str) -> str:
+    """Run the notebook while an operator approves what it proposes. Returns what it told."""
+    told, address = [], installation.people["rita"].address
+    with notebook_lines(site=address, token=token, study="recovery", folder=installation.folder) as lines:
+        for line in lines:
+            told.append(line)
+            if line.startswith("proposed "):
+                run_approve(installation, "otto", "From a notebook")
+    return "".join(told)
+
+
+def test_from_an_empty_installation_to_a_model_and_a_notebook(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DJANGO_SUPERUSER_PASSWORD", factories.PASSWORD)
+    call_command("createsuperuser", interactive=False, username="ada", email="ada@example.org", verbosity=0)
+    for name in ("olga", "clara", *ROLES):
+        account_make(installation, name)
+    study_make(installation)
+    roles_give(installation)
+
+    policy_agree(installation)
+    form_publish(installation)
+    data_import(installation)
+    holders_decide(installation, everyone_invite(installation))
+    head_counts_draw(installation)
+
+    run_propose(installation, "First vote")
+    site = run_approve(installation, "otto", "First vote")
+    site.page.locator("#state").get_by_text("finished").wait_for()
+    site.says("Download the model")
+    model = LocalModel.load(model_download(installation, "First vote"))
+    predicted = model.predict([{"age": 20, "smoker": "no"}, {"age": 80, "smoker": "no"}])
+    assert set(predicted.labels) <= {"ill", "well"}
+    assert predicted.probabilities.sum(axis=1) == pytest.approx([1, 1])
+
+    told = notebook_run(installation, token_make(installation))
+    assert "finished" in told
+    assert (installation.folder / "student.onnx").read_bytes() != (installation.folder / "downloaded.onnx").read_bytes()
+    for name, site in installation.people.items():
+        assert site.complaints == [], name

@@ -1,0 +1,32 @@
+"""Progress of commands: complete lines where no terminal is."""
+
+from typing import Any
+
+import pytest
+
+from common import progress
+from common.progress import progress_bar
+
+
+def test_lines_where_no_terminal_is(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_EVERY", 0.0)
+    assert list(progress_bar(range(4), desc="counting", unit=" rows")) == [0, 1, 2, 3]
+    told = capfd.readouterr().err
+    assert "\r" not in told
+    lines = told.splitlines()
+    assert lines[0].startswith("counting:   0%")
+    assert lines[-1].startswith("counting: 100%")
+    assert "4/4" in lines[-1]
+
+
+def test_a_log_is_not_filled(capfd: pytest.CaptureFixture[str]) -> None:
+    list(progress_bar(range(10_000), desc="counting"))
+    assert len(capfd.readouterr().err.splitlines()) <= 2
+
+
+def test_a_terminal_gets_a_bar(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    bar: Any = progress_bar(total=2, desc="counting")
+    bar.update(2)
+    bar.close()
+    assert "\r" in capfd.readouterr().err

@@ -1,0 +1,84 @@
+"""Numbers of holders by state, counted on from where the last count ended."""
+
+import random
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from consent import counts, services
+from consent.circumstances import day_of
+from consent.counts import holders_per_level
+from consent.handover import circumstance_record
+from consent.models import DataHolder, DecisionCount, Study
+from consent.selectors import consent_current, lapsed
+from tests import factories
+from tests.consent.conftest import Clock, Decide
+
+
+def counted_one_by_one(study: Study) -> dict[str, int]:
+    """The numbers as they follow from every holder's last decision and the reason why it may not count."""
+    numbers: Counter[str] = Counter()
+    suspended = lapsed(study, timezone.now())
+    for holder in DataHolder.objects.filter(study=study):
+        last = consent_current(holder)
+        state = "UNDECIDED" if last is None else last.level or last.kind.upper()
+        numbers["SUSPENDED" if holder.pk in suspended else state] += 1
+    return dict(numbers)
+
+
+@pytest.mark.parametrize(("few", "many"), [(1, 10_000), (1, 2), (3, 5), (100, 10_000)])
+def test_counting_on_is_counting_anew(
+    clock: Clock, study: Study, give: Decide, monkeypatch: pytest.MonkeyPatch, few: int, many: int
+) -> None:
+    monkeypatch.setattr(counts, "FEW", few)
+    monkeypatch.setattr(counts, "MANY", many)
+    draw = random.Random(few * many)
+    holders = [factories.holder_create(study, f"P-{number}") for number in range(9)]
+    olga = factories.user_create("olga")
+    for step in range(40):
+        for holder in draw.sample(holders, draw.choice([0, 1, 2, 4])):
+            last = consent_current(holder)
+            if last is not None and last.grants and draw.random() < 0.4:
+                services.consent_withdraw(holder=holder, acting_user=None)
+            elif (last is None or not last.grants) and draw.random() < 0.2:
+                services.consent_refuse(holder=holder, acting_user=None)
+            else:
+                give(holder, draw.choice(["HIGH", "AVERAGE", "LOW"]))
+        if step == 10:
+            factories.form_publish(study, {"en": "More."}, renewal="required")
+        if step == 20:
+            until = day_of(timezone.now()) + timedelta(days=9)
+            circumstance_record(
+                study=study, pseudonym="P-3", kind="guardian", until=until, reason="Register.", acting_user=olga
+            )
+        if step == 25:
+            factories.form_publish(study, {"en": "For a while."}, valid=services.Valid(months=1))
+        if step == 30:
+            clock.days_pass(40)
+        found = holders_per_level(study)
+        assert {state: number for state, number in found.items() if number} == counted_one_by_one(study)
+    assert DecisionCount.objects.filter(study=study).exists() == (few < 100)
+
+
+def test_a_count_that_is_there_is_not_made_again(
+    study: Study, give: Decide, monkeypatch: pytest.MonkeyPatch, django_assert_max_num_queries
+) -> None:
+    monkeypatch.setattr(counts, "FEW", 1)
+    for number in range(6):
+        give(factories.holder_create(study, f"P-{number}"), "HIGH")
+    assert holders_per_level(study)["HIGH"] == 6
+    DecisionCount.objects.filter(study=study).update(counts=[["given", "LOW", None, None, 1000]])
+    assert holders_per_level(study)["SUSPENDED"] == 1000  # what was kept is what counts
+    with django_assert_max_num_queries(5):
+        holders_per_level(study)
+
+
+def test_the_number_of_registered_holders_of_a_large_study_is_kept_for_a_minute(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counts, "MANY_REGISTERED", 2)
+    for expected, name in ((1, "P-1"), (2, "P-2"), (2, "P-3")):
+        factories.holder_create(study, name)
+        assert holders_per_level(study)["UNDECIDED"] == expected

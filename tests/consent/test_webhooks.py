@@ -1,0 +1,385 @@
+"""Webhooks through a real HTTPS server: what is sent and signed, where it never goes, and what is tried again."""
+
+import json
+import logging
+import re
+import socket
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+from ipate_client import SignatureError, signature_verify
+
+from common import outbound
+from consent import services
+from consent.models import Study, WebhookDelivery, WebhookEndpoint
+from consent.webhook_endpoints import MOST, MadeEndpoint, endpoint_create, endpoint_remove, endpoint_test
+from consent.webhooks import EVENTS, KEPT, TRIES, webhooks_deliver
+from tests import factories
+from tests.hooks import Receiver, certificate_make, receiver, serving
+from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
+from training.models import Run
+from training.services.ending import run_fail
+from training.services.runs import run_cancel
+
+__all__ = ["receiver"]
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def study() -> Study:
+    return factories.study_open()
+
+
+def made(study: Study, url: str, events: list[str] | None = None) -> MadeEndpoint:
+    return endpoint_create(
+        study=study, url=url, events=events or list(EVENTS), acting_user=factories.user_create("olga")
+    )
+
+
+def bodies(receiver: Receiver) -> list[dict[str, Any]]:
+    return [json.loads(body) for _headers, body in receiver.received]
+
+
+def due_now() -> None:
+    WebhookDelivery.objects.update(due_at=timezone.now())
+
+
+def test_a_message_is_signed_so_that_the_client_knows_it(study: Study, receiver: Receiver) -> None:
+    new = made(study, receiver.url)
+    delivery = endpoint_test(endpoint=new.endpoint)
+    webhooks_deliver()
+    ((headers, body),) = receiver.received
+    signature_verify(body, headers, new.secret)
+    assert json.loads(body) == {
+        "id": str(delivery.pk),
+        "event": "test",
+        "at": json.loads(body)["at"],
+        "study": study.slug,
+        "url": "http://127.0.0.1:8000/studies/digits/webhooks/",
+    }
+    assert (headers["X-IPATE-Event"], headers["X-IPATE-Delivery"]) == ("test", str(delivery.pk))
+    stored = WebhookDelivery.objects.get()
+    assert (stored.state, stored.status, stored.tries, stored.fault) == ("sent", 204, 1, "")
+    webhooks_deliver()
+    assert len(receiver.received) == 1, "what arrived is not sent again"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda body, headers, secret: (body + b" ", headers, secret), "changed"),
+        (lambda body, headers, secret: (body, headers, secret + "x"), "secret"),
+        (lambda body, headers, secret: (body, headers | {"X-IPATE-Timestamp": "1"}, secret), "changed"),
+        (lambda body, headers, secret: (body, headers | {"X-IPATE-Timestamp": "٣"}, secret), "timestamp"),
+        (lambda body, headers, secret: (body, headers | {"X-IPATE-Signature": "v1=é"}, secret), "secret"),
+        (lambda body, headers, secret: (body, {}, secret), "timestamp"),
+    ],
+)
+def test_what_is_not_the_sites_is_refused(
+    study: Study, receiver: Receiver, change: Callable[..., tuple[bytes, dict[str, str], str]], words: str
+) -> None:
+    new = made(study, receiver.url)
+    endpoint_test(endpoint=new.endpoint)
+    webhooks_deliver()
+    headers, body = receiver.received[0]
+    with pytest.raises(SignatureError, match=words):
+        signature_verify(*change(body, headers, new.secret))
+    with pytest.raises(SignatureError, match="too old"):
+        signature_verify(body, headers, new.secret, now=int(headers["X-IPATE-Timestamp"]) + 301)
+
+
+def test_the_checks_of_the_guide_work_as_they_stand(study: Study, receiver: Receiver) -> None:
+    new = made(study, receiver.url)
+    endpoint_test(endpoint=new.endpoint)
+    webhooks_deliver()
+    headers, body = receiver.received[0]
+    guide = Path(__file__).parents[2].joinpath("docs/webhooks.md").read_text()
+    scope: dict[str, Any] = {"SECRET": new.secret}
+    for code in re.findall(r"```python\n(.*?)```", guide, re.DOTALL):
+        exec(code, scope)
+    assert scope["receive"](body, headers) == 204
+    assert scope["receive"](body + b" ", headers) == 403
+    assert scope["is_genuine"](body, headers)
+    assert not scope["is_genuine"](body + b" ", headers)
+
+
+def test_proposals_and_approvals_are_told_with_nothing_about_people(study: Study, receiver: Receiver) -> None:
+    made(study, receiver.url)
+    made(study, receiver.url, ["run.failed"])
+    made(factories.study_open("elsewhere"), receiver.url)
+    factories.holder_create(study, "P-secret")
+    factories.policy_approve(study, high=0.5)
+    proposal = factories.form_propose(study, {"en": "More is asked.", "de": "Mehr."})
+    services.consent_form_approve(proposal=proposal, acting_user=factories.user_create("conrad"))
+    webhooks_deliver()
+    told = [(each["study"], each["event"]) for each in bodies(receiver)]
+    assert [event for slug, event in told if slug == study.slug] == [
+        "policy.proposed", "policy.approved", "form.proposed", "form.published",
+    ]  # fmt: skip
+    # The other study's policy and form were there before it had a webhook.
+    assert {slug for slug, _event in told} == {study.slug}
+    text = json.dumps(bodies(receiver))
+    for secret in ("P-secret", "olga", "carla", "conrad", "HIGH", "More is asked"):
+        assert secret not in text
+
+
+def test_the_states_of_runs_are_told(receiver: Receiver) -> None:
+    study = study_with_table()
+    made(study, receiver.url)
+    run = run_finish(run_start(study, share=0.2, **TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 40.0}}))
+    failing = run_start(study, share=0.1, **TABLE_RUN)
+    run_fail(failing.pk, "A reason for staff.")
+    run_cancel(run=run_draft(study, **TABLE_RUN), acting_user=factories.user_create("olga"))
+    webhooks_deliver()
+    events = [(each["event"], each["run"]["status"]) for each in bodies(receiver) if each["event"] != "share.used"]
+    assert events == [
+        ("run.proposed", "draft"),
+        ("run.approved", "approved"),
+        ("run.finished", "finished"),
+        ("run.proposed", "draft"),
+        ("run.approved", "approved"),
+        ("run.failed", "failed"),
+        ("run.proposed", "draft"),
+        ("run.cancelled", "cancelled"),
+    ]
+    assert bodies(receiver)[0]["url"] == f"http://127.0.0.1:8000/studies/table/runs/{run.pk}/"
+    assert "A reason for staff." not in json.dumps(bodies(receiver))
+
+
+def test_a_share_that_is_nearly_used_is_told_once(receiver: Receiver) -> None:
+    study = study_with_table()
+    made(study, receiver.url, ["share.used"])
+    run = run_finish(run_start(study, share=0.5, **TABLE_RUN))
+    assert run.stop_reason == Run.StopReason.SHARE
+    webhooks_deliver()
+    told = [(group["group"], group["share"]) for each in bodies(receiver) for group in each["groups"]]
+    assert told, "a run that used up its share has crossed every limit"
+    assert len(told) == len(set(told))
+    assert 1.0 in {share for _group, share in told}
+    assert {group for group, _share in told} <= {group["name"] for group in run.plan["groups"]}
+
+
+def test_what_fails_is_tried_again_and_given_up_in_the_end(
+    study: Study, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    new = made(study, receiver.url)
+    receiver.answer, receiver.headers = 302, {"Location": receiver.url}
+    delivery = endpoint_test(endpoint=new.endpoint)
+    waits = []
+    with caplog.at_level(logging.DEBUG):
+        for _ in range(TRIES):
+            due_now()
+            begun = timezone.now()
+            webhooks_deliver()
+            waits.append(WebhookDelivery.objects.get().due_at - begun)
+    assert len(receiver.received) == TRIES, "a redirection is not followed"
+    assert len({body for _headers, body in receiver.received}) == 1
+    assert [round(wait / timedelta(minutes=1)) for wait in waits[:4]] == [1, 2, 4, 8]
+    stored = WebhookDelivery.objects.get(pk=delivery.pk)
+    assert (stored.state, stored.status, stored.tries) == ("failed", 302, TRIES)
+    due_now()
+    webhooks_deliver()
+    assert len(receiver.received) == TRIES
+    for secret in (new.secret, new.endpoint.secret, receiver.url):
+        assert secret not in caplog.text
+
+
+def test_what_failed_arrives_when_the_receiver_is_back(study: Study, receiver: Receiver) -> None:
+    new = made(study, receiver.url)
+    receiver.answer = 503
+    endpoint_test(endpoint=new.endpoint)
+    webhooks_deliver()
+    webhooks_deliver()  # not due yet
+    receiver.answer = 200
+    due_now()
+    webhooks_deliver()
+    assert [WebhookDelivery.objects.get().state, len(receiver.received)] == ["sent", 2]
+    first, second = receiver.received
+    assert first[1] == second[1]
+    signature_verify(*reversed(second), new.secret)
+
+
+def test_a_receiver_that_is_gone_keeps_no_other_waiting(study: Study, receiver: Receiver) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        gone = made(study, f"https://localhost:{closed.getsockname()[1]}/")
+    new = made(study, receiver.url)
+    for each in (gone, new):
+        endpoint_test(endpoint=each.endpoint)
+    webhooks_deliver()
+    assert len(receiver.received) == 1
+    assert WebhookDelivery.objects.get(endpoint=gone.endpoint).fault == "ConnectionRefusedError"
+
+
+def test_a_certificate_for_another_host_is_refused(
+    study: Study, receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pem = certificate_make(tmp_path, "elsewhere.example")
+    with serving(Receiver(), pem) as other:
+        monkeypatch.setenv("SSL_CERT_FILE", str(pem))
+        endpoint_test(endpoint=made(study, other.url).endpoint)
+        webhooks_deliver()
+        assert other.received == []
+    assert WebhookDelivery.objects.get().fault == "SSLCertVerificationError"
+
+
+def test_an_answer_that_never_ends_is_broken_off(
+    study: Study, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other side takes the connection and says nothing, byte by byte for longer than anybody waits."""
+    monkeypatch.setattr(outbound, "WHOLE", 0.5)
+    held = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept() -> None:
+            connected, _ = server.accept()
+            with connected:
+                held.wait(30)
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        endpoint_test(endpoint=made(study, f"https://localhost:{server.getsockname()[1]}/").endpoint)
+        monkeypatch.setattr(outbound, "STEP", 2.0)
+        webhooks_deliver()
+        held.set()
+        thread.join()
+    assert WebhookDelivery.objects.get().state == "waiting"
+    assert WebhookDelivery.objects.get().fault
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://hooks.example.org/", "begins with https://"),
+        ("ftp://hooks.example.org/", "begins with https://"),
+        ("https://user:word@hooks.example.org/", "without a password"),
+        ("https:///path", "without a password"),
+        ("https://localhost:99999/", "without a password"),
+        ("https://localhost/#part", "without a password"),
+        ("https://127.0.0.1/", "private address"),
+        ("https://localhost/", "private address"),
+        ("https://0.0.0.0/", "private address"),
+        ("https://10.1.2.3/", "private address"),
+        ("https://169.254.169.254/latest/meta-data", "private address"),
+        ("https://2130706433/", "private address"),
+        ("https://[::1]/", "private address"),
+        ("https://[::ffff:10.0.0.1]/", "private address"),
+        ("https://[64:ff9b::a00:1]/", "private address"),
+        ("https://[2002:a00:1::]/", "private address"),
+        ("https://nowhere.invalid/", "No host of this name"),
+    ],
+)
+def test_addresses_that_are_refused(study: Study, url: str, words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        made(study, url)
+    assert not WebhookEndpoint.objects.exists()
+
+
+def test_which_networks_are_public(settings: Any) -> None:
+    settings.WEBHOOK_NETWORKS = [ip_network("10.1.0.0/16")]
+    allowed = ("8.8.8.8", "2606:4700:4700::1111", "10.1.2.3", "::ffff:8.8.8.8", "::ffff:10.1.2.3")
+    refused = ("10.2.0.1", "192.168.1.1", "100.64.0.1", "224.0.0.1", "240.0.0.1", "255.255.255.255", "fd00::1", "::")
+    assert [each for each in allowed if not outbound.is_allowed(ip_address(each))] == []
+    assert [each for each in refused if outbound.is_allowed(ip_address(each))] == []
+
+
+def test_a_name_that_changes_its_address_leads_nowhere_private(
+    study: Study, receiver: Receiver, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resolver that answers a public address at first and a private one at each later question."""
+    endpoint = made(study, receiver.url).endpoint
+    settings.WEBHOOK_NETWORKS = []
+    endpoint_test(endpoint=endpoint)
+    webhooks_deliver()
+    assert WebhookDelivery.objects.get().fault == "address not allowed"
+    asked, connected = [], []
+
+    def resolve(host: str, port: int, **_: Any) -> list[Any]:
+        asked.append(host)
+        address = "93.184.215.14" if len(asked) == 1 else "127.0.0.1"
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
+
+    def connect(address: tuple[str, int], **_: Any) -> Any:
+        connected.append(address[0])
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(outbound.socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(outbound.socket, "create_connection", connect)
+    due_now()
+    webhooks_deliver()
+    assert (len(asked), connected) == (1, ["93.184.215.14"])
+
+
+def test_a_secret_is_stored_encrypted_and_shown_once(study: Study, receiver: Receiver) -> None:
+    client = Client()
+    client.force_login(factories.user_create("olga"))
+    page = client.post("/studies/digits/webhooks/", {"url": receiver.url, "events": ["run.failed"]})
+    assert page["Cache-Control"] == "max-age=0, no-cache, no-store, must-revalidate, private"
+    (secret,) = re.findall(r"whsec_[\w-]{43}", page.content.decode())
+    assert secret not in client.get("/studies/digits/webhooks/").content.decode()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT secret FROM consent_webhookendpoint")
+        assert secret not in cursor.fetchone()[0]
+    endpoint = WebhookEndpoint.objects.get()
+    assert client.post(f"/studies/digits/webhooks/{endpoint.pk}/test/").status_code == 302
+    webhooks_deliver()
+    headers, body = receiver.received[0]
+    signature_verify(body, headers, secret)
+    page = client.get("/studies/digits/webhooks/").content.decode()
+    assert "204" in page
+    assert "sent" in page
+    assert "Its deliveries" not in page
+    assert "its deliveries leave the list" in client.get(f"/studies/digits/webhooks/{endpoint.pk}/remove/").text
+    client.post(f"/studies/digits/webhooks/{endpoint.pk}/remove/")
+    assert not WebhookDelivery.objects.exists()
+    assert "no program is told of this study" in client.get("/studies/digits/webhooks/").content.decode()
+
+
+def test_a_wrong_form_says_what_to_do(study: Study) -> None:
+    client = Client()
+    client.force_login(factories.user_create("olga"))
+    page = client.post("/studies/digits/webhooks/", {"url": "http://x"})
+    assert page.status_code == 422
+    assert "Choose at least one event." in page.content.decode()
+    page = client.post("/studies/digits/webhooks/", {"url": "https://127.0.0.1/", "events": ["run.failed"]})
+    assert "This host has a private address." in page.content.decode()
+
+
+def test_limits(study: Study, receiver: Receiver) -> None:
+    for _ in range(MOST):
+        made(study, receiver.url)
+    with pytest.raises(ValidationError, match="at most 10 webhooks"):
+        made(study, receiver.url)
+    with pytest.raises(ValidationError, match="at least one event"):
+        made(study, receiver.url, ["run.exploded"])
+    endpoint = WebhookEndpoint.objects.first()
+    assert endpoint is not None
+    old = endpoint_test(endpoint=endpoint)
+    webhooks_deliver()
+    WebhookDelivery.objects.filter(pk=old.pk).update(created_at=timezone.now() - KEPT - timedelta(days=1))
+    endpoint_test(endpoint=endpoint)
+    webhooks_deliver()
+    assert WebhookDelivery.objects.count() == 1, "old deliveries are forgotten"
+    endpoint_remove(endpoint=endpoint, acting_user=factories.user_create("olga"))
+
+
+def test_a_secret_survives_a_new_secret_key(study: Study, receiver: Receiver, settings: Any) -> None:
+    new = made(study, receiver.url)
+    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "another", [settings.SECRET_KEY]
+    endpoint_test(endpoint=new.endpoint)
+    webhooks_deliver()
+    signature_verify(*reversed(receiver.received[0]), new.secret)
+    settings.SECRET_KEY_FALLBACKS = []
+    endpoint_test(endpoint=new.endpoint)
+    webhooks_deliver()
+    assert WebhookDelivery.objects.get(state="waiting").fault == "InvalidToken"

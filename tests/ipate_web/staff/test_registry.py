@@ -1,0 +1,204 @@
+"""Pages and files that a finished run leads to: labels, report as a PDF, fairness, stage of its model."""
+
+import io
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from django.core.exceptions import ValidationError
+from django.test import Client
+from django.urls import reverse
+from rest_framework.test import APIClient
+
+from accounting.models import Release
+from consent.models import Role, Study
+from consent.services import membership_add
+from tests import factories
+from tests.training.asking import CLEAR_RUN, run_ask
+from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
+from training.fairness import fairness_of
+from training.models import Run, StudentModel
+from training.services.stages import model_stage_set
+from training.services.students import student_withdraw
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+
+RUN = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 20.0}}
+
+
+@pytest.fixture
+def study() -> Study:
+    study = study_with_table()
+    for role in (Role.OPERATOR, Role.RESEARCHER, Role.AUDITOR):
+        membership_add(study=study, user=factories.user_create(role), role=role, acting_user=None)
+    return study
+
+
+@pytest.fixture
+def run(study: Study) -> Run:
+    return run_finish(run_start(study, title="First vote", share=0.5, **RUN))
+
+
+def browse(name: str, address: str) -> Any:
+    client = Client()
+    client.force_login(factories.user_create(name))
+    return client.get(address)
+
+
+def url(page: str, run: Run, *args: object) -> str:
+    return reverse(f"staff:{page}", args=[run.study.slug, run.pk, *args])
+
+
+# --- Files ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_of_a_run_leads_to_its_records_and_files(run: Run) -> None:
+    records = [url("ledger_report", run), url("ledger_report_pdf", run), f'/ledger/?run={run.pk}"']
+    files = [url("run_labels_file", run, kind) for kind in ("csv", "parquet", "npz")]
+    shown = {name: browse(name, url("run", run)).text for name in ("operator", "researcher", "auditor")}
+    assert [all(each in shown["operator"] for each in part) for part in (records, files)] == [True, True]
+    assert [any(each in shown["researcher"] for each in part) for part in (records, files)] == [False, True]
+    assert [any(each in shown["auditor"] for each in part) for part in (records, files)] == [True, False]
+
+
+def test_labels_as_parquet_and_with_the_public_points(study: Study) -> None:
+    run = run_ask(run_start(study, share=0.3, **CLEAR_RUN))
+    table = pq.read_table(io.BytesIO(browse("researcher", url("run_labels_file", run, "parquet")).content))
+    assert table.column_names == ["row", "label", "count_a", "count_b", "count_c"]
+    queries = list(run.queries.exclude(label=None).order_by("row"))
+    assert table.column("row").to_pylist() == [query.row for query in queries]
+    assert table.column("label").to_pylist() == [run.classes[query.label or 0] for query in queries]
+    assert table.column("count_b").to_pylist() == [query.counts[1] for query in queries]
+    arrays = np.load(io.BytesIO(browse("researcher", url("run_labels_file", run, "npz")).content), allow_pickle=False)
+    assert arrays["x"].shape == (12, 2) and "y" not in arrays.files
+    api = browse("researcher", f"{reverse('api:run-labels', args=[run.pk])}?format=parquet")
+    assert api["Content-Type"] == "application/vnd.apache.parquet"
+    assert pq.read_table(io.BytesIO(api.content)).equals(table)
+    assert browse("researcher", url("run_labels_file", run, "xlsx")).status_code == 404
+
+
+def test_a_run_without_labels_gives_an_empty_table(study: Study) -> None:
+    draft = run_draft(study, **CLEAR_RUN)
+    table = pq.read_table(io.BytesIO(browse("researcher", url("run_labels_file", draft, "parquet")).content))
+    assert table.num_rows == 0 and table.column_names[:2] == ["row", "label"]
+
+
+# --- Report -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_the_report_as_a_tagged_pdf(run: Run, language: str) -> None:
+    client = Client()
+    client.force_login(factories.user_create("auditor"))
+    client.cookies["django_language"] = language
+    answer = client.get(url("ledger_report_pdf", run))
+    assert answer["Content-Type"] == "application/pdf"
+    assert answer["Content-Disposition"] == 'attachment; filename="table-first-vote-report.pdf"'
+    assert f"/Lang({language})".encode() in answer.content
+    for tagged in (b"/StructTreeRoot", b"/MarkInfo", b"pdfuaid:part>1<", b"/Title", b"/TH", b"/Table"):
+        assert tagged in answer.content
+
+
+def test_a_report_of_a_run_that_released_nothing(study: Study) -> None:
+    draft = run_draft(study, title="手書き *not* markup #emph[x]", **RUN)
+    answer = browse("auditor", url("ledger_report_pdf", draft))
+    assert answer.status_code == 200 and answer.content.startswith(b"%PDF-")
+
+
+# --- Fairness ---------------------------------------------------------------------------------------------------------
+
+
+def test_classes_stand_beside_what_is_public_of_the_levels(run: Run) -> None:
+    model = run.student
+    assert model is not None
+    rows = [
+        {"class": name, "points": 100, "recall": recall, "precision": 1.0, "interval": ends}
+        for name, recall, ends in (("a", 0.9, [0.83, 0.95]), ("b", 0.2, [0.13, 0.29]), ("c", None, None))
+    ]
+    model.card["evaluation"]["classes"] = rows
+    learned = [{**row, "recall": 0.85, "interval": [0.77, 0.91]} for row in rows]
+    model.reference = {"accuracy": 0.9, "interval": [0.8, 1.0], "classes": learned}
+    model.save()
+    run.refresh_from_db()
+    found = fairness_of(run, model)
+    assert found is not None
+    assert [each.name for each in found.classes] == ["b", "a", "c"]
+    assert (found.lowest.name, found.highest.name, found.is_clear) == ("b", "a", True)
+    assert found.lowest.reference == 0.85
+    assert [(each.level, each.epsilon, each.holders) for each in found.levels] == [
+        ("HIGH", 1.0, 10),
+        ("AVERAGE", 2.0, 10),
+        ("LOW", 3.0, 10),
+    ]
+    assert found.levels[0].used == pytest.approx(run.spent[0] / run.plan["budgets"][0]["cap"])
+    rows[1]["interval"] = [0.1, 0.9]
+    assert fairness_of(run, model).is_clear is False  # type: ignore[union-attr]
+    for page in (url("run", run), url("ledger_report", run)):
+        text = browse("auditor", page).text
+        assert "The student finds 20.0" in text and "What cannot be read" in text
+    assert {"readable", "unreadable"} == model.card["fairness"].keys()
+
+
+def test_one_class_alone_cannot_be_compared(run: Run) -> None:
+    model = run.student
+    assert model is not None and fairness_of(run, None) is None
+    model.card["evaluation"]["classes"] = model.card["evaluation"]["classes"][:1]
+    assert fairness_of(run, model) is None
+    model.card["evaluation"] = None
+    assert fairness_of(run, model) is None
+
+
+# --- Stages -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_model_goes_from_candidate_to_production_on_record(run: Run) -> None:
+    listed = reverse("staff:models", args=[run.study.slug])
+    page = browse("researcher", listed).text
+    model = run.student
+    assert model is not None
+    assert "candidate</span>" in page and model.digest in page and model.onnx_digest in page
+    assert reverse("api:model-statement", args=[run.pk]) in page
+    assert url("model_stage", run) not in page
+    client = Client()
+    client.force_login(factories.user_create("operator"))
+    assert "In production" in client.get(url("model_stage", run)).text
+    answer = client.post(url("model_stage", run), {"stage": "production"}, follow=True)
+    assert "in production now" in answer.text
+    entry = Release.objects.get(run=run.pk, kind="stage")
+    assert entry.recorded_by == factories.user_create("operator") and entry.charge == 0
+    assert (entry.content["before"], entry.content["stage"]) == ("candidate", "production")
+    client.post(url("model_stage", run), {"stage": "production"})
+    assert Release.objects.filter(kind="stage").count() == 1, "nothing was changed"
+    assert "No model is in this stage" in browse("researcher", f"{listed}?stage=archived").text
+    assert browse("auditor", f"{reverse('staff:ledger', args=[run.study.slug])}?kind=stage").status_code == 200
+
+
+def test_stages_over_the_api(run: Run) -> None:
+    operator, researcher = APIClient(), APIClient()
+    operator.force_login(factories.user_create("operator"))
+    researcher.force_login(factories.user_create("researcher"))
+    address = reverse("api:model-stage", args=[run.pk])
+    assert researcher.post(address, {"stage": "production"}, format="json").status_code == 403
+    assert operator.post(address, {"stage": "best"}, format="json").status_code == 400
+    assert operator.post(address, {"stage": "archived"}, format="json").json()["stage"] == "archived"
+    refused = operator.post(address, {"stage": "production"}, format="json")
+    assert refused.status_code == 409 and "candidate" in refused.json()["detail"]
+    models = reverse("api:models")
+    assert researcher.get(f"{models}?stage=production").json()["count"] == 0
+    assert researcher.get(f"{models}?stage=archived").json()["results"][0]["id"] == str(run.pk)
+
+
+def test_a_withdrawn_model_has_no_stage(run: Run) -> None:
+    olga = factories.user_create("olga")
+    student_withdraw(run=run, version=1, reason="It was wrong.", acting_user=olga)
+    assert "No models yet" in browse("researcher", reverse("staff:models", args=[run.study.slug])).text
+    with pytest.raises(ValidationError, match="withdrawn"):
+        model_stage_set(run=run, stage="production", acting_user=olga)
+    assert StudentModel.objects.get(run=run).stage == "candidate"
+    api = APIClient()
+    api.force_login(factories.user_create("operator"))
+    assert (
+        api.post(reverse("api:model-stage", args=[run.pk]), {"stage": "production"}, format="json").status_code == 410
+    )
+    assert api.get(f"{reverse('api:models')}?stage=candidate").json()["count"] == 0

@@ -1,0 +1,136 @@
+"""One forecast on every way in, with warnings that know the noise of the check, two classes and small groups."""
+
+import json
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.test import Client
+
+from accounting.models import HeadCount
+from accounting.shares import share_free, share_suggested
+from consent import services
+from consent.models import Study
+from ipate_web.staff.forms.runs import initial_for
+from tests import factories
+from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_start, study_with_table
+from training.methods.pate.aggregators import AGGREGATORS
+from training.models import Dataset, Run
+from training.services.forecasts import forecast
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def study() -> Study:
+    study = study_with_table()
+    otto = factories.user_create("otto")
+    if not study.memberships.filter(user=otto).exists():
+        services.membership_add(study=study, user=otto, role="operator", acting_user=None)
+    ada = factories.user_create("ada")
+    services.membership_add(study=study, user=ada, role="operator", acting_user=None)
+    return study
+
+
+def signed_in(name: str = "ada") -> Client:
+    client = Client()
+    client.force_login(factories.user_create(name))
+    return client
+
+
+def planned(run: Run, **options: Any) -> dict[str, Any]:
+    """Output of the command."""
+    out = StringIO()
+    call_command("run_plan", str(run.pk), "--json", stdout=out, **options)
+    return json.loads(out.getvalue())
+
+
+def test_page_api_and_command_tell_the_same(study: Study) -> None:
+    run = run_draft(study, **TABLE_RUN)
+    expected = forecast(run)
+    assert expected.share == 0.25
+    assert any("where the public points come from" in note for note in expected.notes)
+    told = planned(run)
+    assert told["notes"] == [str(note) for note in expected.notes]
+    answer = signed_in().post(f"/api/v1/runs/{run.pk}/approve", {"only_plan": True}, "application/json").json()
+    assert answer["status"] == "draft"
+    assert answer["plan"]["notes"] == told["notes"]
+    assert [budget["allowed"] for budget in answer["plan"]["budgets"]] == [each["allowed"] for each in told["budgets"]]
+    proposal = {
+        "study": study.slug,
+        "title": "The same",
+        "method": "pate",
+        "learner": run.learner,
+        "student_learner": run.student_learner,
+        "aggregator": run.aggregator,
+        "teachers": run.teachers,
+        **{f"{each.kind}_dataset": each.pk for each in Dataset.objects.filter(study=study)},
+    }
+    answer = signed_in().post("/api/v1/runs/plan", proposal, "application/json").json()
+    assert (answer["notes"], answer["share"]) == (told["notes"], 0.25)
+    page = signed_in().get(f"/studies/table/runs/{run.pk}/approve/").text
+    for note in told["notes"]:
+        assert note.replace("'", "&#x27;").partition(":")[0] in page
+
+
+def test_a_share_that_nobody_names_is_not_all(study: Study) -> None:
+    run = run_draft(study, **TABLE_RUN)
+    answer = signed_in().post(f"/api/v1/runs/{run.pk}/approve", {}, "application/json").json()
+    assert (answer["status"], answer["share"], answer["plan"]["share"]) == ("approved", 0.25, 0.25)
+    assert share_free(study) == pytest.approx(0.75)
+    run_start(study, share=0.7, **TABLE_RUN)
+    assert share_suggested(study) == pytest.approx(0.05), "what is free, where that is less"
+    assert share_suggested(rehearsal_with_table()) == 1.0
+
+
+def test_the_command_says_it_to_people_and_refuses_in_words(study: Study) -> None:
+    run, out = run_draft(study, title="First", **TABLE_RUN), StringIO()
+    call_command("run_plan", str(run.pk), "--share", "0.5", stdout=out)
+    assert out.getvalue().startswith("First: teachers vote, 50 % of every cap\n")
+    assert "Note: Nobody has stated" in out.getvalue()
+    for arguments, words in ((["0", "--json"], "There is no run 0"), ([str(run.pk), "--share", "2"], "at most 1")):
+        with pytest.raises(CommandError, match=words):
+            call_command("run_plan", *arguments, stdout=StringIO())
+    Run.objects.filter(pk=run.pk).update(teachers=1000)
+    with pytest.raises(CommandError, match="too few"):
+        call_command("run_plan", str(run.pk), stdout=StringIO())
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10, 100])
+@pytest.mark.parametrize("teachers", [20, 100, 250])
+def test_suggested_values_warn_of_nothing(classes: int, teachers: int) -> None:
+    for aggregator in AGGREGATORS.values():
+        values = {each.name: each.suggested(teachers, classes) for each in aggregator.fields()}
+        if not aggregator.asks_student:  # whose thresholds are of another kind
+            assert aggregator(**values).warnings(teachers, classes) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"sigma_threshold": 200.0, "threshold": 75.0}, "σ_T = 200 is large for 100 votes over 2 classes"),
+        ({"sigma_threshold": 20.0, "threshold": 50.0}, "reach without agreeing"),
+        ({"sigma_threshold": 20.0, "threshold": 175.0}, "lies above the number of votes"),
+    ],
+)
+def test_a_check_that_cannot_tell_agreement_is_warned_of(values: dict[str, float], words: str) -> None:
+    vote = AGGREGATORS["confident_gnmax"](sigma=20.0, **values)  # type: ignore[call-arg]
+    assert any(words in warning for warning in vote.warnings(100, 2))
+
+
+def test_the_form_begins_with_values_for_the_studys_classes(study: Study) -> None:
+    values = initial_for(study)
+    teachers = values["teachers"]
+    assert values["aggregator-confident_gnmax-threshold"] == pytest.approx(teachers * 2 / 3, abs=0.01)
+
+
+def test_small_groups_are_warned_of(study: Study) -> None:
+    run = run_draft(study, **TABLE_RUN)
+    assert not [note for note in forecast(run).notes if "hides among few" in note or "drawn with noise" in note]
+    HeadCount.objects.filter(study=study, level="LOW").update(count=4)
+    HeadCount.objects.filter(study=study, level="HIGH").update(count=12, sigma=8.0)
+    notes = "\n".join(forecast(run).notes)
+    assert "Only 4 holders have the promise LOW" in notes
+    assert "The head count of HIGH, 12, was drawn with noise of standard deviation 8" in notes
+    assert "AVERAGE, " not in notes

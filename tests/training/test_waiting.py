@@ -1,0 +1,210 @@
+"""Waiting tasks: each reaches the roles that can do it, nobody else, and goes when it is done."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from consent import services
+from consent.erasures import erasure_ask
+from consent.models import Disposal, Role, Study
+from tests import factories
+from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_start, study_with_table
+from training.models import Dataset, Run
+from training.services.closing import study_close
+from training.services.erasures import records_erase
+from training.waiting import Kind, Waiting, waiting_for
+
+pytestmark = pytest.mark.django_db
+
+ROLES = list(Role.values)
+
+
+def member(study: Study, role: str) -> User:
+    """Somebody with this role alone."""
+    user = factories.user_create(f"{role}-of-{study.slug}")
+    if not study.memberships.filter(user=user).exists():
+        services.membership_add(study=study, user=user, role=role, acting_user=None)
+    return user
+
+
+def told(study: Study, kind: str) -> dict[str, list[str]]:
+    """Texts of the tasks of one kind in ``study``, for each role that has any."""
+    found = {}
+    for role in ROLES:
+        tasks = [each for each in waiting_for(member(study, role)) if each.study == study and each.kind == kind]
+        if tasks:
+            found[role] = [task.text for task in tasks]
+    return found
+
+
+def task(study: Study, role: str, kind: str) -> Waiting:
+    return next(each for each in waiting_for(member(study, role)) if each.kind == kind)
+
+
+@pytest.fixture
+def study() -> Study:
+    return study_with_table()
+
+
+def test_proposals_wait_for_those_who_approve_them(study: Study) -> None:
+    run = run_draft(study, title="First", **TABLE_RUN)
+    policy = services.epsilon_policy_propose(
+        study=study, acting_user=factories.user_create("carla"), high=0.5, average=1, low=2, reason="Less."
+    )
+    form = factories.form_propose(study, {"en": "More is asked."})
+    assert told(study, Kind.RUN) == {"operator": ["Run: First"]}
+    assert set(told(study, Kind.POLICY)) == set(told(study, Kind.FORM)) == {"committee", "chair"}
+    assert task(study, "operator", Kind.RUN).since == run.created_at
+    assert task(study, "chair", Kind.POLICY).since == policy.proposed_at
+    assert task(study, "chair", Kind.FORM).since == form.proposed_at
+    assert [each.kind for each in waiting_for(run.created_by) if each.is_own] == [Kind.RUN]
+    services.epsilon_policy_approve(policy=policy, acting_user=member(study, "chair"))
+    assert told(study, Kind.POLICY) == {}
+
+
+def test_a_researchers_draft_is_theirs_to_follow_and_nobodys_who_is_no_operator(study: Study) -> None:
+    rosa = member(study, "researcher")
+    Run.objects.filter(pk=run_draft(study, **TABLE_RUN).pk).update(created_by=rosa)
+    assert [(each.kind, each.is_own) for each in waiting_for(rosa)] == [(Kind.RUN, True)]
+    assert not task(study, "operator", Kind.RUN).is_own
+
+
+def test_a_failed_run_waits_until_another_is_proposed(study: Study) -> None:
+    run = run_start(study, **TABLE_RUN)
+    Run.objects.filter(pk=run.pk).update(
+        status=Run.Status.FAILED, ended_at=timezone.now(), created_by=member(study, "researcher")
+    )
+    assert set(told(study, Kind.FAILED)) == {"operator", "researcher"}
+    assert str(run.pk) in task(study, "operator", Kind.FAILED).url
+    run_draft(study, **TABLE_RUN)
+    assert told(study, Kind.FAILED) == {}
+
+
+def test_a_run_that_no_worker_is_at_waits_for_operators(study: Study) -> None:
+    run = run_start(study, **TABLE_RUN)
+    assert told(study, Kind.SILENT) == {}
+    long_ago = timezone.now() - timedelta(hours=1)
+    Run.objects.filter(pk=run.pk).update(heartbeat=long_ago)
+    assert set(told(study, Kind.SILENT)) == {"operator"}
+    assert task(study, "operator", Kind.SILENT).since == long_ago
+
+
+def test_erasures_that_were_not_done_wait_for_the_steward(study: Study) -> None:
+    first, second, third = study.holders.order_by("pk")[:3]
+    for holder in (first, second, third):
+        services.consent_withdraw(holder=holder, acting_user=None)
+        erasure_ask(holder=holder, acting_user=None)
+    form = study.consent_forms.get()
+    services.consent_give(holder=third, level="LOW", form=form, acting_user=None)  # who takes part again
+    assert told(study, Kind.ERASURES) == {"steward": ["2 people's records are not erased yet"]}
+    asked = Disposal.objects.filter(holder=first).latest("sequence")
+    assert task(study, "steward", Kind.ERASURES).since == asked.recorded_at
+    records_erase(study.pk)
+    assert told(study, Kind.ERASURES) == {}
+
+
+def test_what_was_begun_waits_for_those_who_can_end_it(study: Study) -> None:
+    services.consent_form_draft_save(study=study, acting_user=factories.user_create("olga"), texts=factories.FORM)
+    assert set(told(study, Kind.DRAFT)) == {"operator", "committee", "chair"}
+    assert set(told(study, Kind.PROVENANCE)) == {"operator", "steward"}
+    Dataset.objects.filter(study=study, kind="public").update(provenance="Of the archive.")
+    assert told(study, Kind.PROVENANCE) == {}
+    Study.objects.filter(pk=study.pk).update(languages=["en", "de"])
+    assert told(study, Kind.TRANSLATION) == {"operator": ["The study's texts are incomplete in German"]}
+
+
+def test_a_young_study_says_to_each_what_comes_next() -> None:
+    study = factories.study_create("young")
+    assert told(study, Kind.SETUP) == {
+        "operator": ["Write the form that holders read"],
+        "steward": ["Import private and public data"],
+        "committee": ["Write the form that holders read", "Propose what the three levels mean"],
+        "chair": ["Write the form that holders read", "Propose what the three levels mean"],
+    }
+    ready = study_with_table("ready")
+    assert told(ready, Kind.SETUP) == {key: ["Propose a first run"] for key in ("operator", "researcher")}
+    run_draft(ready, **TABLE_RUN)
+    assert told(ready, Kind.SETUP) == {}
+    assert told(rehearsal_with_table(), Kind.SETUP) == {
+        key: ["Propose a first run"] for key in ("operator", "researcher")
+    }
+
+
+def test_whoever_may_appoint_is_told_where_a_second_person_is_missing() -> None:
+    study = factories.study_create("alone")
+    olga, chair = factories.user_create("olga"), factories.user_create("clara")
+    services.membership_add(study=study, user=chair, role=Role.CHAIR, acting_user=None)
+    assert [each.text for each in waiting_for(olga) if each.kind == Kind.PEOPLE] == [
+        "A second operator is needed: nobody approves a run that they proposed"
+    ]
+    assert [each.text for each in waiting_for(chair) if each.kind == Kind.PEOPLE] == [
+        "A second person is needed on the committee: nobody approves what they proposed"
+    ]
+    member(study, "operator"), member(study, "committee")
+    assert not [each for user in (olga, chair) for each in waiting_for(user) if each.kind == Kind.PEOPLE]
+
+
+def test_a_closed_study_and_another_ones_tasks_wait_for_nobody(study: Study) -> None:
+    run_draft(study, **TABLE_RUN)
+    operator, elsewhere = member(study, "operator"), factories.study_create("elsewhere")
+    assert {each.study for each in waiting_for(member(elsewhere, "operator"))} == {elsewhere}
+    study_close(study=study, reason="Done.", acting_user=operator, erase_after=timezone.localdate())
+    assert waiting_for(operator) == []
+    assert waiting_for(factories.user_create("nobody")) == []
+
+
+def test_more_studies_need_no_more_queries(study: Study) -> None:
+    def queries(user: Any) -> int:
+        with CaptureQueriesContext(
+            connection,
+        ) as captured:
+            assert waiting_for(user)
+        return len(captured)
+
+    user = factories.user_create("everything")
+
+    def busy(study: Study) -> None:
+        run_draft(study, **TABLE_RUN)
+        holder = study.holders.order_by("pk").first()
+        services.consent_withdraw(holder=holder, acting_user=None)
+        erasure_ask(holder=holder, acting_user=None)
+        for role in ("operator", "steward", "auditor", "researcher"):
+            services.membership_add(study=study, user=user, role=role, acting_user=None)
+
+    busy(study)
+    once = queries(user)
+    for slug in ("second", "third", "fourth"):
+        busy(study_with_table(slug))
+    assert queries(user) == once
+    assert once <= 14
+    root = factories.user_create("root", is_superuser=True)
+    assert queries(root) <= 16
+
+
+def test_home_and_api_tell_the_same(study: Study) -> None:
+    run = run_draft(study, title="First", **TABLE_RUN)
+    client = Client()
+    client.force_login(member(study, "operator"))
+    page = client.get("/").content.decode()
+    document = client.get("/api/v1/waiting").json()["waiting"]
+    assert [each["kind"] for each in document] == ["provenance", "run"]
+    assert document[-1] == {
+        "study": "table",
+        "kind": "run",
+        "text": "Run: First",
+        "url": f"http://127.0.0.1:8000/studies/table/runs/{run.pk}/approve/",
+        "since": run.created_at.replace(second=0, microsecond=0).isoformat().replace("+00:00", "Z"),
+        "own": False,
+    }
+    for each in document:
+        assert f'href="{each["url"].removeprefix("http://127.0.0.1:8000")}"' in page
+    auditor = Client()
+    auditor.force_login(member(study, "auditor"))
+    assert "Nothing waits for you" in auditor.get("/").content.decode()
+    assert auditor.get("/api/v1/waiting").json() == {"waiting": []}

@@ -1,0 +1,127 @@
+"""Comparison of runs: parameters that differ, and what became of each, from public values alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from training.learners import learner_parameters
+from training.models import Run
+from training.selectors import GroupSpending, run_groups
+from training.students import student_create
+
+MOST = 6
+"""Runs that are compared at once: as many columns as a screen holds."""
+
+_FIELDS = ("teachers", "weight_scheme", "small_groups", "on_exhausted", "batch_size", "wanted_labels", "seed")
+_DATASETS = ("private_dataset", "public_dataset", "test_dataset")
+_MINUTE = timedelta(minutes=1)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter with its value in each of the runs; None where a run has none.
+
+    ``name`` is dotted where it belongs to something that was chosen: "aggregator.sigma".
+    """
+
+    name: str
+    values: list[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """Outcome of one run.
+
+    Attributes:
+        run: The run.
+        accuracy: Of its published student on the test data, rounded; None where nobody knows.
+        interval: 95 % confidence interval of it.
+        label_accuracy: Share of the released labels that are right, rounded; None where nobody knows.
+        share: Part of every cap that it may use; None before its approval and in rehearsals.
+        groups: What it charged each group.
+        minutes: From its approval to its end; None before.
+    """
+
+    run: Run
+    accuracy: float | None
+    interval: list[float] | None
+    label_accuracy: float | None
+    share: float | None
+    groups: list[GroupSpending]
+    minutes: int | None
+
+    @property
+    def used(self) -> float | None:
+        """The part of its members' caps that was used by the group that used most; None where nothing is charged."""
+        return max((group.spent_share for group in self.groups), default=None)
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Runs side by side, with those of their parameters that are not the same in all of them."""
+
+    runs: list[Compared]
+    parameters: list[Parameter]
+
+
+def runs_compared(runs: Sequence[Run]) -> Comparison:
+    """Compare runs; their datasets and students are read with them where they were selected."""
+    each = [run_parameters(run) for run in runs]
+    names = list(dict.fromkeys(name for parameters in each for name in parameters))
+    table = [Parameter(name, [parameters.get(name) for parameters in each]) for name in names]
+    differing = [row for row in table if any(value != row.values[0] for value in row.values)]
+    return Comparison([_compared(run) for run in runs], differing)
+
+
+def run_parameters(run: Run) -> dict[str, Any]:
+    """Parameters that a run was given, by dotted name, with the defaults of what was left out."""
+    found: dict[str, Any] = {name: str(getattr(run, name) or "") or None for name in _DATASETS}
+    found |= {"method": run.method, "variant": run.variant or None}
+    found |= _dotted("rehearsed", run.rehearsed)
+    found |= _dotted("asking", run.asking)
+    if run.learner:
+        found |= {"learner": run.learner, **_dotted("learner", _with_defaults(run.learner, run.learner_parameters))}
+    found |= {"aggregator" if name == "name" else f"aggregator.{name}": value for name, value in run.aggregator.items()}
+    found |= {name: getattr(run, name) for name in _FIELDS}
+    if run.student_learner:
+        given = _with_defaults(run.student_learner, run.student_parameters)
+        found |= {"student_learner": run.student_learner, **_dotted("student_learner", given)}
+    return found
+
+
+def _with_defaults(name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """All parameters of a learner or student; those given alone where this version of it does not know them."""
+    try:
+        return learner_parameters(student_create(name, given))
+    except ValueError:
+        return given
+
+
+def _dotted(name: str, value: Any) -> dict[str, Any]:
+    """The values of nested objects, by the names that lead to them."""
+    if not isinstance(value, dict):
+        return {name: value}
+    return {key: inner for each, within in value.items() for key, inner in _dotted(f"{name}.{each}", within).items()}
+
+
+def _compared(run: Run) -> Compared:
+    student = run.student
+    evaluation = (student.card.get("evaluation") if student else None) or {}
+    return Compared(
+        run=run,
+        accuracy=student.accuracy if student else None,
+        interval=evaluation.get("interval"),
+        label_accuracy=student.label_accuracy if student else None,
+        share=run.share if run.approved_at and not run.rehearsal else None,
+        groups=run_groups(run),
+        minutes=_minutes(run),
+    )
+
+
+def _minutes(run: Run) -> int | None:
+    """Minutes between two moments as they are told, cut to the minute: no more precise than these."""
+    if run.approved_at is None or run.ended_at is None:
+        return None
+    first, last = (moment.replace(second=0, microsecond=0) for moment in (run.approved_at, run.ended_at))
+    return (last - first) // _MINUTE

@@ -1,0 +1,18 @@
+"""Print the JSON Schema of the documents that declare what a dataset holds."""
+
+import json
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from training.formats import json_schema
+
+
+class Command(BaseCommand):
+    help = (
+        "Print the JSON Schema of a dataset's schema, for editors and other programs; docs/dataset.schema.json is it."
+    )
+    requires_system_checks = ()
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        self.stdout.write(json.dumps(json_schema(), indent=2, ensure_ascii=False))

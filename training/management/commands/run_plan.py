@@ -1,0 +1,52 @@
+"""``manage.py run_plan``: the forecast of a draft, as the page and the API tell it."""
+
+import json
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError
+
+from accounting.shares import share_check
+from common.sentences import in_words
+from training.methods.pate import PlanError
+from training.models import Run
+from training.services.forecasts import forecast
+
+
+class Command(BaseCommand):
+    help = "Say what a draft would do and cost, with all warnings, for a share of every cap. Nothing is saved."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("run", help="id of the draft, as its page's address has it")
+        parser.add_argument(
+            "--share", type=float, help="of every holder's cap, above 0 and at most 1; default: a quarter"
+        )
+        parser.add_argument("--json", action="store_true", help="print the whole forecast as JSON, for programs")
+
+    def handle(self, *args: Any, run: str, share: float | None, json: bool, **options: Any) -> None:
+        try:
+            found = Run.objects.select_related("study", "private_dataset", "public_dataset").get(pk=run)
+        except (Run.DoesNotExist, ValidationError):
+            raise CommandError(f"There is no run {run}. The address of a run's page holds its id.") from None
+        try:
+            if share is not None:
+                share_check(share)
+            told = forecast(found, share)
+        except PlanError as error:
+            raise CommandError(str(error)) from error
+        except ValidationError as error:
+            raise CommandError(" ".join(error.messages)) from error
+        document = {"run": str(found.pk), "method": found.method, **in_words(told.to_json())}
+        if json:
+            self.stdout.write(_dumped(document))
+            return
+        self.stdout.write(f"{found.title}: {found.get_method_display()}, {100 * told.share:g} % of every cap")
+        for budget, promise in zip(document["budgets"], document["promises"], strict=False):
+            self.stdout.write(f"  {promise['name']}: at most μ² = {budget['allowed']:.4g} of {budget['cap']:.4g}")
+        for note in document["notes"]:
+            self.stdout.write(f"  Note: {note}")
+
+
+def _dumped(document: dict[str, Any]) -> str:
+    return json.dumps(document, ensure_ascii=False, indent=2)

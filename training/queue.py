@@ -1,0 +1,155 @@
+"""Queue and workers: which runs wait, in which order, who works on what, and when a run is expected to end.
+
+All of it rests on rows that the site keeps anyway: stages as every reader of a run sees them, heartbeats, claims. How
+long single shards or teachers take, which depends on private records, is not told.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from statistics import median
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+from common.models import WorkerHeartbeat
+from consent.permissions import studies_with_permission
+from training.leases import claimant, stale_before, worker_claims
+from training.models import Run, Shard, StudentTraining, TeacherChunk
+from training.selectors import Progress, run_progress
+
+#: So many earlier runs tell how long one takes.
+_EARLIER = 20
+
+
+@dataclass(frozen=True)
+class QueuedRun:
+    """Run that is under way or waits to be begun.
+
+    Attributes:
+        run: the run; None where it belongs to a study whose runs the reader may not see.
+        status: its :class:`training.models.Run.Status`.
+        place: its place among the runs that nobody has begun, from 1; None once it was begun.
+        progress: how far it is; None where the reader may not see it.
+        workers: names of the workers that hold it or a part of it.
+        ends: when it is expected to end; None where nothing is known of that.
+        takes: how long earlier runs of its study by its method took; None where there were none.
+    """
+
+    run: Run | None
+    status: str
+    place: int | None = None
+    progress: Progress | None = None
+    workers: tuple[str, ...] = ()
+    ends: datetime | None = None
+    takes: timedelta | None = None
+
+
+@dataclass(frozen=True)
+class Worker:
+    """Worker that was heard from within a day: ``runs`` that it holds, ``elsewhere`` those of other studies."""
+
+    name: str
+    heard_at: datetime
+    is_alive: bool
+    runs: tuple[Run, ...] = ()
+    elsewhere: int = 0
+
+
+@dataclass(frozen=True)
+class Queue:
+    """Runs that are ``under_way``, those that wait in the order in which they were approved, and the workers."""
+
+    under_way: list[QueuedRun]
+    waiting: list[QueuedRun]
+    workers: list[Worker]
+
+
+def _unbegun() -> models.QuerySet[Run]:
+    """Approved runs that no worker has begun, next one first."""
+    return Run.objects.filter(status=Run.Status.APPROVED, started_at=None).order_by("approved_at", "pk")
+
+
+def run_place(run: Run) -> int | None:
+    """Place of a run among those that nobody has begun, from 1; None for all others."""
+    if run.status != Run.Status.APPROVED or run.started_at is not None:
+        return None
+    return _unbegun().filter(approved_at__lt=run.approved_at).count() + 1
+
+
+def queue_watchable(user: Any) -> bool:
+    """Whether ``user`` may see the queue: operators of any study, and administrators of the installation."""
+    if user.has_perm("consent.manage_accounts"):
+        return True
+    return studies_with_permission(user, "training.approve_run").exists()
+
+
+def queue_for(user: Any) -> Queue:
+    """The queue of the whole installation; of runs that ``user`` may not see it tells no more than that there are."""
+    visible = set(studies_with_permission(user, "training.view_run").values_list("pk", flat=True))
+    runs = list(Run.objects.filter(status__in=Run.ACTIVE).select_related("study").order_by("approved_at", "pk"))
+    places = {pk: place for place, pk in enumerate(_unbegun().values_list("pk", flat=True), start=1)}
+    holding = _claims()
+    durations = _durations(run for run in runs if run.study_id in visible)
+    now = timezone.now()
+
+    def queued(run: Run) -> QueuedRun:
+        place = places.get(run.pk)
+        if run.study_id not in visible:
+            return QueuedRun(None, run.status, place)
+        progress = run_progress(run)
+        takes = durations.get((run.study_id, run.method))
+        names = tuple(sorted(claimant(claim) for claim, pk in holding if pk == run.pk))
+        return QueuedRun(run, run.status, place, progress, names, _expected_end(run, progress, takes, now), takes)
+
+    rows = [queued(run) for run in runs]
+    return Queue(
+        [row for row in rows if row.place is None],
+        sorted((row for row in rows if row.place is not None), key=lambda row: row.place or 0),
+        _workers({run.pk: run for run in runs}, visible, holding),
+    )
+
+
+def _expected_end(run: Run, progress: Progress, takes: timedelta | None, now: datetime) -> datetime | None:
+    if progress.left is not None:
+        return now + progress.left
+    ends = run.started_at + takes if run.started_at and takes else None
+    return ends if ends and ends > now else None
+
+
+def _durations(runs: Iterable[Run]) -> dict[tuple[int, str], timedelta]:
+    """Median duration of the last finished runs, by study and method of ``runs``."""
+    wanted = {(run.study_id, run.method) for run in runs}
+    finished = Run.objects.filter(
+        study__in={study for study, _method in wanted}, status=Run.Status.FINISHED, started_at__isnull=False
+    ).order_by("-ended_at")
+    took: dict[tuple[int, str], list[timedelta]] = defaultdict(list)
+    for study, method, started, ended in finished.values_list("study", "method", "started_at", "ended_at"):
+        assert started is not None and ended is not None, "a finished run has both"
+        if (study, method) in wanted and len(took[study, method]) < _EARLIER:
+            took[study, method].append(ended - started)
+    return {key: timedelta(seconds=median(each.total_seconds() for each in all_)) for key, all_ in took.items()}
+
+
+def _claims() -> set[tuple[str, UUID]]:
+    """Claims of living processes, each with the run that it is about."""
+    alive = {"heartbeat__gte": stale_before()}
+    claims = set(Run.objects.filter(**alive).exclude(claimed_by="").values_list("claimed_by", "pk"))
+    for held in (each._default_manager.filter(**alive) for each in (TeacherChunk, Shard, StudentTraining)):
+        claims |= {(part.claimed_by, part.run_id) for part in held.exclude(claimed_by="")}
+    return claims
+
+
+def _workers(runs: dict[UUID, Run], visible: set[int], holding: set[tuple[str, UUID]]) -> list[Worker]:
+    alive = timezone.now() - timedelta(seconds=settings.HEARTBEAT_TIMEOUT)
+    workers = []
+    for name, heard_at in WorkerHeartbeat.objects.order_by("name").values_list("name", "heard_at"):
+        held = {pk for claim, pk in holding if worker_claims(name, claim)}
+        mine = [run for pk, run in runs.items() if pk in held]
+        seen = tuple(run for run in mine if run.study_id in visible)
+        workers.append(Worker(name, heard_at, heard_at >= alive, seen, len(held) - len(seen)))
+    return workers

@@ -1,0 +1,77 @@
+"""Lists of runs as pages and API give them: searched, filtered, sorted."""
+
+from datetime import date
+
+from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Lower
+from django.utils.translation import gettext_lazy as _
+
+from training.models import Run
+
+NEWEST = "-proposed"
+SORTS = {
+    NEWEST: _("newest first"),
+    "proposed": _("oldest first"),
+    "title": _("title"),
+    "-labels": _("most labels first"),
+    "-accuracy": _("most accurate first"),
+}
+"""Orders of a list with their names. None is by times of work, which may depend on private records."""
+SEARCH_LENGTH = 200
+
+_ORDERS = {
+    NEWEST: F("created_at").desc(),
+    "proposed": F("created_at").asc(),
+    "title": Lower("title").asc(),
+    "-labels": F("labels").desc(),
+    "-accuracy": F("student__accuracy").desc(nulls_last=True),
+}
+
+
+def runs_listed(
+    runs: QuerySet[Run],
+    *,
+    study: str = "",
+    search: str = "",
+    status: str = "",
+    method: str = "",
+    variant: str = "",
+    proposer: str = "",
+    since: date | None = None,
+    until: date | None = None,
+    sort: str = NEWEST,
+) -> QuerySet[Run]:
+    """Those of some runs that fit everything that is given, with what a list shows of them.
+
+    Args:
+        runs: Those that the reader may see.
+        study: Short name of a study.
+        search: Words of the title or the purpose; a run has to have all of them.
+        status: A `Run.Status`.
+        method: A `Run.Method`.
+        variant: A `Run.Variant`.
+        proposer: Name of the user who proposed it.
+        since: First day of the proposal.
+        until: Last day of the proposal.
+        sort: One of `SORTS`; runs alike in it come newest first.
+    """
+    exact = {
+        "study__slug": study,
+        "status": status,
+        "method": method,
+        "variant": variant,
+        "created_by__username": proposer,
+        "created_at__date__gte": since,
+        "created_at__date__lte": until,
+    }
+    wanted = Q(**{name: value for name, value in exact.items() if value})
+    for word in search.split():
+        wanted &= Q(title__icontains=word) | Q(purpose__icontains=word)
+    found = runs.filter(wanted).select_related("created_by", "student").defer("student__card", "student__reference")
+    return found.order_by(_ORDERS[sort], "-created_at", "pk")
+
+
+def proposers_of(runs: QuerySet[Run]) -> list[str]:
+    """Names of the users who proposed some of these runs."""
+    names = runs.exclude(created_by=None).order_by("created_by__username")
+    return list(names.values_list("created_by__username", flat=True).distinct())

@@ -1,0 +1,71 @@
+"""The forecast of a run: its plan for a share of every cap, with all that is to be checked before anybody approves it.
+
+Pages, the API and the command line tell this one. It is a function of what is public alone.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from accounting.head_counts import head_counts
+from accounting.models import HeadCount
+from accounting.shares import share_suggested
+from common.sentences import Sentence, gettext_noop
+from training.models import Run
+from training.services.methods import MethodPlan, method_of
+
+#: With fewer holders than this a promise has little to hide each of them among, and little to learn from.
+FEW = 10
+
+_NO_PROVENANCE = gettext_noop(
+    "Nobody has stated where the public points come from. State it on the page of their dataset, for the model card."
+)
+_FEW = gettext_noop(
+    "Only %(holders)d holders have the promise %(group)s (ε = %(epsilon)g): what is learned from them is little, and "
+    "each hides among few. Wait for more, or leave the group out."
+)
+_UNCERTAIN = gettext_noop(
+    "The head count of %(group)s, %(holders)d, was drawn with noise of standard deviation %(sigma)g: how many there "
+    "are is hardly known, and the plan rests on it."
+)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Plan of a run for ``share`` of every cap; ``notes`` are the choices made and the warnings, all of them."""
+
+    plan: MethodPlan
+    share: float
+    notes: tuple[Sentence, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON of the plan with the share and all notes."""
+        return self.plan.to_json() | {"share": self.share, "notes": [note.to_json() for note in self.notes]}
+
+
+def forecast(run: Run, share: float | None = None) -> Forecast:
+    """Forecast of ``run`` (saved or not), for the suggested share where none is given.
+
+    Raises:
+        PlanError: the run cannot be carried out; it says what to do.
+    """
+    share = share_suggested(run.study) if share is None else share
+    planned = method_of(run).plan(run, share)
+    return Forecast(planned, share, (*planned.notes, *_notes(run)))
+
+
+def _notes(run: Run) -> Iterator[Sentence]:
+    if run.rehearsal:
+        return
+    if run.public_dataset is not None and not run.public_dataset.provenance:
+        yield Sentence(_NO_PROVENANCE)
+    for count in head_counts(run.study):
+        if 0 < count.count < FEW:
+            yield Sentence(_FEW, group=count.level, holders=count.count, epsilon=count.epsilon)
+        if _is_uncertain(count):
+            yield Sentence(_UNCERTAIN, group=count.level, holders=count.count, sigma=count.sigma)
+
+
+def _is_uncertain(count: HeadCount) -> bool:
+    """Whether the noise of a count that was drawn is as large as half of it."""
+    return count.sigma is not None and 0 < count.count < 2 * count.sigma

@@ -1,0 +1,325 @@
+"""Imports in the browser: a file is uploaded, its schema declared, and a worker checks it, then stores it in whole.
+
+What was uploaded, the report and the first rows lie in private storage. They are deleted when the dataset is stored,
+when the import is dropped, and a day after the last step.
+"""
+
+import json
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
+from django.core.files.base import ContentFile, File
+from django.db import DatabaseError, transaction
+from django.db.models import Q
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
+from common.artifacts import arrays_delete, arrays_delete_folder, private_copy, private_load, private_save
+from common.sentences import Sentence
+from consent.models import Study
+from consent.services import study_lock, study_open_check
+from training.dispatch import send
+from training.errors import STATE
+from training.formats import DataError, Report, Rows, read_file, schema_draft, schema_from_json
+from training.formats.preview import preview
+from training.leases import lease, stale_before
+from training.models import Dataset, DatasetImport
+from training.services.datasets import dataset_check, dataset_import
+
+logger = logging.getLogger(__name__)
+
+State = DatasetImport.State
+KEPT = timedelta(days=1)
+"""Time after its last step until an import that is not done is dropped."""
+
+
+def import_begin(
+    *,
+    study: Study,
+    name: str,
+    kind: str,
+    file: File,
+    acting_user: AbstractBaseUser,
+    label_file: File | None = None,
+    schema: dict[str, Any] | None = None,
+    holder_prefix: str = "",
+    with_labels: bool = False,
+    provenance: str = "",
+) -> DatasetImport:
+    """Store an uploaded file privately; without a ``schema``, draft one from it.
+
+    Raises:
+        ValidationError: by field, where the name is taken, the study closed, or the file tells no draft.
+    """
+    study_open_check(study)
+    _name_check(study, name)
+    begun = DatasetImport(
+        study=study,
+        name=name,
+        kind=kind,
+        provenance=provenance,
+        file=Path(file.name or "file").name[-200:],
+        label_file=Path(label_file.name or "labels").name[-200:] if label_file else "",
+        holder_prefix=holder_prefix,
+        with_labels=with_labels,
+        schema=schema or {},
+        asked_by_id=acting_user.pk,
+    )
+    try:
+        private_save(f"{begun.folder}/data", file)
+        if label_file:
+            private_save(f"{begun.folder}/labels", label_file)
+        if schema is None:
+            _draft(begun)
+        begun.save()
+    except BaseException:
+        _files_delete(begun)
+        raise
+    logger.info("User %s uploaded a file for study %s.", acting_user.pk, study.pk)
+    return begun
+
+
+def _draft(begun: DatasetImport) -> None:
+    try:
+        with private_copy(f"{begun.folder}/data", begun.file) as path:
+            draft = schema_draft(path)
+    except DataError as error:
+        raise ValidationError({"file": f"{in_words(error.problem)} {in_words(error.remedy)}"}) from error
+    begun.schema, begun.remarks = draft.document, [_kept(remark) for remark in draft.remarks]
+
+
+def import_declare(*, dataset_import: DatasetImport, schema: dict[str, Any], acting_user: AbstractBaseUser) -> None:
+    """Declare the schema, and let a worker check the file against it.
+
+    Raises:
+        DataError: names everything that is wrong with the schema.
+        ValidationError: a worker is at it, or it is done.
+    """
+    schema_from_json(schema)
+    with transaction.atomic():
+        changed = _rows(dataset_import, State.DRAFT, State.CHECKED).update(
+            schema=schema,
+            state=State.CHECKING,
+            progress=0.0,
+            rows=None,
+            faults=None,
+            message="",
+            heartbeat=timezone.now(),
+            touched_at=timezone.now(),
+        )
+        if not changed:
+            raise ValidationError(_("This import is being worked on, or done. Look at its page."), code=STATE)
+        send("import_work", dataset_import.pk)
+    logger.info("User %s declared the schema of import %s.", acting_user.pk, dataset_import.pk)
+
+
+def import_confirm(*, dataset_import: DatasetImport, acting_user: AbstractBaseUser) -> None:
+    """Let a worker store the file that was checked as a dataset.
+
+    Raises:
+        ValidationError: it is not checked, or something is wrong with it.
+    """
+    with transaction.atomic():
+        changed = (
+            _rows(dataset_import, State.CHECKED)
+            .filter(faults=0)
+            .update(
+                state=State.IMPORTING, progress=0.0, message="", heartbeat=timezone.now(), touched_at=timezone.now()
+            )
+        )
+        if not changed:
+            raise ValidationError(_("Only a file that was checked and has no fault can be imported."), code=STATE)
+        send("import_work", dataset_import.pk)
+    logger.info("User %s imports %s.", acting_user.pk, dataset_import.pk)
+
+
+def import_drop(*, dataset_import: DatasetImport) -> None:
+    """Drop an import with everything that was uploaded; of one that is done only the note that it was made."""
+    DatasetImport.objects.filter(pk=dataset_import.pk).delete()
+    transaction.on_commit(lambda: _files_delete(dataset_import))
+
+
+def import_work(import_id: str) -> None:
+    """Check or store an import, unless a living worker is at it or nothing is asked; can be repeated after a crash."""
+    with lease(DatasetImport, import_id) as token:
+        found = DatasetImport.objects.select_related("study", "asked_by").filter(pk=import_id).first()
+        if token is None or found is None or found.state not in DatasetImport.BUSY:
+            return
+        mine = DatasetImport.objects.filter(pk=found.pk, claimed_by=token, state=found.state)
+        try:
+            if found.state == State.CHECKING:
+                _check(found, mine)
+            else:
+                _store(found, mine)
+        except FileNotFoundError:
+            told = gettext_noop("The uploaded file is not there any more: drop this import, and upload it again.")
+            mine.update(state=State.DRAFT, message=told, touched_at=timezone.now())
+        except (DatabaseError, OSError):
+            logger.exception("Import %s could not be worked on; it is tried again.", import_id)
+        except Exception:
+            logger.exception("Import %s failed unexpectedly.", import_id)
+            told = gettext_noop("An unexpected error; the logs of the worker tell it under this import's id.")
+            mine.update(state=State.DRAFT, message=told, touched_at=timezone.now())
+
+
+def _check(found: DatasetImport, mine: Any) -> None:
+    """Read everything, and write the report and the first rows to private storage."""
+    report = Report()
+    rows = _read(found, report, mine)
+    schema = schema_from_json(found.schema)
+    if not report.count:
+        try:
+            dataset_check(study=found.study, name=found.name, kind=found.kind, rows=rows)
+        except DataError as error:
+            report.add(error)
+    told = {
+        "faults": [_fault(fault) for fault in report.faults],
+        "count": report.count,
+        "clipped": dict(report.clipped),
+        "unknown": dict(report.unknown),
+        "missing": dict(report.missing),
+        "preview": preview(schema, rows),
+        "holders": len(set(rows.holders)) if rows.holders is not None else None,
+    }
+    private_save(f"{found.folder}/report", ContentFile(json.dumps(told).encode()))
+    changed = mine.update(
+        state=State.CHECKED, rows=len(rows), faults=report.count, progress=1.0, touched_at=timezone.now()
+    )
+    if not changed and not DatasetImport.objects.filter(pk=found.pk).exists():
+        _files_delete(found)  # dropped meanwhile
+
+
+def _store(found: DatasetImport, mine: Any) -> None:
+    """Store the dataset and note that it is done, in one transaction; or say why not, and store nothing."""
+    report, artifact = Report(), f"datasets/{found.pk}.npz"
+    rows = _read(found, report, mine)
+    try:
+        report.raise_faults()
+        with transaction.atomic():
+            study_lock(found.study_id)
+            if not mine.exists():
+                return
+            try:
+                stored = dataset_import(
+                    study=found.study,
+                    name=found.name,
+                    kind=found.kind,
+                    rows=rows,
+                    schema=schema_from_json(found.schema),
+                    provenance=found.provenance,
+                    acting_user=found.asked_by,
+                    artifact=artifact,
+                )
+                mine.update(state=State.DONE, dataset=stored, rows=len(rows), progress=1.0, touched_at=timezone.now())
+            except BaseException:
+                arrays_delete(artifact)
+                raise
+            transaction.on_commit(lambda: arrays_delete_folder(found.folder))
+    except DataError as error:
+        logger.warning("Import %s was refused.", found.pk)
+        mine.update(state=State.DRAFT, message=_kept(error.problem), touched_at=timezone.now())
+    except ValidationError as error:
+        mine.update(state=State.DRAFT, message=" ".join(error.messages), touched_at=timezone.now())
+
+
+def _read(found: DatasetImport, report: Report, mine: Any) -> Rows:
+    is_private = found.kind == Dataset.Kind.PRIVATE
+    with ExitStack() as stack:
+        path = stack.enter_context(private_copy(f"{found.folder}/data", found.file))
+        labels = (
+            stack.enter_context(private_copy(f"{found.folder}/labels", found.label_file)) if found.label_file else None
+        )
+        rows = read_file(
+            path,
+            schema_from_json(found.schema),
+            label_file=labels,
+            labels=found.kind != Dataset.Kind.PUBLIC or found.with_labels,
+            holders=is_private and not found.holder_prefix,
+            progress=_noted(mine),
+            report=report,
+        )
+    return rows.one_holder_per_row(found.holder_prefix) if is_private and found.holder_prefix else rows
+
+
+def _noted(mine: Any) -> Callable[[int, int], None]:
+    """Progress in whole hundredths."""
+    said = 0
+
+    def note(done: int, total: int) -> None:
+        nonlocal said
+        if (now := 100 * done // max(1, total)) > said:
+            said = now
+            mine.update(progress=now / 100)
+
+    return note
+
+
+def import_report(dataset_import: DatasetImport) -> dict[str, Any]:
+    """The findings of a check, with the first rows; empty where there is none."""
+    try:
+        return json.loads(private_load(f"{dataset_import.folder}/report"))
+    except FileNotFoundError:
+        return {}
+
+
+def imports_sweep() -> None:
+    """Send on imports whose worker died, and drop those that nobody goes on with."""
+    silent = Q(heartbeat__isnull=True) | Q(heartbeat__lt=stale_before())
+    waiting = DatasetImport.objects.filter(silent, state__in=DatasetImport.BUSY)
+    for pk in waiting.values_list("pk", flat=True):
+        if waiting.filter(pk=pk).update(heartbeat=timezone.now(), claimed_by=""):
+            send("import_work", pk)
+    old = DatasetImport.objects.filter(touched_at__lt=timezone.now() - KEPT).exclude(state__in=DatasetImport.BUSY)
+    for found in old:
+        import_drop(dataset_import=found)
+
+
+def in_words(sentence: str) -> str:
+    """A sentence of a reader of files, in the language of whoever asks."""
+    if isinstance(sentence, Sentence):
+        return _(sentence.template) % sentence.values
+    return _(sentence) if sentence else ""
+
+
+def _fault(fault: DataError) -> dict[str, Any]:
+    return {
+        "file": Path(fault.file).name if fault.file is not None else "",
+        "row": fault.row,
+        "column": fault.column or "",
+        "problem": _kept(fault.problem),
+        "remedy": _kept(fault.remedy),
+    }
+
+
+def _kept(sentence: str) -> Any:
+    """A sentence as JSON, for it to be translated when it is read."""
+    if not isinstance(sentence, Sentence):
+        return sentence
+    values = {
+        name: value if isinstance(value, int | float | str) else str(value) for name, value in sentence.values.items()
+    }
+    return {"template": sentence.template, "values": values}
+
+
+def _rows(dataset_import: DatasetImport, *states: str) -> Any:
+    return DatasetImport.objects.filter(pk=dataset_import.pk, state__in=states)
+
+
+def _name_check(study: Study, name: str) -> None:
+    if Dataset.objects.filter(study=study, name=name).exists():
+        raise ValidationError({"name": _("The study already has a dataset with this name. Choose another.")})
+
+
+def _files_delete(dataset_import: DatasetImport) -> None:
+    """Delete what was uploaded, and rows that a worker wrote and no dataset names."""
+    arrays_delete_folder(dataset_import.folder)
+    artifact = f"datasets/{dataset_import.pk}.npz"
+    if not Dataset.objects.filter(artifact=artifact).exists():
+        arrays_delete(artifact)

@@ -1,0 +1,314 @@
+"""Tasks that wait for a person: what they can act on now, over all studies in which they have a role.
+
+Every source asks for all studies together, so that the number of queries does not grow with them. A source names what
+a role's permission lets somebody do; nothing here rests on private records or on what single holders decided.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Count, Exists, OuterRef, Q
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import get_language_info, ngettext
+from django.utils.translation import gettext as _
+
+from accounting.models import HeadCount
+from consent.erasures import erasures_waiting
+from consent.models import (
+    ConsentForm,
+    ConsentFormDraft,
+    ConsentFormProposal,
+    EpsilonPolicy,
+    EpsilonPolicyApproval,
+    Membership,
+    Study,
+)
+from consent.permissions import ROLE_PERMISSIONS, study_permissions
+from consent.selectors import forms_waiting, policies_waiting
+from consent.study_texts import texts_missing
+from training.leases import stale_before
+from training.models import Dataset, Part, Run
+
+#: How long a run may be left alone before somebody is asked to look whether a worker runs.
+PATIENCE = timedelta(minutes=2)
+
+
+class Kind(StrEnum):
+    """Kinds of tasks."""
+
+    POLICY = "policy"
+    FORM = "form"
+    RUN = "run"
+    FAILED = "failed"
+    SILENT = "silent"
+    ERASURES = "erasures"
+    DRAFT = "draft"
+    TRANSLATION = "translation"
+    PROVENANCE = "provenance"
+    PEOPLE = "people"
+    SETUP = "setup"
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Task: what it is, the address of the page on which it is done, and since when it waits.
+
+    ``is_own`` says that the person made it themselves, so that somebody else has to decide.
+    """
+
+    study: Study
+    kind: Kind
+    text: str
+    url: str
+    since: datetime
+    is_own: bool = False
+
+
+@dataclass(frozen=True)
+class _Desk:
+    """Person with the studies, none of them closed, in which they have each permission."""
+
+    user_id: int
+    studies: dict[int, Study]
+    permitted: dict[str, list[Study]] = field(default_factory=lambda: defaultdict(list))
+
+    def may(self, permission: str) -> list[Study]:
+        return self.permitted.get(permission, [])
+
+    def may_in(self, permission: str, study_id: int) -> bool:
+        return self.studies[study_id] in self.may(permission)
+
+
+def waiting_for(user: Any) -> list[Waiting]:
+    """All that waits for ``user``, oldest first; their own proposals, which wait for somebody else, are among it."""
+    desk = _desk(user)
+    if not desk.studies:
+        return []
+    found = (each for source in SOURCES for each in source(desk))
+    return sorted(found, key=lambda each: (each.since, each.url))
+
+
+def _desk(user: Any) -> _Desk:
+    if user.is_superuser:
+        desk = _Desk(user.pk, {study.pk: study for study in Study.objects.filter(closed_at=None)})
+        for study in desk.studies.values():
+            for permission in study_permissions(user, study):
+                desk.permitted[permission].append(study)
+        return desk
+    memberships = Membership.objects.filter(user_id=user.pk, study__closed_at=None).select_related("study")
+    desk = _Desk(user.pk, {})
+    if not user.is_active:
+        return desk
+    for membership in memberships.order_by("study"):
+        study = desk.studies.setdefault(membership.study_id, membership.study)
+        for permission in ROLE_PERMISSIONS[membership.role]:
+            if study not in desk.permitted[permission]:
+                desk.permitted[permission].append(study)
+    return desk
+
+
+# --- What others have proposed ---------------------------------------------------------------------------------------
+
+
+def _policies(desk: _Desk) -> Iterator[Waiting]:
+    for policy in policies_waiting(*desk.may("consent.approve_epsilonpolicy")):
+        url = reverse("staff:policy_approve", args=[policy.study.slug, policy.version])
+        text = _("ε policy, version %(version)d") % {"version": policy.version}
+        yield Waiting(
+            policy.study, Kind.POLICY, text, url, policy.proposed_at, is_own=policy.proposed_by_id == desk.user_id
+        )
+
+
+def _forms(desk: _Desk) -> Iterator[Waiting]:
+    for proposal in forms_waiting(*desk.may("consent.approve_consentform")):
+        url = reverse("staff:consent_form_proposal", args=[proposal.study.slug, proposal.sequence])
+        text = _("Consent form that asks people again, to follow version %(version)d") % {"version": proposal.follows}
+        yield Waiting(
+            proposal.study, Kind.FORM, text, url, proposal.proposed_at, is_own=proposal.proposed_by_id == desk.user_id
+        )
+
+
+def _drafts_of_runs(desk: _Desk) -> Iterator[Waiting]:
+    """Drafts that the person may approve, and their own, which somebody else has to."""
+    mine = Q(study__in=desk.may("training.propose_run"), created_by=desk.user_id)
+    drafts = Run.objects.filter(mine | Q(study__in=desk.may("training.approve_run")), status=Run.Status.DRAFT)
+    for run in drafts.select_related("study"):
+        own = run.created_by_id == desk.user_id
+        page = "run_approve" if desk.may_in("training.approve_run", run.study_id) else "run"
+        url = reverse(f"staff:{page}", args=[run.study.slug, run.pk])
+        text = _("Run: %(title)s") % {"title": run.title}
+        yield Waiting(run.study, Kind.RUN, text, url, run.created_at, is_own=own)
+
+
+# --- What went wrong -------------------------------------------------------------------------------------------------
+
+
+def _failed_runs(desk: _Desk) -> Iterator[Waiting]:
+    """Runs that failed, until another one of their study is proposed: all for operators, their own for proposers."""
+    later = Run.objects.filter(study=OuterRef("study"), created_at__gt=OuterRef("ended_at"))
+    mine = Q(study__in=desk.may("training.propose_run"), created_by=desk.user_id)
+    failed = Run.objects.filter(mine | Q(study__in=desk.may("training.approve_run")), status=Run.Status.FAILED)
+    for run in failed.filter(~Exists(later), ended_at__isnull=False).select_related("study"):
+        url = reverse("staff:run", args=[run.study.slug, run.pk])
+        text = _("Run that failed: %(title)s") % {"title": run.title}
+        assert run.ended_at is not None, "the query leaves out others"
+        yield Waiting(run.study, Kind.FAILED, text, url, run.ended_at)
+
+
+def _silent_runs(desk: _Desk) -> Iterator[Waiting]:
+    """Runs under way that no worker is at."""
+    alive = {"state": Part.State.RUNNING, "heartbeat__gte": stale_before()}
+    busy = Q(pk__in=Run.objects.filter(chunks__state=alive["state"], chunks__heartbeat__gte=alive["heartbeat__gte"]))
+    busy |= Q(pk__in=Run.objects.filter(shards__state=alive["state"], shards__heartbeat__gte=alive["heartbeat__gte"]))
+    before = timezone.now() - max(PATIENCE, timedelta(seconds=4 * settings.HEARTBEAT_TIMEOUT))
+    runs = Run.objects.filter(study__in=desk.may("training.approve_run"), status__in=Run.ACTIVE, heartbeat__lt=before)
+    for run in runs.exclude(busy).select_related("study"):
+        url = reverse("staff:run", args=[run.study.slug, run.pk])
+        text = _("Run that no worker is at: %(title)s") % {"title": run.title}
+        assert run.heartbeat is not None, "the query leaves out others"
+        yield Waiting(run.study, Kind.SILENT, text, url, run.heartbeat)
+
+
+def _erasures(desk: _Desk) -> Iterator[Waiting]:
+    for waiting in erasures_waiting(desk.may("consent.erase_records")):
+        study = desk.studies[waiting.study_id]
+        text = ngettext(
+            "%(number)d person's records are not erased yet", "%(number)d people's records are not erased yet",
+            waiting.number,
+        ) % {"number": waiting.number}  # fmt: skip
+        yield Waiting(study, Kind.ERASURES, text, reverse("staff:disposals", args=[study.slug]), waiting.since)
+
+
+# --- What was begun --------------------------------------------------------------------------------------------------
+
+
+def _drafts_of_forms(desk: _Desk) -> Iterator[Waiting]:
+    studies = desk.may("consent.publish_consentform")
+    for draft in ConsentFormDraft.objects.filter(study__in=studies).select_related("study"):
+        url = reverse("staff:consent_form_publish", args=[draft.study.slug])
+        yield Waiting(draft.study, Kind.DRAFT, _("Draft of a consent form, to be published"), url, draft.saved_at)
+
+
+def _translations(desk: _Desk) -> Iterator[Waiting]:
+    for study in desk.may("consent.change_study"):
+        for language in texts_missing(study):
+            text = _("The study's texts are incomplete in %(language)s") % {
+                "language": get_language_info(language)["name_translated"]
+            }
+            url = reverse("staff:study_edit", args=[study.slug])
+            yield Waiting(study, Kind.TRANSLATION, text, url, study.created_at)
+
+
+def _provenance(desk: _Desk) -> Iterator[Waiting]:
+    datasets = Dataset.objects.filter(
+        study__in=desk.may("training.state_provenance"),
+        study__rehearsal=False,
+        kind=Dataset.Kind.PUBLIC,
+        provenance="",
+        removed_at=None,
+    )
+    for dataset in datasets.select_related("study"):
+        url = reverse("staff:dataset", args=[dataset.study.slug, dataset.pk])
+        text = _("Say where these public points come from: %(name)s") % {"name": dataset.name}
+        yield Waiting(dataset.study, Kind.PROVENANCE, text, url, dataset.imported_at)
+
+
+# --- What a study lacks ----------------------------------------------------------------------------------------------
+
+#: Who is needed twice, because nobody approves their own proposal: permission to appoint them, and what they approve.
+_TWO = (
+    ("consent.manage_members", "training.approve_run"),
+    ("consent.appoint_committee", "consent.approve_epsilonpolicy"),
+)
+
+
+def _people(desk: _Desk) -> Iterator[Waiting]:
+    """Studies in which fewer than two people can approve."""
+    told = {
+        "training.approve_run": _("A second operator is needed: nobody approves a run that they proposed"),
+        "consent.approve_epsilonpolicy": _(
+            "A second person is needed on the committee: nobody approves what they proposed"
+        ),
+    }
+    for appoint, approve in _TWO:
+        studies = [study for study in desk.may(appoint) if not (study.rehearsal and approve.startswith("consent."))]
+        if not studies:
+            continue
+        roles = [role for role, permissions in ROLE_PERMISSIONS.items() if approve in permissions]
+        holding = Membership.objects.filter(study__in=studies, role__in=roles, user__is_active=True).order_by()
+        counted = dict(holding.values_list("study").annotate(Count("user", distinct=True)))
+        for study in studies:
+            if counted.get(study.pk, 0) < 2:
+                url = reverse("staff:members", args=[study.slug])
+                yield Waiting(study, Kind.PEOPLE, told[approve], url, study.created_at)
+
+
+def _setup(desk: _Desk) -> Iterator[Waiting]:
+    """Next step of every study that has had no run yet, for those who can take it."""
+    inside = {"study": OuterRef("pk")}
+    datasets = Dataset.objects.filter(**inside, removed_at=None)
+    young = Study.objects.filter(pk__in=desk.studies).annotate(
+        has_form=Exists(ConsentForm.objects.filter(**inside)),
+        has_form_begun=Exists(ConsentFormDraft.objects.filter(**inside))
+        | Exists(ConsentFormProposal.objects.filter(**inside)),
+        has_policy=Exists(EpsilonPolicy.objects.filter(**inside)),
+        is_promised=Exists(EpsilonPolicyApproval.objects.filter(policy__study=OuterRef("pk"))),
+        has_private=Exists(datasets.filter(kind=Dataset.Kind.PRIVATE)),
+        has_public=Exists(datasets.filter(kind=Dataset.Kind.PUBLIC)),
+        has_counts=Exists(HeadCount.objects.filter(**inside)),
+    )
+    for study in young.filter(~Exists(Run.objects.filter(**inside))):
+        has_data = study.has_private and study.has_public
+        asks = not study.rehearsal
+        steps = (
+            (
+                asks and not study.has_form and not study.has_form_begun,
+                "consent.publish_consentform",
+                "consent_form_new",
+                _("Write the form that holders read"),
+            ),
+            (
+                asks and not study.has_policy,
+                "consent.propose_epsilonpolicy",
+                "policy_new",
+                _("Propose what the three levels mean"),
+            ),
+            (not has_data, "training.import_dataset", "datasets", _("Import private and public data")),
+            (
+                asks and study.has_form and study.is_promised and not study.has_counts,
+                "training.approve_run",
+                "head_counts",
+                _("When holders have decided, draw head counts or enter public ones"),
+            ),
+            (
+                has_data and (study.has_counts or not asks),
+                "training.propose_run",
+                "run_new",
+                _("Propose a first run"),
+            ),
+        )
+        for is_next, permission, page, text in steps:
+            if is_next and desk.may_in(permission, study.pk):
+                url = reverse(f"staff:{page}", args=[study.slug])
+                yield Waiting(desk.studies[study.pk], Kind.SETUP, text, url, study.created_at)
+
+
+SOURCES: tuple[Callable[[_Desk], Iterator[Waiting]], ...] = (
+    _policies,
+    _forms,
+    _drafts_of_runs,
+    _failed_runs,
+    _silent_runs,
+    _erasures,
+    _drafts_of_forms,
+    _translations,
+    _provenance,
+    _people,
+    _setup,
+)
