@@ -43,16 +43,47 @@ from consent.second_person import second_person_check
 from consent.study_texts import texts_missing
 from consent.webhooks import event_send
 
+#: Short names that would hide a page of the site.
+_RESERVED_SLUGS = frozenset({"new"})
+
+
+def study_slug_check(slug: str) -> None:
+    """Check that no page of the site has the address that a study of this short name would have.
+
+    Raises:
+        ValidationError: one has.
+    """
+    if slug in _RESERVED_SLUGS:
+        raise ValidationError(_("This name is taken by the site itself. Choose another."))
+
 
 @transaction.atomic
-def study_create(*, acting_user: AbstractBaseUser, **fields: Any) -> Study:
-    """A new study; the acting user becomes its operator and its data steward. Raises ValidationError."""
+def study_create(
+    *, acting_user: AbstractBaseUser, members: Iterable[tuple[AbstractBaseUser, str]] = (), **fields: Any
+) -> Study:
+    """A new study; the acting user becomes its operator and its data steward.
+
+    Args:
+        acting_user: Who creates it.
+        members: Other people with the role that each of them gets.
+        **fields: Of the study.
+
+    Raises:
+        ValidationError: by field, or a role that somebody cannot have.
+        PermissionDenied: a role that operators do not give.
+    """
     study = Study(**fields)
+    try:
+        study_slug_check(study.slug)
+    except ValidationError as error:
+        raise ValidationError({"slug": error}) from error
     study.full_clean()
     study.save()
     chains_begin(study.pk)
     for role in (Role.OPERATOR, Role.STEWARD):
         _membership_give(Membership(study=study, user_id=acting_user.pk, role=role), acting_user)
+    for user, given in members:
+        membership_add(study=study, user=user, role=given, acting_user=acting_user)
     return study
 
 

@@ -24,6 +24,12 @@ class Dataset:
     shape: tuple[int, ...]
     document: dict[str, Any]
 
+    @classmethod
+    def of(cls, document: dict[str, Any]) -> Dataset:
+        """Dataset from its document."""
+        shape = tuple(document["shape"])
+        return cls(document["id"], document["name"], document["kind"], document["classes"], shape, document)
+
 
 @dataclass(frozen=True)
 class Study:
@@ -38,10 +44,7 @@ class Study:
     @property
     def datasets(self) -> list[Dataset]:
         """Its datasets, where it was fetched by itself (`Site.study`)."""
-        return [
-            Dataset(each["id"], each["name"], each["kind"], each["classes"], tuple(each["shape"]), each)
-            for each in self.document.get("datasets", [])
-        ]
+        return [Dataset.of(each) for each in self.document.get("datasets", [])]
 
     def dataset(self, kind: str) -> int:
         """The id of its first dataset of a kind, as proposals name it.

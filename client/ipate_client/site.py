@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from os import PathLike
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -16,7 +19,7 @@ import numpy as np
 import pandas as pd
 from tqdm.auto import tqdm
 
-from ipate_client.documents import Predictions, PublicPoints, Run, Study
+from ipate_client.documents import Dataset, Predictions, PublicPoints, Run, Study
 from ipate_client.local_model import LocalModel, Rows
 from ipate_client.problems import ProblemError, RunEndedError
 
@@ -70,6 +73,54 @@ class Site:
         columns = ["study", "kind", "text", "url", "since", "own"]
         return pd.DataFrame(self._json("GET", "waiting")["waiting"], columns=columns)
 
+    # --- Rehearsals
+
+    def set_up_rehearsal(self, *, members: Mapping[str, str] | None = None, **fields: Any) -> Study:
+        """Set up a rehearsal study, about data that are nobody's secret. For administrators of the installation.
+
+        You become its operator and data steward.
+
+        Args:
+            members: Roles of other people by their user names, as ``{"ben": "operator"}``: somebody has to approve
+                what you propose.
+            **fields: ``slug``, ``title``, ``purpose``, ``controller``, ``contact``, ``delta`` (1e-5 if left out).
+        """
+        people = [{"username": name, "role": role} for name, role in (members or {}).items()]
+        return _study(self._json("POST", "studies", json={**fields, "rehearsal": True, "members": people}))
+
+    def import_dataset(
+        self,
+        study: Study | str,
+        rows: pd.DataFrame | str | PathLike[str],
+        *,
+        name: str,
+        kind: str,
+        schema: dict[str, Any] | None = None,
+        labels: str | PathLike[str] | None = None,
+        **fields: Any,
+    ) -> Dataset:
+        """Import a dataset into a rehearsal study, in whole or not at all. For its data stewards.
+
+        Args:
+            study: A rehearsal.
+            rows: A data frame with the columns of the schema, sent as CSV; or a file: CSV, Parquet, npz, mat or idx.
+            name: What the dataset is called in the study.
+            kind: private, public or test.
+            schema: What a row holds; that of the study's last dataset if left out.
+            labels: Of an idx file of images, the file of its labels.
+            **fields: ``holder_prefix``, ``with_labels``, ``provenance``.
+        """
+        if isinstance(rows, pd.DataFrame):
+            written = {"sep": (schema or {}).get("delimiter", ","), "decimal": (schema or {}).get("decimal", ".")}
+            files = {"file": ("rows.csv", rows.to_csv(index=False, **written).encode())}
+        else:
+            files = {"file": (Path(rows).name, Path(rows).read_bytes())}
+        if labels is not None:
+            files["label_file"] = (Path(labels).name, Path(labels).read_bytes())
+        sent = {"name": name, "kind": kind, **fields} | ({} if schema is None else {"schema": json.dumps(schema)})
+        slug = study.slug if isinstance(study, Study) else study
+        return Dataset.of(self._json("POST", f"studies/{slug}/datasets", data=sent, files=files))
+
     # --- Runs
 
     def plan(self, *, share: float | None = None, **proposal: Any) -> dict[str, Any]:
@@ -98,6 +149,21 @@ class Site:
     def withdraw(self, run: Run | str) -> Run:
         """Withdraw a draft of yours for good."""
         return _run(self._json("POST", f"runs/{_id(run)}/withdraw"))
+
+    def approve(self, run: Run | str, *, share: float | None = None, revision: int | None = None) -> Run:
+        """Let another person's draft start, as an operator.
+
+        Args:
+            run: The draft.
+            share: The part of every holder's cap that it may use; a quarter, or what is free, if left out.
+            revision: Of the proposal that you looked at, as in its document: if it was changed since, it is refused.
+        """
+        asked = {name: value for name, value in (("share", share), ("revision", revision)) if value is not None}
+        return _run(self._json("POST", f"runs/{_id(run)}/approve", json=asked))
+
+    def cancel(self, run: Run | str) -> Run:
+        """End a run that has not ended, as an operator. What it released stays released and charged."""
+        return _run(self._json("POST", f"runs/{_id(run)}/cancel"))
 
     def runs(self, **filters: str) -> list[Run]:
         """The runs that you may see, newest first.

@@ -11,10 +11,12 @@ from drf_spectacular.utils import OpenApiResponse
 from rest_framework import exceptions
 from rest_framework.views import exception_handler
 
-from training.formats import DataError
+from training.formats import DataError, DataErrors
 from training.methods.pate import PlanError
 
 MEDIA_TYPE = "application/problem+json"
+MOST_FAULTS = 1000
+"""Faults of a file that an answer lists."""
 _SIGN_IN = "Send the header “Authorization: Bearer <token>”; you make tokens on the page “API tokens”."
 
 
@@ -24,9 +26,8 @@ def problem_response(error: Exception, context: dict[str, Any]) -> HttpResponse 
         case PlanError():
             return _problem(HTTPStatus.CONFLICT, str(error))
         case DataError():
-            place = {"row": error.row, "column": error.column}
-            known = {key: value for key, value in place.items() if value is not None}
-            return _problem(HTTPStatus.BAD_REQUEST, str(error), [{**known, "message": _sentences(error)}])
+            faults = error.report.faults[:MOST_FAULTS] if isinstance(error, DataErrors) else [error]
+            return _problem(HTTPStatus.BAD_REQUEST, str(_nameless(error)), [_placed(fault) for fault in faults])
         case ModelValidationError(code="second_person" | "proposer"):
             return _problem(HTTPStatus.FORBIDDEN, error.messages[0])
         case ModelValidationError(code="repeated"):
@@ -58,8 +59,15 @@ def _problem(status: HTTPStatus, detail: str, errors: list[dict[str, Any]] | Non
     return JsonResponse(document, status=status, content_type=MEDIA_TYPE)
 
 
-def _sentences(error: DataError) -> str:
-    return f"{error.problem} {error.remedy}".strip()
+def _nameless(error: DataError) -> DataError:
+    """The first fault without the file, whose path is one of the server's."""
+    return DataError(error.problem, error.remedy, row=error.row, column=error.column)
+
+
+def _placed(fault: DataError) -> dict[str, Any]:
+    place = {"row": fault.row, "column": fault.column}
+    known = {key: value for key, value in place.items() if value is not None}
+    return {**known, "message": f"{fault.problem} {fault.remedy}".strip()}
 
 
 def _by_field(detail: Any, field: str = "") -> Iterator[tuple[str, str]]:
@@ -146,7 +154,7 @@ DESCRIPTIONS = {
     "allow it now.",
     HTTPStatus.GONE: "The model was withdrawn; “detail” says when and why.",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "The request is too large.",
-    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The request is no JSON.",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The request is of another kind than the operation takes.",
     HTTPStatus.UNPROCESSABLE_ENTITY: "The key in “Idempotency-Key” was used for another request.",
     HTTPStatus.TOO_MANY_REQUESTS: "Too many requests: wait as many seconds as “Retry-After” says.",
 }

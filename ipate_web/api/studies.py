@@ -1,21 +1,39 @@
-"""Endpoints of studies: public facts, and the datasets that a run can use."""
+"""Endpoints of studies: public facts, the datasets that a run can use, and new rehearsals."""
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema, extend_schema_view
-from rest_framework import generics, serializers
+from django.contrib.auth import get_user_model
+from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_field, extend_schema_view
+from rest_framework import exceptions, generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounting.head_counts import head_counts
 from accounting.models import HeadCount
 from accounting.shares import share_free
-from consent.models import Level, Study
-from consent.permissions import studies_with_permission
+from consent.models import Level, Role, Study
+from consent.permissions import ROLE_GIVERS, studies_with_permission
 from consent.selectors import policy_in_force
-from ipate_web.api.base import ApiView, visible_study
+from consent.services import study_create
+from ipate_web.api.base import ApiView, StrictSerializer, request_user, visible_study
+from ipate_web.tokens.models import Scope
 from training.formats import schema_from_json
 from training.models import Dataset
+
+MOST_MEMBERS = 100
+REHEARSAL_STUDY = OpenApiExample(
+    "A rehearsal study",
+    request_only=True,
+    value={
+        "slug": "digits-rehearsal",
+        "title": "Digits: rehearsal",
+        "purpose": "Compare variants on digits that are published anyway.",
+        "controller": "City Hospital",
+        "contact": "privacy@hospital.example",
+        "rehearsal": True,
+        "members": [],
+    },
+)
 
 
 class StudySerializer(serializers.ModelSerializer):
@@ -83,14 +101,102 @@ class StudyDetailSerializer(StudySerializer):
         fields = [*StudySerializer.Meta.fields, "policy", "levels", "head_counts", "share_free", "datasets"]
 
 
+def study_document(study: Study) -> dict[str, Any]:
+    """What the API tells of a study."""
+    policy = policy_in_force(study)
+    document = {
+        **StudySerializer(study).data,
+        "policy": policy,
+        "levels": [
+            {
+                "level": level,
+                "epsilon": policy.epsilon(level) if policy else None,
+            }
+            for level in Level.values
+        ],
+        "head_counts": head_counts(study),
+        "share_free": share_free(study),
+        "datasets": study.datasets.filter(removed_at=None),
+    }
+    return StudyDetailSerializer(document).data
+
+
+class MemberSerializer(StrictSerializer):
+    """Somebody who has an account, and the role that they get."""
+
+    username = serializers.CharField(max_length=150)
+    role = serializers.ChoiceField(
+        [(role.value, role.label) for role in Role if ROLE_GIVERS[role] == ROLE_GIVERS[Role.OPERATOR]]
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Put the account in the place of its name."""
+        user = get_user_model().objects.filter(username=attrs["username"], is_active=True).first()
+        if user is None:
+            raise serializers.ValidationError({"username": "Nobody with this user name has an active account."})
+        return attrs | {"user": user}
+
+
+@extend_schema_field({"type": "boolean", "enum": [True]})
+class RehearsalField(serializers.BooleanField):
+    """Statement that the study is a rehearsal, which has to be made."""
+
+    def to_internal_value(self, data: Any) -> bool:
+        if data is not True:
+            raise serializers.ValidationError(
+                "Give true: only rehearsal studies are set up here. A study that asks people is set up on its page."
+            )
+        return True
+
+
+class RehearsalStudySerializer(StrictSerializer, serializers.ModelSerializer):
+    """A rehearsal study to be set up."""
+
+    rehearsal = RehearsalField(help_text="Always true: a study that asks people is set up on its page.")
+    members = serializers.ListField(
+        child=MemberSerializer(),
+        default=list,
+        max_length=MOST_MEMBERS,
+        help_text="Besides you, who become its operator and data steward: somebody has to approve what you propose.",
+    )
+
+    class Meta:
+        model = Study
+        fields = [*StudySerializer.Meta.fields, "retain_votes", "members"]
+        extra_kwargs = {"delta": {"required": False}}
+
+
 @extend_schema_view(get=extend_schema(summary="Your studies", tags=["studies"]))
 class StudyList(ApiView, generics.ListAPIView):
     """The studies whose runs you may see."""
 
     serializer_class = StudySerializer
+    scope = Scope.REHEARSE
 
     def get_queryset(self) -> Any:
         return studies_with_permission(self.request.user, "training.view_run").order_by("slug")
+
+    @extend_schema(
+        summary="Set up a rehearsal study (administrators)",
+        tags=["studies"],
+        request=RehearsalStudySerializer,
+        responses={201: StudyDetailSerializer},
+        examples=[REHEARSAL_STUDY],
+    )
+    def post(self, request: Request) -> Response:
+        """Set up a study about data that are nobody's secret, as its page does: you become its operator and steward.
+
+        It asks nobody and promises nothing, and needs data next.
+        """
+        user = request_user(request)
+        if not user.has_perm("consent.add_study"):
+            raise exceptions.PermissionDenied("Studies are set up by those who administer the installation. Ask them.")
+        asked = RehearsalStudySerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        fields = asked.validated_data
+        members = [(each["user"], each["role"]) for each in fields.pop("members")]
+        study = study_create(acting_user=user, members=members, **fields)
+        return Response(study_document(study), status=status.HTTP_201_CREATED)
 
 
 class StudyDetail(ApiView):
@@ -99,20 +205,4 @@ class StudyDetail(ApiView):
     @extend_schema(summary="A study", tags=["studies"], responses=StudyDetailSerializer)
     def get(self, request: Request, slug: str) -> Response:
         """Purpose and controller, the levels with their ε, head counts, and the datasets that a run can use."""
-        study = visible_study(request.user, slug)
-        policy = policy_in_force(study)
-        document = {
-            **StudySerializer(study).data,
-            "policy": policy,
-            "levels": [
-                {
-                    "level": level,
-                    "epsilon": policy.epsilon(level) if policy else None,
-                }
-                for level in Level.values
-            ],
-            "head_counts": head_counts(study),
-            "share_free": share_free(study),
-            "datasets": study.datasets.filter(removed_at=None),
-        }
-        return Response(StudyDetailSerializer(document).data)
+        return Response(study_document(visible_study(request.user, slug)))

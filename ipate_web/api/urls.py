@@ -3,12 +3,13 @@
 from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from ipate_web.api import base, comparisons, keys, models, parts, runs, students, studies, waiting
+from ipate_web.api import base, comparisons, datasets, keys, models, parts, runs, students, studies, waiting
 from ipate_web.tokens import views as tokens
 
 version_1 = [
     path("studies", studies.StudyList.as_view(), name="studies"),
     path("studies/<slug:slug>", studies.StudyDetail.as_view(), name="study"),
+    path("studies/<slug:slug>/datasets", datasets.StudyDatasets.as_view(), name="study-datasets"),
     path("waiting", waiting.WaitingList.as_view(), name="waiting"),
     path("learners", parts.LearnerList.as_view(), name="learners"),
     path("students", parts.StudentList.as_view(), name="students"),

@@ -15,6 +15,7 @@ class Scope(models.TextChoices):
     PROPOSE = "propose", _("propose: plan and propose runs, train versions of students")
     PREDICT = "predict", _("predict: ask models for predictions")
     DECIDE = "decide", _("decide: approve and cancel runs, publish and withdraw versions")
+    REHEARSE = "rehearse", _("rehearse: set up rehearsal studies, import their datasets")
 
 
 def every_scope() -> list[str]:

@@ -20,13 +20,14 @@ from ipate_web.tokens.models import ApiToken
 
 
 def _api_user_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Decorator of views for users who may see runs in some study; 404 for everybody else."""
+    """Decorator of views for users who may see runs in some study, or create one; 404 for everybody else."""
 
     @never_cache
     @login_required
     @wraps(view)
     def wrapped(request: HttpRequest, **arguments: Any) -> HttpResponse:
-        if not studies_with_permission(request.user, "training.view_run").exists():
+        sees_runs = studies_with_permission(request.user, "training.view_run").exists()
+        if not sees_runs and not request.user.has_perm("consent.add_study"):
             raise Http404
         return view(request, **arguments)
 

@@ -27,8 +27,9 @@ from consent.models import Study
 from consent.services import study_lock, study_open_check
 from training.dispatch import send
 from training.errors import STATE
-from training.formats import DataError, Report, Rows, read_file, schema_draft, schema_from_json
+from training.formats import DataError, Report, Rows, Schema, read_file, schema_draft, schema_from_json
 from training.formats.preview import preview
+from training.formats.rows import Progress
 from training.leases import lease, stale_before
 from training.models import Dataset, DatasetImport
 from training.services.datasets import dataset_check, dataset_import
@@ -65,8 +66,8 @@ def import_begin(
         name=name,
         kind=kind,
         provenance=provenance,
-        file=Path(file.name or "file").name[-200:],
-        label_file=Path(label_file.name or "labels").name[-200:] if label_file else "",
+        file=upload_name(file),
+        label_file=upload_name(label_file) if label_file else "",
         holder_prefix=holder_prefix,
         with_labels=with_labels,
         schema=schema or {},
@@ -84,6 +85,11 @@ def import_begin(
         raise
     logger.info("User %s uploaded a file for study %s.", acting_user.pk, study.pk)
     return begun
+
+
+def upload_name(file: File) -> str:
+    """The name of an uploaded file without folders; of a long one the end, so that every file system takes it."""
+    return Path(file.name or "file").name.encode()[-200:].decode(errors="ignore")
 
 
 def _draft(begun: DatasetImport) -> None:
@@ -230,22 +236,46 @@ def _store(found: DatasetImport, mine: Any) -> None:
 
 
 def _read(found: DatasetImport, report: Report, mine: Any) -> Rows:
-    is_private = found.kind == Dataset.Kind.PRIVATE
     with ExitStack() as stack:
         path = stack.enter_context(private_copy(f"{found.folder}/data", found.file))
         labels = (
             stack.enter_context(private_copy(f"{found.folder}/labels", found.label_file)) if found.label_file else None
         )
-        rows = read_file(
+        return upload_read(
             path,
             schema_from_json(found.schema),
+            kind=found.kind,
             label_file=labels,
-            labels=found.kind != Dataset.Kind.PUBLIC or found.with_labels,
-            holders=is_private and not found.holder_prefix,
+            holder_prefix=found.holder_prefix,
+            with_labels=found.with_labels,
             progress=_noted(mine),
             report=report,
         )
-    return rows.one_holder_per_row(found.holder_prefix) if is_private and found.holder_prefix else rows
+
+
+def upload_read(
+    path: Path,
+    schema: Schema,
+    *,
+    kind: str,
+    label_file: Path | None,
+    holder_prefix: str,
+    with_labels: bool,
+    report: Report,
+    progress: Progress | None = None,
+) -> Rows:
+    """Rows of an uploaded file, with the labels and holders that its kind takes; faults go to the report."""
+    is_private = kind == Dataset.Kind.PRIVATE
+    rows = read_file(
+        path,
+        schema,
+        label_file=label_file,
+        labels=kind != Dataset.Kind.PUBLIC or with_labels,
+        holders=is_private and not holder_prefix,
+        progress=progress,
+        report=report,
+    )
+    return rows.one_holder_per_row(holder_prefix) if is_private and holder_prefix else rows
 
 
 def _noted(mine: Any) -> Callable[[int, int], None]:

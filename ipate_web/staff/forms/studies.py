@@ -15,12 +15,8 @@ from consent.forms import INVALID_EMAIL
 from consent.languages import translated_name
 from consent.models import ConsentForm, ConsentFormDraft, Renewal, Role, Study
 from consent.selectors import consent_form_languages
-from consent.services import Valid, texts_digest
+from consent.services import Valid, study_slug_check, texts_digest
 from consent.study_texts import TRANSLATED
-
-#: Short names that would hide a page of the site.
-RESERVED = {"new"}
-
 
 #: Whoever says nothing leaves these as they are.
 _KEPT_WHERE_UNSAID = ("lawful_basis", "after_withdrawal", "after_death", "after_incapacity")
@@ -126,8 +122,7 @@ class StudyForm(forms.ModelForm):
 
     def clean_slug(self) -> str:
         slug = self.cleaned_data["slug"]
-        if slug in RESERVED:
-            raise ValidationError(_("This name is taken by the site itself. Choose another."))
+        study_slug_check(slug)
         return slug
 
 

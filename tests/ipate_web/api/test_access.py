@@ -17,6 +17,8 @@ ROLES = ("operator", "committee", "auditor", "researcher", "holder", "stranger",
 TABLE = {
     # endpoint            operator committee auditor researcher holder stranger nobody
     ("GET", "studies"): (200, 200, 200, 200, 200, 200, 401),
+    ("POST", "studies"): (403, 403, 403, 403, 403, 403, 401),  # administrators set them up, see test_rehearsals
+    ("POST", "study-datasets"): (403, 403, 403, 403, 404, 404, 401),  # data stewards of a rehearsal, there as well
     ("GET", "study"): (200, 200, 200, 200, 404, 404, 401),
     ("GET", "waiting"): (200, 200, 200, 200, 200, 200, 401),
     ("GET", "learners"): (200, 200, 200, 200, 200, 200, 401),
@@ -72,8 +74,8 @@ def test_every_role_can_do_what_it_should_and_nothing_else(study: Study, run: Ru
     for (method, name), _ in TABLE.items():
         draft = run_draft(study) if name in ("run-approve", "run-cancel", "run-withdraw") or method == "PUT" else None
         arguments: dict[str, Any] = {"pk": draft.pk if draft else run.pk}
-        if name in ALONE | PAIRS | {"run-plan", "study"}:
-            arguments = {"slug": study.slug} if name == "study" else {}
+        if name in ALONE | PAIRS | {"run-plan", "study", "study-datasets"}:
+            arguments = {"slug": study.slug} if name.startswith("study") else {}
         if name.startswith("run-student-"):
             arguments["version"] = 1
         if name == "run-student-withdraw":  # one that is not asked for below

@@ -56,6 +56,7 @@ POSTED = {
     "run-student-withdraw",
     "model-predict",
     "model-stage",
+    "study-datasets",
 }
 ROLES = [*Role.values, "stranger", "root"]
 

@@ -1,0 +1,65 @@
+"""Endpoint that imports a dataset into a rehearsal study."""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from ipate_web.api.base import ApiView, StrictSerializer, permission_check, request_user, visible_study
+from ipate_web.api.parsing import LimitedMultiPartParser
+from ipate_web.api.problems import CONFLICT
+from ipate_web.api.studies import DatasetSerializer
+from ipate_web.tokens.models import Scope
+from training.models import Dataset
+from training.services.uploads import rehearsal_data_import
+
+
+class UploadSerializer(StrictSerializer):
+    """A file of records, and what it is."""
+
+    file = serializers.FileField(help_text="CSV (plain, gzip, zip), Parquet, npz, mat or idx; its name tells which.")
+    label_file = serializers.FileField(required=False, help_text="The labels of an idx file of images.")
+    name = serializers.CharField(max_length=100, help_text="What the dataset is called in the study.")
+    kind = serializers.ChoiceField(Dataset.Kind.choices)
+    schema = serializers.JSONField(
+        required=False, help_text="What a row holds; see dataset.schema.json. If missing, that of the last dataset."
+    )
+    holder_prefix = serializers.RegexField(
+        r"^[^\W_]",
+        required=False,
+        max_length=100,
+        help_text="Private rows without a column of pseudonyms: P makes every row one of its own person, P-1, P-2, …",
+    )
+    with_labels = serializers.BooleanField(default=False, help_text="Public rows: keep labels, for evaluation alone.")
+    provenance = serializers.CharField(required=False, max_length=2000, help_text="Where the rows come from.")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if attrs.get("holder_prefix") and attrs["kind"] != Dataset.Kind.PRIVATE:
+            raise serializers.ValidationError({"holder_prefix": "Only private rows belong to anybody. Leave it out."})
+        return attrs
+
+
+class StudyDatasets(ApiView):
+    parser_classes = (LimitedMultiPartParser,)
+    scope = Scope.REHEARSE
+
+    @extend_schema(
+        summary="Import a dataset of a rehearsal (data stewards)",
+        tags=["studies"],
+        request={"multipart/form-data": UploadSerializer},
+        responses={201: DatasetSerializer, **CONFLICT},
+    )
+    def post(self, request: Request, slug: str) -> Response:
+        """Import a file of at most 16 MiB into a rehearsal study, in whole or not at all.
+
+        Everything that is wrong is told with row and column. In any other study 409: records of people are imported on
+        its pages.
+        """
+        study = visible_study(request.user, slug)
+        permission_check(request.user, "training.import_dataset", study)
+        asked = UploadSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        stored = rehearsal_data_import(study=study, acting_user=request_user(request), **asked.validated_data)
+        return Response(DatasetSerializer(stored).data, status=status.HTTP_201_CREATED)

@@ -1,0 +1,209 @@
+"""Rehearsal studies over the API: set up by an administrator, filled with data, used by two people."""
+
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+
+from consent.accounts import administrator_set
+from consent.models import Role, RoleChange, Study
+from ipate_web.api.parsing import MAX_BYTES
+from tests.factories import user_create
+from tests.ipate_web.api.conftest import Client
+from tests.ipate_web.api.test_runs import errors, proposal
+from tests.training.runs import run_finish
+from training.models import Dataset, Run
+
+pytestmark = pytest.mark.django_db
+
+STUDIES = "/api/v1/studies"
+STUDY = {
+    "slug": "dry-run",
+    "title": "Dry run",
+    "purpose": "Compare variants on flowers.",
+    "controller": "University Hospital",
+    "contact": "study@example.org",
+    "rehearsal": True,
+}
+SCHEMA = (
+    '{"kind": "table", "classes": ["low", "high"], "columns": ['
+    '{"name": "who", "role": "holder"}, {"name": "size", "role": "feature", "type": "numeric", "minimum": 0, '
+    '"maximum": 1}, {"name": "kind", "role": "label"}]}'
+)
+
+
+def rows(count: int, *, holders: bool = True) -> bytes:
+    """A table in which large things are of the class high."""
+    lines = ["who,size,kind"] if holders else ["size,kind"]
+    for row in range(count):
+        size = row / count
+        cells = [f"{size}", "high" if size > 0.5 else "low"]
+        lines.append(",".join([f"P-{row % 60}", *cells] if holders else cells))
+    return "\n".join(lines).encode()
+
+
+def upload(content: bytes, name: str = "rows.csv") -> SimpleUploadedFile:
+    return SimpleUploadedFile(name, content)
+
+
+@pytest.fixture
+def ada(client: Client) -> Any:
+    """An administrator of the installation, who has no role in any study."""
+    administrator_set(user=user_create("ada"), appointed=True, acting_user=None)
+    return client("ada")
+
+
+@pytest.fixture
+def rehearsal(ada: Any) -> Study:
+    members = [{"username": user_create("ben").username, "role": "operator"}]
+    assert ada.post(STUDIES, {**STUDY, "members": members}, format="json").status_code == 201
+    return Study.objects.get(slug="dry-run")
+
+
+def datasets_send(client: Any, study: Study) -> None:
+    for kind, content in (
+        ("private", rows(200)),
+        ("public", rows(40, holders=False)),
+        ("test", rows(20, holders=False)),
+    ):
+        sent = {"name": f"{kind} rows", "kind": kind, "file": upload(content)}
+        if kind == "private":
+            sent["schema"] = SCHEMA
+        answer = client.post(f"{STUDIES}/{study.slug}/datasets", sent)
+        assert answer.status_code == 201, answer.content
+
+
+def test_an_administrator_sets_it_up_with_somebody_who_approves(rehearsal: Study) -> None:
+    roles = sorted(rehearsal.memberships.values_list("user__username", "role"))
+    assert roles == [("ada", Role.OPERATOR), ("ada", Role.STEWARD), ("ben", Role.OPERATOR)]
+    assert RoleChange.objects.filter(study=rehearsal, user__username="ben", changed_by__username="ada").exists()
+    assert (rehearsal.rehearsal, rehearsal.delta) == (True, 1e-5)
+
+
+def test_one_person_proposes_and_the_other_approves(rehearsal: Study, ada: Any, client: Client) -> None:
+    datasets_send(ada, rehearsal)
+    asked = proposal(rehearsal, aggregator={"name": "gnmax", "sigma": 3.0}, learner="nearest_neighbour")
+    rehearsed = {"levels": {"LOW": {"share": 1, "epsilon": 8}}, "method": "data_dependent", "conversion": "improved"}
+    asked |= {"seed": 5, "variant": "standard", "rehearsed": rehearsed}
+    proposed = ada.post("/api/v1/runs", asked, format="json").json()
+    assert (proposed["status"], proposed["rehearsal"]) == ("draft", True)
+    address = f"/api/v1/runs/{proposed['id']}"
+    assert ada.post(f"{address}/approve").status_code == 403
+    assert client("ben").post(f"{address}/approve").json()["status"] == "approved"
+    run_finish(Run.objects.get(pk=proposed["id"]))
+    read = ada.get(address).json()
+    assert (read["status"], read["seed"]) == ("finished", 5)
+    assert read["labels"] > 0
+    assert ada.get(f"{address}/costs").json()["groups"] == []
+    assert ada.get(f"{address}/labels").json()["count"] == read["labels"]
+
+
+def test_a_dataset_is_told_like_any_other(rehearsal: Study, ada: Any) -> None:
+    datasets_send(ada, rehearsal)
+    told = {each["kind"]: each for each in ada.get(f"{STUDIES}/dry-run").json()["datasets"]}
+    assert {kind: each["rows"] for kind, each in told.items()} == {"private": None, "public": 40, "test": 20}
+    private = Dataset.objects.get(study=rehearsal, kind="private")
+    assert (private.rows, private.holders, private.imported_by) == (200, 60, user_create("ada"))
+
+
+def test_each_row_belongs_to_a_person_of_its_own_where_that_is_said(rehearsal: Study, ada: Any) -> None:
+    sent = {"name": "rows", "kind": "private", "schema": SCHEMA.replace('{"name": "who", "role": "holder"}, ', "")}
+    sent |= {"file": upload(rows(30, holders=False)), "holder_prefix": "P"}
+    assert ada.post(f"{STUDIES}/dry-run/datasets", sent).status_code == 201
+    assert rehearsal.datasets.get().holders == 30
+    assert errors(ada.post(f"{STUDIES}/dry-run/datasets", {**sent, "kind": "public", "file": upload(rows(3))})) == {
+        "holder_prefix": "Only private rows belong to anybody. Leave it out."
+    }
+
+
+def test_all_that_is_wrong_with_a_file_is_told_and_nothing_is_stored(rehearsal: Study, ada: Any) -> None:
+    content = b"who,size,kind\nP-1,large,low\nP-2,0.5,middle\n,0.5,low\n"
+    sent = {"name": "rows", "kind": "private", "schema": SCHEMA, "file": upload(content)}
+    answer = ada.post(f"{STUDIES}/dry-run/datasets", sent)
+    assert answer.status_code == 400
+    told = [(error.get("row"), error.get("column")) for error in answer.json()["errors"]]
+    assert told == [(2, "size"), (3, "kind"), (4, "who")]
+    assert "/" not in answer.json()["detail"], "the path is the server's"
+    assert not rehearsal.datasets.exists() and not rehearsal.holders.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"schema": "{"}, "schema"),
+        ({"schema": ""}, "schema"),
+        ({"kind": "secret"}, "kind"),
+        ({"name": ""}, "name"),
+        ({"file": "no file"}, "file"),
+        ({"weight": 3}, "weight"),
+    ],
+)
+def test_a_wrong_field_is_named(change: dict[str, Any], field: str, rehearsal: Study, ada: Any) -> None:
+    sent = {"name": "rows", "kind": "private", "schema": SCHEMA, "file": upload(rows(10))} | change
+    answer = ada.post(f"{STUDIES}/dry-run/datasets", sent)
+    assert answer.status_code == 400
+    assert field in errors(answer)
+
+
+def test_without_a_schema_the_last_one_is_taken(rehearsal: Study, ada: Any) -> None:
+    sent = {"name": "rows", "kind": "private", "file": upload(rows(10))}
+    answer = ada.post(f"{STUDIES}/dry-run/datasets", sent)
+    assert errors(answer) == {"schema": "It is not known what a row holds. Give a schema."}
+
+
+def test_a_file_that_is_too_large_is_refused(rehearsal: Study, ada: Any) -> None:
+    sent = {"name": "rows", "kind": "private", "schema": SCHEMA, "file": upload(b"0" * MAX_BYTES)}
+    answer = ada.post(f"{STUDIES}/dry-run/datasets", sent)
+    assert answer.status_code == 413
+    assert "page" in answer.json()["detail"]
+
+
+def test_records_of_people_do_not_come_this_way(study: Study, client: Client) -> None:
+    sent = {"name": "more", "kind": "public", "file": upload(b"age,smoker\n3,no\n")}
+    answer = client("steward").post(f"{STUDIES}/ward/datasets", sent)
+    assert answer.status_code == 409
+    assert not study.datasets.filter(name="more").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"rehearsal": False}, "rehearsal"),
+        ({"rehearsal": "true"}, "rehearsal"),
+        ({"slug": "new"}, "slug"),
+        ({"slug": "a b"}, "slug"),
+        ({"contact": "nobody"}, "contact"),
+        ({"delta": 0.5}, "delta"),
+        ({"jurisdiction": "Germany"}, "jurisdiction"),
+        ({"members": [{"username": "nobody", "role": "operator"}]}, "members.0.username"),
+        ({"members": [{"username": "ada", "role": "chair"}]}, "members.0.role"),
+    ],
+)
+def test_a_study_that_cannot_be_is_not_set_up(change: dict[str, Any], field: str, ada: Any) -> None:
+    answer = ada.post(STUDIES, {**STUDY, **change}, format="json")
+    assert answer.status_code == 400
+    assert field in errors(answer)
+    assert not Study.objects.exists()
+
+
+def test_a_name_is_given_once(rehearsal: Study, ada: Any) -> None:
+    assert "slug" in errors(ada.post(STUDIES, STUDY, format="json"))
+
+
+def test_whoever_administers_nothing_sets_up_nothing(tryout: Study, client: Client) -> None:
+    for role in ("operator", "researcher", "stranger"):
+        assert client(role).post(STUDIES, STUDY, format="json").status_code == 403
+    assert not Study.objects.filter(slug="dry-run").exists()
+
+
+def test_an_administrator_without_any_study_can_make_a_token(browser_of_ada: Any) -> None:
+    assert browser_of_ada.get("/api/tokens").status_code == 200
+
+
+@pytest.fixture
+def browser_of_ada(ada: Any) -> Any:
+    from django.test import Client as BrowserClient
+
+    browser = BrowserClient()
+    browser.force_login(user_create("ada"))
+    return browser

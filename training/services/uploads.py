@@ -1,0 +1,98 @@
+"""Datasets of rehearsal studies by one request: read, checked and stored at once, in whole or not at all.
+
+Records of people take the way of :mod:`training.services.imports`, where a data steward looks at them before they are
+stored.
+"""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
+from django.core.files.base import File
+from django.utils.translation import gettext as _
+
+from consent.models import Study
+from consent.services import study_open_check
+from training.errors import STATE
+from training.formats import Report, schema_from_json
+from training.models import Dataset
+from training.services.datasets import dataset_import
+from training.services.imports import upload_name, upload_read
+
+
+def rehearsal_data_import(
+    *,
+    study: Study,
+    name: str,
+    kind: str,
+    file: File,
+    acting_user: AbstractBaseUser,
+    label_file: File | None = None,
+    schema: dict[str, Any] | None = None,
+    holder_prefix: str = "",
+    with_labels: bool = False,
+    provenance: str = "",
+) -> Dataset:
+    """Import a file into a rehearsal study.
+
+    Args:
+        study: A rehearsal.
+        name: Of the dataset.
+        kind: One of `Dataset.Kind`.
+        file: As the readers take it; its name tells its format.
+        acting_user: Who imports it.
+        label_file: Of an idx file.
+        schema: As JSON; that of the study's last dataset if left out.
+        holder_prefix: Of the pseudonyms, where each private row belongs to a person of its own.
+        with_labels: Whether labels of public rows are kept.
+        provenance: Where the rows come from.
+
+    Raises:
+        DataError: everything that is wrong with the schema or the file.
+        ValidationError: the study is closed or no rehearsal, or has no dataset whose schema could be taken.
+    """
+    study_open_check(study)
+    if not study.rehearsal:
+        told = _("Only a rehearsal study takes data this way. Records of people are imported on the study's pages.")
+        raise ValidationError(told, code=STATE)
+    declared = schema_from_json(_last_schema(study) if schema is None else schema)
+    report = Report()
+    with TemporaryDirectory() as folder:
+        rows = upload_read(
+            _saved(file, Path(folder) / "data"),
+            declared,
+            kind=kind,
+            label_file=_saved(label_file, Path(folder) / "labels") if label_file else None,
+            holder_prefix=holder_prefix,
+            with_labels=with_labels,
+            report=report,
+        )
+    report.raise_faults()
+    return dataset_import(
+        study=study,
+        name=name,
+        kind=kind,
+        rows=rows,
+        schema=declared,
+        provenance=provenance,
+        acting_user=acting_user,
+    )
+
+
+def _last_schema(study: Study) -> dict[str, Any]:
+    last = study.datasets.order_by("imported_at").last()
+    if last is None:
+        raise ValidationError({"schema": _("It is not known what a row holds. Give a schema.")})
+    return last.schema
+
+
+def _saved(file: File, folder: Path) -> Path:
+    """A copy of an upload under its own name."""
+    folder.mkdir()
+    path = folder / upload_name(file)
+    with path.open("wb") as copy:
+        for chunk in file.chunks():
+            copy.write(chunk)
+    return path
