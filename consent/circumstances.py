@@ -206,9 +206,9 @@ class Lapses:
         return None if kind == answered_by else Lapse.ANSWERER
 
 
-def circumstances_last(study: Study) -> QuerySet[Circumstance]:
-    """Last circumstance of each holder of a study of whom one is on record."""
-    return _last().filter(study=study)
+def circumstances_last(*studies: Study) -> QuerySet[Circumstance]:
+    """Last circumstance of each holder of some studies of whom one is on record."""
+    return _last().filter(study__in=studies)
 
 
 def circumstances_over(at: datetime) -> QuerySet[Circumstance]:

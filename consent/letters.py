@@ -6,20 +6,36 @@ replaces the earlier one; who has an account whose address is confirmed gets the
 (:class:`consent.models.Letter`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
 from allauth.account.models import EmailAddress
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import (
+    CharField,
+    Count,
+    DateTimeField,
+    Exists,
+    ExpressionWrapper,
+    F,
+    Min,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+)
+from django.db.models.expressions import Combinable
+from django.db.models.functions import Cast
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from consent.access import holder_level_access
 from consent.circumstances import circumstances_last
 from consent.invitations import IssuedInvitation, invitations_create
-from consent.models import Circumstance, ConsentEvent, DataHolder, Invitation, Letter, Renewal, Study
+from consent.models import Circumstance, ConsentEvent, ConsentForm, DataHolder, Invitation, Letter, Renewal, Study
 from consent.receipts import receipt_copy_facts
 from consent.services import study_lock
 from consent.standing import REMINDED
@@ -46,44 +62,57 @@ class Printed:
     facts: Sequence[tuple[str, str]] = ()
 
 
-def _unreached(study: Study) -> QuerySet[ConsentEvent]:
+@dataclass(frozen=True)
+class LettersWaiting:
+    """Letters that are due in one study and were never printed: their ``number``, and ``since`` when the first is."""
+
+    study_id: int
+    number: int
+    since: datetime
+
+
+def _unreached(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
     """Last decisions of the holders whom no mail reaches."""
     confirmed = EmailAddress.objects.filter(user=OuterRef("holder__user"), verified=True, user__is_active=True)
     later = ConsentEvent.objects.filter(holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"))
-    last = ConsentEvent.objects.filter(study=study).filter(~Exists(later)).filter(~Exists(confirmed))
-    return last.select_related("holder", "form").order_by("sequence")
+    return ConsentEvent.objects.filter(study__in=studies).filter(~Exists(later)).filter(~Exists(confirmed))
 
 
-def _new_form(study: Study) -> list[Due]:
+def _new_form(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
     """Those who decided before the newest version that asks again was published."""
-    asking = study.consent_forms.exclude(renewal=Renewal.NOT_ASKED).order_by("-version").first()
-    if asking is None:
-        return []
-    decided = _unreached(study).filter(Q(form=None) | Q(form__version__lt=asking.version))
-    return [Due(event.holder, str(asking.pk)) for event in decided.filter(recorded_at__lt=asking.published_at)]
+    asking = ConsentForm.objects.filter(study=OuterRef("study")).exclude(renewal=Renewal.NOT_ASKED).order_by("-version")
+    events = _unreached(studies).annotate(
+        about=Cast(Subquery(asking.values("pk")[:1]), CharField()),
+        asked=Subquery(asking.values("version")[:1]),
+        due_at=Subquery(asking.values("published_at")[:1]),
+    )
+    return events.filter(Q(form=None) | Q(form__version__lt=F("asked")), recorded_at__lt=F("due_at"))
 
 
-def _renewal(study: Study) -> list[Due]:
+def _renewal(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
     """Those whose decision is to be renewed soon, or was to be."""
-    soon = _unreached(study).filter(renew_by__lte=timezone.now() + REMINDED)
-    return [Due(event.holder, str(event.pk)) for event in soon]
+    begins = ExpressionWrapper(F("renew_by") - REMINDED, DateTimeField())
+    return _about_itself(_unreached(studies).filter(renew_by__lte=timezone.now() + REMINDED), begins)
 
 
-def _answerer(study: Study) -> list[Due]:
+def _answerer(studies: Collection[Study]) -> QuerySet[Circumstance]:
     """Those for whom somebody else answers now, who has neither a link nor an account yet."""
     links = Invitation.objects.filter(holder=OuterRef("holder"), revoked_at=None)
     kinds = (Circumstance.Kind.PERSON, Circumstance.Kind.GUARDIAN, Circumstance.Kind.PROXY)
-    waiting = circumstances_last(study).filter(~Exists(links), kind__in=kinds, holder__user=None)
-    return [Due(circumstance.holder, str(circumstance.pk)) for circumstance in waiting.order_by("sequence")]
+    waiting = circumstances_last(*studies).filter(~Exists(links), kind__in=kinds, holder__user=None)
+    return _about_itself(waiting, F("recorded_at"))
 
 
-def _receipt(study: Study) -> list[Due]:
+def _receipt(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
     """Those whose last decision was made on paper."""
-    on_paper = _unreached(study).filter(channel=ConsentEvent.Channel.PAPER)
-    return [Due(event.holder, str(event.pk)) for event in on_paper]
+    return _about_itself(_unreached(studies).filter(channel=ConsentEvent.Channel.PAPER), F("recorded_at"))
 
 
-_DUE: dict[str, Callable[[Study], list[Due]]] = {
+def _about_itself(rows: QuerySet[Any], due_at: Combinable) -> QuerySet[Any]:
+    return rows.annotate(about=Cast("pk", CharField()), due_at=due_at)
+
+
+_DUE: dict[str, Callable[[Collection[Study]], QuerySet[Any]]] = {
     Letter.Kind.NEW_FORM: _new_form,
     Letter.Kind.RENEWAL: _renewal,
     Letter.Kind.ANSWERER: _answerer,
@@ -91,19 +120,37 @@ _DUE: dict[str, Callable[[Study], list[Due]]] = {
 }
 
 
+def _due(studies: Collection[Study], kind: str, *, again: bool = False) -> QuerySet[Any]:
+    """Rows with a holder, what their letter is ``about``, and since when it is due."""
+    open_ones = [study for study in studies if not study.is_closed]
+    died = circumstances_last(*open_ones).filter(holder=OuterRef("holder"), kind=Circumstance.Kind.DIED)
+    rows = _DUE[kind](open_ones).filter(~Exists(died), holder__erased_at=None)
+    if again:
+        return rows
+    printed = Letter.objects.filter(
+        study=OuterRef("study"), kind=kind, holder=OuterRef("holder"), about=OuterRef("about")
+    )
+    return rows.filter(~Exists(printed))
+
+
 def letters_due(study: Study, kind: str, *, again: bool = False) -> list[Due]:
     """Letters of one kind that are due, oldest cause first: those that were never printed, or all with ``again``.
 
     None where the study is closed, and none to whoever had their records erased: nobody knows who that is.
     """
-    if study.is_closed:
-        return []
-    died = set(circumstances_last(study).filter(kind=Circumstance.Kind.DIED).values_list("holder_id", flat=True))
-    due = [each for each in _DUE[kind](study) if each.holder.pk not in died and each.holder.erased_at is None]
-    if again:
-        return due
-    printed = set(Letter.objects.filter(study=study, kind=kind).values_list("holder_id", "about"))
-    return [each for each in due if (each.holder.pk, each.about) not in printed]
+    rows = _due([study], kind, again=again).select_related("holder").order_by("sequence")
+    return [Due(row.holder, row.about) for row in rows]
+
+
+def letters_waiting(studies: Collection[Study]) -> list[LettersWaiting]:
+    """Letters of every kind that are due in each of some studies; studies without any are left out."""
+    found: dict[int, LettersWaiting] = {}
+    for kind in Letter.Kind:
+        counted = _due(studies, kind).order_by().values("study").annotate(number=Count("pk"), since=Min("due_at"))
+        for study_id, number, since in counted.values_list("study", "number", "since"):
+            earlier = found.get(study_id, LettersWaiting(study_id, 0, since))
+            found[study_id] = LettersWaiting(study_id, earlier.number + number, min(earlier.since, since))
+    return list(found.values())
 
 
 @transaction.atomic

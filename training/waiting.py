@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Count, Exists, OuterRef, Q
+from django.db.models import Count, Exists, F, OuterRef, Q
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import get_language_info, ngettext
@@ -20,6 +20,7 @@ from django.utils.translation import gettext as _
 
 from accounting.models import HeadCount
 from consent.erasures import erasures_waiting
+from consent.letters import letters_waiting
 from consent.models import (
     ConsentForm,
     ConsentFormDraft,
@@ -33,7 +34,7 @@ from consent.permissions import ROLE_PERMISSIONS, study_permissions
 from consent.selectors import forms_waiting, policies_waiting
 from consent.study_texts import texts_missing
 from training.leases import stale_before
-from training.models import Dataset, Part, Run
+from training.models import Dataset, Part, Run, StudentModel
 
 #: How long a run may be left alone before somebody is asked to look whether a worker runs.
 PATIENCE = timedelta(minutes=2)
@@ -51,6 +52,8 @@ class Kind(StrEnum):
     DRAFT = "draft"
     TRANSLATION = "translation"
     PROVENANCE = "provenance"
+    LETTERS = "letters"
+    VERSION = "version"
     PEOPLE = "people"
     SETUP = "setup"
 
@@ -146,6 +149,26 @@ def _drafts_of_runs(desk: _Desk) -> Iterator[Waiting]:
         yield Waiting(run.study, Kind.RUN, text, url, run.created_at, is_own=own)
 
 
+def _versions(desk: _Desk) -> Iterator[Waiting]:
+    """Versions of students, newer than the published one, that somebody asked for who may not publish them."""
+    roles = [role for role, permissions in ROLE_PERMISSIONS.items() if "training.approve_run" in permissions]
+    decides = Membership.objects.filter(study=OuterRef("run__study"), user=OuterRef("asked_by"), role__in=roles)
+    versions = StudentModel.objects.filter(
+        run__study__in=desk.may("training.approve_run"),
+        version__gt=F("run__student__version"),
+        withdrawn_at=None,
+        asked_by__isnull=False,
+    )
+    for version in versions.filter(~Exists(decides)).select_related("run__study"):
+        run = version.run
+        text = _("Version %(number)d of the student of “%(title)s”, to be published or withdrawn") % {
+            "number": version.version,
+            "title": run.title,
+        }
+        url = reverse("staff:run", args=[run.study.slug, run.pk])
+        yield Waiting(run.study, Kind.VERSION, text, url, version.created_at)
+
+
 # --- What went wrong -------------------------------------------------------------------------------------------------
 
 
@@ -183,6 +206,15 @@ def _erasures(desk: _Desk) -> Iterator[Waiting]:
             waiting.number,
         ) % {"number": waiting.number}  # fmt: skip
         yield Waiting(study, Kind.ERASURES, text, reverse("staff:disposals", args=[study.slug]), waiting.since)
+
+
+def _letters(desk: _Desk) -> Iterator[Waiting]:
+    for waiting in letters_waiting(desk.may("consent.invite_holders")):
+        study = desk.studies[waiting.study_id]
+        text = ngettext(
+            "%(number)d letter on paper to print", "%(number)d letters on paper to print", waiting.number
+        ) % {"number": waiting.number}  # fmt: skip
+        yield Waiting(study, Kind.LETTERS, text, reverse("staff:letters", args=[study.slug]), waiting.since)
 
 
 # --- What was begun --------------------------------------------------------------------------------------------------
@@ -303,9 +335,11 @@ SOURCES: tuple[Callable[[_Desk], Iterator[Waiting]], ...] = (
     _policies,
     _forms,
     _drafts_of_runs,
+    _versions,
     _failed_runs,
     _silent_runs,
     _erasures,
+    _letters,
     _drafts_of_forms,
     _translations,
     _provenance,

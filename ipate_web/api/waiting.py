@@ -9,8 +9,8 @@ from rest_framework.response import Response
 from ipate_web.api.base import ApiView, MinuteField, request_user
 from training.waiting import Kind, waiting_for
 
-#: Told on pages alone: they follow from how long private work takes, and from who withdrew.
-_NOT_TOLD = frozenset({Kind.SILENT, Kind.ERASURES})
+#: Told on pages alone: they follow from how long private work takes, and from who decided what.
+_NOT_TOLD = frozenset({Kind.SILENT, Kind.ERASURES, Kind.LETTERS})
 
 
 class TaskSerializer(serializers.Serializer):
@@ -40,8 +40,8 @@ class WaitingList(ApiView):
     def get(self, request: Request) -> Response:
         """Proposals to decide, runs that failed, and what your studies lack, by your role in each of them.
 
-        Runs that no worker is at, and records that are to be erased, are told on the overview alone: no answer of this
-        interface follows from how long private work takes or from who withdrew.
+        Runs that no worker is at, records that are to be erased and letters that are to be printed are told on the
+        overview alone: no answer of this interface follows from how long private work takes or from who decided what.
         """
         waiting = [task for task in waiting_for(request_user(request)) if task.kind not in _NOT_TOLD]
         return Response(WaitingSerializer({"waiting": waiting}).data)

@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 
 from accounting.models import Release
 from consent.pdf import tagged_pdf
+from ipate_web.staff.templatetags.moments import moment_text
 from ipate_web.staff.templatetags.run_words import group_label, interval, learner_label, part, percent, trimmed
 from training.fairness import Fairness
 from training.models import Run
@@ -44,7 +45,7 @@ def report_pdf(
         "date": {"year": now.year, "month": now.month, "day": now.day},
         "lang": (get_language() or settings.LANGUAGE_CODE).split("-")[0],
         "heading": heading,
-        "facts": _facts(run, f"{date_format(now, 'DATETIME_FORMAT')} ({now.tzname()})"),
+        "facts": _facts(run, moment_text(now)),
         "sections": [*_charges(groups), *_fairness(run, fairness), *_releases(rows)],
     }
     return tagged_pdf(TEMPLATE, told)

@@ -12,12 +12,15 @@ from django.utils import timezone
 
 from consent import services
 from consent.erasures import erasure_ask
-from consent.models import Disposal, Role, Study
+from consent.letters import letters_print
+from consent.models import ConsentEvent, Disposal, Role, Study
+from consent.standing import REMINDED
 from tests import factories
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_start, study_with_table
-from training.models import Dataset, Run
+from training.models import Dataset, Run, StudentModel
 from training.services.closing import study_close
 from training.services.erasures import records_erase
+from training.services.students import student_publish, student_withdraw
 from training.waiting import Kind, Waiting, waiting_for
 
 pytestmark = pytest.mark.django_db
@@ -41,6 +44,12 @@ def told(study: Study, kind: str) -> dict[str, list[str]]:
         if tasks:
             found[role] = [task.text for task in tasks]
     return found
+
+
+def client_of(study: Study, role: str) -> Client:
+    client = Client()
+    client.force_login(member(study, role))
+    return client
 
 
 def task(study: Study, role: str, kind: str) -> Waiting:
@@ -107,6 +116,51 @@ def test_erasures_that_were_not_done_wait_for_the_steward(study: Study) -> None:
     assert task(study, "steward", Kind.ERASURES).since == asked.recorded_at
     records_erase(study.pk)
     assert told(study, Kind.ERASURES) == {}
+
+
+def test_letters_to_print_wait_for_the_steward(study: Study) -> None:
+    form, paper = study.consent_forms.get(), ConsentEvent.Channel.PAPER
+    first, second = study.holders.order_by("pk")[:2]
+    for holder in (first, second):
+        services.consent_give(holder=holder, level="AVERAGE", form=form, acting_user=None, channel=paper)
+    assert told(study, Kind.LETTERS) == {"steward": ["2 letters on paper to print"]}
+    oldest = ConsentEvent.objects.filter(holder=first).latest("sequence").recorded_at
+    assert task(study, "steward", Kind.LETTERS).since == oldest
+    assert "letters" not in client_of(study, "steward").get("/api/v1/waiting").text
+    letters_print(study=study, kind="receipt", acting_user=member(study, "steward"))
+    assert told(study, Kind.LETTERS) == {}
+    published = factories.form_publish(study, {"en": "More."}, renewal="required").published_at
+    everybody = study.holders.count()
+    assert told(study, Kind.LETTERS) == {"steward": [f"{everybody} letters on paper to print"]}
+    assert task(study, "steward", Kind.LETTERS).since == published
+
+
+def test_a_letter_waits_from_the_day_on_which_it_is_due(study: Study) -> None:
+    """As soon as a consent ends within the month."""
+    ends = timezone.localdate() + timedelta(days=20)
+    form = factories.form_publish(study, valid=services.Valid(until=ends))
+    holder = study.holders.filter(consent_events__level="LOW").earliest("pk")
+    event = services.consent_give(holder=holder, level="HIGH", form=form, acting_user=None)
+    assert task(study, "steward", Kind.LETTERS).since == event.renew_by - REMINDED
+    assert told(study, Kind.LETTERS) == {"steward": ["1 letter on paper to print"]}
+
+
+def test_a_version_that_a_researcher_asked_for_waits_for_operators(study: Study) -> None:
+    run = run_draft(study, title="First", **TABLE_RUN)
+    rosa, fields = member(study, "researcher"), {"run": run, "learner": "any", "artifact": "none", "card": {}}
+    run.student = StudentModel.objects.create(**fields)
+    run.save()
+    StudentModel.objects.create(**fields, version=2, asked_by=member(study, "operator"))  # who decides themself
+    assert told(study, Kind.VERSION) == {}
+    wanted = StudentModel.objects.create(**fields, version=3, asked_by=rosa)
+    words = "Version 3 of the student of “First”, to be published or withdrawn"
+    assert told(study, Kind.VERSION) == {"operator": [words]}
+    assert task(study, "operator", Kind.VERSION).since == wanted.created_at
+    student_publish(run=run, version=3, acting_user=member(study, "operator"))
+    assert told(study, Kind.VERSION) == {}
+    wanted = StudentModel.objects.create(**fields, version=4, asked_by=rosa)
+    student_withdraw(run=run, version=4, reason="Worse.", acting_user=member(study, "operator"))
+    assert told(study, Kind.VERSION) == {}
 
 
 def test_what_was_begun_waits_for_those_who_can_end_it(study: Study) -> None:
@@ -182,9 +236,9 @@ def test_more_studies_need_no_more_queries(study: Study) -> None:
     for slug in ("second", "third", "fourth"):
         busy(study_with_table(slug))
     assert queries(user) == once
-    assert once <= 14
+    assert once <= 19
     root = factories.user_create("root", is_superuser=True)
-    assert queries(root) <= 16
+    assert queries(root) <= 21
 
 
 def test_home_and_api_tell_the_same(study: Study) -> None:

@@ -25,6 +25,12 @@ def moment(value: datetime | None, seconds: bool = True) -> SafeString | str:
     local = timezone.localtime(value).replace(microsecond=0)
     if not seconds:
         local = local.replace(second=0)
+    return format_html('<time datetime="{}">{}</time>', local.isoformat(), moment_text(local, seconds))
+
+
+@register.filter
+def moment_text(value: datetime, seconds: bool = True) -> str:
+    """The same as text alone, for captions and files."""
+    local = timezone.localtime(value)
     clock = local.strftime("%H:%M:%S" if seconds else "%H:%M")
-    shown = f"{date_format(local, 'SHORT_DATE_FORMAT')} {clock} {local.tzname()}"
-    return format_html('<time datetime="{}">{}</time>', local.isoformat(), shown)
+    return f"{date_format(local, 'SHORT_DATE_FORMAT')} {clock} {local.tzname()}"

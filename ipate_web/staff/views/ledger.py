@@ -10,6 +10,7 @@ from uuid import UUID
 from django.db.models import QuerySet
 from django.http import Http404, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, render
+from django.utils import timezone
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -163,6 +164,7 @@ def ledger_report(request: SignedInRequest, study: Study, pk: UUID) -> HttpRespo
     run = _reported(study, pk)
     context: dict[str, Any] = {
         "run": run,
+        "now": timezone.now(),
         "rows": _entries(run),
         "fairness": _readable(partial(fairness_of, run, run.student)),
         **(_readable(partial(_charges, run)) or {}),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pytest_django.live_server_helper import LiveServer
 
+from consent.accounts import administrator_set
 from consent.models import Study
 from ipate_web.tokens.models import ApiToken
 from tests.factories import user_create
@@ -21,6 +22,7 @@ GUIDE = Path(__file__).resolve().parents[3] / "docs" / "api.md"
 
 @pytest.mark.skipif(not shutil.which("curl") or not shutil.which("openssl"), reason="needs curl and openssl")
 def test_every_command_of_the_guide_works(live_server: LiveServer, study: Study, run: Run, tmp_path: Path) -> None:
+    administrator_set(user=user_create("researcher"), appointed=True, acting_user=None)  # for rehearsal studies
     _, secret = ApiToken.objects.create(user_create("researcher"), name="guide")
     commands = "\n".join(re.findall(r"^```sh\n(.*?)^```$", GUIDE.read_text("utf-8"), re.MULTILINE | re.DOTALL))
     done = subprocess.run(
@@ -32,6 +34,7 @@ def test_every_command_of_the_guide_works(live_server: LiveServer, study: Study,
             "TOKEN": secret,
             "STUDY": study.slug,
             "RUN": str(run.pk),
+            "COLLEAGUE": "operator",
             "no_proxy": "*",
         },
         capture_output=True,
@@ -42,6 +45,8 @@ def test_every_command_of_the_guide_works(live_server: LiveServer, study: Study,
     assert Run.objects.filter(title="Weighted, 20 teachers", status="draft").exists()
     assert Run.objects.filter(title="Every holder votes", method="neighbours", status="draft").exists()
     assert Run.objects.filter(title="Private gradient steps", method="sgd", status="draft").exists()
+    flowers = Study.objects.get(slug="flowers")
+    assert flowers.rehearsal and set(flowers.datasets.values_list("kind", flat=True)) == {"private", "public", "test"}
     assert '"forecast":' in done.stdout, "of its plan"
     assert '"answers":' in done.stdout, "of the plan"
     assert (tmp_path / "labels.csv").read_text().startswith("row,label")

@@ -1,6 +1,7 @@
 """The release register: what it lists, who took what, and that it stands what somebody has tampered with."""
 
 import math
+import re
 from typing import Any
 from urllib.parse import urlencode
 from uuid import uuid4
@@ -135,6 +136,7 @@ def test_a_report_has_charges_and_digests_of_one_run(run: Run) -> None:
         assert 0 < group.spent_share <= group.allowed_share
         assert f'<td class="number">{group.cap:.4f}</td>' in page.text
     assert page.context["history"].rows[-1][:2] == (12, 12)
+    assert re.search(r'Report made</dt><dd><time datetime="[^"]+">\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC</time>', page.text)
     waiting = run_start(run.study, share=0.1, **RUN)
     assert "has released nothing yet" in as_("auditor").get(url("ledger_report", run.study, waiting.pk)).text
 
