@@ -1,6 +1,7 @@
 """A study with a finished run behind a real server, and its researcher's client."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 from ipate_client import Site
@@ -25,3 +26,16 @@ def site(live_server: LiveServer, token: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("no_proxy", "*")
     with Site(live_server.url, token) as site:
         yield site
+
+
+@pytest.fixture
+def site_of(live_server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Site]]:
+    """``site_of("operator")`` is the site as that user's client, with every scope."""
+    monkeypatch.setenv("no_proxy", "*")
+    with ExitStack() as stack:
+
+        def create(username: str) -> Site:
+            secret = ApiToken.objects.create(user_create(username), name="client of theirs")[1]
+            return stack.enter_context(Site(live_server.url, secret))
+
+        yield create

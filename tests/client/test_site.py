@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 
@@ -17,6 +18,7 @@ from django.utils import timezone
 from ipate_client import LocalModel, ProblemError, RunEndedError, Site
 from pytest_django.live_server_helper import LiveServer
 
+from consent.accounts import administrator_set
 from consent.models import Study
 from tests.factories import user_create
 from tests.ipate_web.api.test_runs import proposal
@@ -44,6 +46,87 @@ def test_plan_and_proposal(study: Study, site: Site) -> None:
     assert (run.status, run.has_ended, run.done) == ("draft", False, 0.0)
     assert [each.id for each in site.runs(study="ward", status="draft")] == [run.id]
     assert site.runs(status="finished") == []
+
+
+def test_a_draft_from_its_change_to_its_end(study: Study, site: Site, site_of: Callable[[str], Site]) -> None:
+    operator = site_of("operator")
+    run, other = site.propose(**proposal(study)), site.propose(**proposal(study, title="Another"))
+    changed = site.edit(run, **proposal(study, title="Better", teachers=25))
+    assert (changed.id, changed.title, changed.document["revision"]) == (run.id, "Better", 2)
+    assert site.withdraw(other).status == "withdrawn"
+    mine, theirs = site.waiting(), operator.waiting()
+    assert mine[["study", "kind", "text", "own"]].values.tolist() == [["ward", "run", "Run: Better", True]]
+    assert theirs.loc[theirs["kind"] == "run", "own"].tolist() == [False]
+    with pytest.raises(ProblemError, match="changed since") as caught:
+        operator.approve(run, share=0.25, revision=1)
+    assert caught.value.status == 409
+    approved = operator.approve(run, share=0.25, revision=2)
+    assert (approved.status, approved.document["plan"]["share"]) == ("approved", 0.25)
+    compared = site.compare(run, other)
+    assert [each["run"]["title"] for each in compared["runs"]] == ["Better", "Another"]
+    assert {"name": "teachers", "values": [25, 20]} in compared["parameters"]
+    assert operator.cancel(run).status == "cancelled"
+
+
+def test_an_operator_gives_a_model_a_stage_and_withdraws_it(
+    run: Run, site: Site, site_of: Callable[[str], Site]
+) -> None:
+    operator, pk = site_of("operator"), str(run.pk)
+    assert [each["id"] for each in site.models(study="ward")] == [pk]
+    with pytest.raises(ProblemError, match="scope"):
+        site.stage(pk, "production")
+    assert operator.stage(pk, "production")["stage"] == "production"
+    assert [each["id"] for each in site.models(stage="production")] == [pk]
+    assert site.models(stage="candidate") == []
+    versions = operator.withdraw_version(pk, version=1, reason="A defect in the data.")
+    assert [each["version"] for each in versions] == [1]
+    assert versions[0]["withdrawal_reason"] == "A defect in the data."
+    with pytest.raises(ProblemError, match="A defect in the data") as caught:
+        site.model(pk)
+    assert caught.value.status == 410
+
+
+def test_a_rehearsal_from_nothing(transactional_db: object, site_of: Callable[[str], Site], tmp_path: Path) -> None:
+    administrator_set(user=user_create("ada"), appointed=True, acting_user=None)
+    user_create("ben")
+    ada, ben = site_of("ada"), site_of("ben")
+    study = ada.set_up_rehearsal(
+        slug="dry-run",
+        title="Dry run",
+        purpose="Compare variants.",
+        controller="University Hospital",
+        contact="study@example.org",
+        members={"ben": "operator"},
+    )
+    assert study.rehearsal and study.datasets == []
+    columns = [
+        {"name": "who", "role": "holder"},
+        {"name": "size", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 1},
+        {"name": "kind", "role": "label"},
+    ]
+    schema = {"kind": "table", "classes": ["low", "high"], "columns": columns, "delimiter": ";", "decimal": ","}
+    size = np.linspace(0, 1, 60)
+    rows = pd.DataFrame(
+        {"who": [f"P-{row}" for row in range(60)], "size": size, "kind": np.where(size > 0.5, "high", "low")}
+    )
+    private = ada.import_dataset(study, rows, name="people", kind="private", schema=schema)
+    assert (private.kind, private.classes, private.shape) == ("private", ["low", "high"], (1,))
+    rows.drop(columns="who").to_csv(tmp_path / "points.csv", index=False, sep=";", decimal=",")
+    ada.import_dataset("dry-run", tmp_path / "points.csv", name="points", kind="public", provenance="Made up.")
+    with pytest.raises(ProblemError) as caught:
+        ada.import_dataset(study, rows[["size"]], name="tests", kind="test", schema=schema)
+    assert caught.value.status == 400 and [each.name for each in ada.study("dry-run").datasets] == ["people", "points"]
+    run = ada.propose(**proposal(Study.objects.get(slug="dry-run")))
+    with pytest.raises(ProblemError, match="yourself"):
+        ada.approve(run)
+    assert ben.approve(run).status == "approved"
+    assert ada.run(run).document["rehearsal"] is True
+
+
+def test_every_method_is_in_the_readme() -> None:
+    readme = (settings.BASE_DIR / "client" / "README.md").read_text("utf-8")
+    methods = {name for name in vars(Site) if not name.startswith("_")} - {"close"}
+    assert [name for name in sorted(methods) if f"`{name}(" not in readme] == []
 
 
 def test_a_refusal_says_what_is_wrong(study: Study, site: Site) -> None:
