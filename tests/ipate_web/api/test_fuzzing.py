@@ -11,11 +11,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pytest_django.live_server_helper import LiveServer
 from rest_framework.throttling import SimpleRateThrottle
 
+from consent.accounts import administrator_set
 from consent.models import Role, Study
 from ipate_web.tokens.models import ApiToken
 from tests.factories import user_create
@@ -45,10 +47,12 @@ def _no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SimpleRateThrottle, "allow_request", lambda *_: True)
 
 
-@pytest.mark.parametrize("role", [*Role.values, "stranger"])
+@pytest.mark.parametrize("role", [*Role.values, "administrator", "stranger"])
 def test_every_answer_is_one_that_the_schema_tells_of(
-    role: str, study: Study, run: Run, live_server: LiveServer, tmp_path: Path
+    role: str, study: Study, run: Run, live_server: LiveServer, tmp_path: Path, record_property: Any
 ) -> None:
+    if role == "administrator":
+        administrator_set(user=user_create(role), appointed=True, acting_user=None)
     _, secret = ApiToken.objects.create(user_create(role), name="fuzzing")
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "run", f"{live_server.url}/api/schema?format=json"),
@@ -60,4 +64,5 @@ def test_every_answer_is_one_that_the_schema_tells_of(
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-1000:]
     generated = re.search(r"(\d+) generated", done.stdout)
     assert generated and int(generated[1]) > 20, done.stdout[-2000:]
-    logger.info("%s cases by the role %s", generated[1], role)  # pytest --log-cli-level=INFO tells
+    record_property("cases", int(generated[1]))
+    logger.info("%s: %s cases in the phases %s", role, generated[1], PHASES)  # pytest --log-cli-level=INFO tells
