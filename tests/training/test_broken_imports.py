@@ -349,6 +349,13 @@ def test_sound_files_come_in(study: Study, name: str, content: bytes, schema: di
     assert not [path for path in FOLDERS[1].rglob("*") if path.is_file()]
 
 
+def test_a_name_longer_than_a_file_system_takes_is_cut(study: Study) -> None:
+    """Of 200 letters that are 400 bytes, Django lets all through."""
+    file = ContentFile((HEADER + GOOD).encode(), "ü" * 196 + ".csv")
+    begun = import_begin(study=study, name="rows", kind="private", file=file, acting_user=user_create("olga"))
+    assert begun.schema["columns"] and begun.file.endswith("ü.csv")
+
+
 @pytest.mark.parametrize("broken", ["arrays_save", "save"])
 def test_an_import_that_fails_in_the_middle_leaves_nothing_and_can_be_repeated(
     study: Study, monkeypatch: pytest.MonkeyPatch, broken: str
