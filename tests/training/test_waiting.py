@@ -14,6 +14,7 @@ from consent import services
 from consent.erasures import erasure_ask
 from consent.letters import letters_print
 from consent.models import ConsentEvent, Disposal, Role, Study
+from consent.paper import PaperConsent, paper_consents_record
 from consent.standing import REMINDED
 from tests import factories
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_start, study_with_table
@@ -119,10 +120,16 @@ def test_erasures_that_were_not_done_wait_for_the_steward(study: Study) -> None:
 
 
 def test_letters_to_print_wait_for_the_steward(study: Study) -> None:
-    form, paper = study.consent_forms.get(), ConsentEvent.Channel.PAPER
     first, second = study.holders.order_by("pk")[:2]
-    for holder in (first, second):
-        services.consent_give(holder=holder, level="AVERAGE", form=form, acting_user=None, channel=paper)
+    paper_consents_record(
+        study=study,
+        consents=[
+            PaperConsent(row, holder.pseudonym, "AVERAGE", 1, timezone.localdate(), "a.pdf")
+            for row, holder in enumerate((first, second), start=1)
+        ],
+        scans={"a.pdf": b"%PDF-1"},
+        acting_user=member(study, "steward"),
+    )
     assert told(study, Kind.LETTERS) == {"steward": ["2 letters on paper to print"]}
     oldest = ConsentEvent.objects.filter(holder=first).latest("sequence").recorded_at
     assert task(study, "steward", Kind.LETTERS).since == oldest

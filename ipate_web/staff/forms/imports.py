@@ -161,7 +161,7 @@ class ColumnForm(forms.Form):
     spellings = _LinesField(label=_("Other spellings of classes, one a line"), help_text="J = yes")
     missing = _LinesField(
         label=_("Not known, one a line"),
-        help_text=_("How the file writes it; %(empty)s is an empty cell.") % {"empty": _EMPTY},
+        help_text=_("How the file writes it; (empty) is an empty cell."),
     )
     other = forms.BooleanField(label=_("Other values are allowed, and count as “other”"), required=False)
 

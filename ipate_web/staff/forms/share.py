@@ -29,7 +29,8 @@ class ShareForm(forms.Form):
         if study.rehearsal:
             del self.fields["per_cent"]
             return
-        self.fields["per_cent"].initial = round(100 * share_suggested(study), 1)
+        per_cent = round(100 * share_suggested(study), 1)
+        self.fields["per_cent"].initial = int(per_cent) if per_cent.is_integer() else per_cent
 
     def clean_per_cent(self) -> float:
         value, free = self.cleaned_data["per_cent"], 100 * share_free(self.study)
