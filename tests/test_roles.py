@@ -204,10 +204,11 @@ TABLE: dict[str, Row] = {
     # What programs see. Lists hold what the caller may see; 415 is said behind the door, to those who send no JSON.
     "schema": Row(EVERYBODY),
     "api-docs": Row(EVERYBODY),
-    "api-tokens": Row(RUNNERS, turned_away=NOT_FOUND),
+    "api-tokens": Row(RUNNERS | ADMINISTRATORS, turned_away=NOT_FOUND),
     "api-token-revoke": Row(frozenset(), ("token",), "post", turned_away=NOT_FOUND),
     "api:studies": Row(SIGNED_IN),
     "api:study": Row(RUNNERS, SLUG),
+    "api:study-datasets": Row(STEWARDS, SLUG, "post", answer=400),  # nothing is sent
     "api:waiting": Row(SIGNED_IN),
     "api:learners": Row(SIGNED_IN),
     "api:students": Row(SIGNED_IN),

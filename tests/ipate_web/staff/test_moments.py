@@ -33,3 +33,7 @@ def test_without_seconds_nothing_finer_leaves() -> None:
 
 def test_no_moment_is_a_dash() -> None:
     assert shown(when=None) == "–"
+
+
+def test_a_caption_has_the_same_words_alone() -> None:
+    assert shown("{{ when|moment_text }}") == "2026-07-01 12:03:04 UTC"
