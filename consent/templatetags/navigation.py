@@ -34,9 +34,10 @@ def _links(user: Any, by_invitation: bool) -> list[tuple[str, str | Promise]]:
     can = permissions_anywhere(user)
     if "training.view_run" in can:
         names.append(("home", _("Studies")))
-    if "training.use_student" in can:
+    is_administrator = administers(user)
+    if "training.use_student" in can or is_administrator:
         names += [("api-tokens", _("API tokens")), ("api-docs", _("API docs"))]
-    if administers(user):
+    if is_administrator:
         names.append(("staff_accounts", _("Staff accounts")))
     return [*names, ("account_overview", _("My account"))]
 

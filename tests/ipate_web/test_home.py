@@ -10,6 +10,7 @@ from django.urls import reverse
 from django.views import defaults
 
 from consent import services
+from consent.accounts import administrator_set
 from consent.models import Study
 from tests import factories
 
@@ -57,6 +58,14 @@ def test_a_role_finds_its_studies_and_no_others(study: Study, role: str) -> None
     assert "Study elsewhere" not in page
     assert "Studies" in links(client)
     assert ("API tokens" in links(client)) is (role in ("operator", "researcher"))
+
+
+def test_an_administrator_finds_what_programs_need() -> None:
+    user = factories.user_create("ada")
+    administrator_set(user=user, appointed=True, acting_user=None)
+    client = Client()
+    client.force_login(user)
+    assert links(client) >= {"API tokens", "API docs", "Staff accounts"}
 
 
 def test_without_a_role_one_is_told_whom_to_ask(study: Study) -> None:

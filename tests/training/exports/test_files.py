@@ -12,7 +12,7 @@ import pytest
 from tests.training.exports.rows import rows_of
 from training.exports.descriptions import file_layout, loader_text, record_description
 from training.exports.files import onnx_file
-from training.formats import CATALOGUE, DataError, Splits, TabularSchema, catalogue_load, schema_from_json
+from training.formats import CATALOGUE, DataError, Rows, Splits, TabularSchema, catalogue_load, schema_from_json
 from training.formats.columns import CategoricalColumn, Icd9Column, NumericColumn
 from training.learners import Model, learner_create
 from training.methods.sgd.networks import NETWORKS, NetworkModel, network_create
@@ -32,10 +32,42 @@ FAST = {
 POINTS, ROWS = 600, 300
 
 
-@pytest.fixture(scope="module", params=CATALOGUE)
+TABLE = TabularSchema(
+    (
+        NumericColumn("label", 0, 7),
+        NumericColumn("weight", -1, 1, missing=("?",)),
+        CategoricalColumn("place", ("here", "there"), missing=("", "none")),
+        CategoricalColumn("other", ("a", "ü"), other=True),
+        Icd9Column("code", missing=("?",)),
+    ),
+    ("no", "yes"),
+)
+
+
+def made_up() -> Splits:
+    """A table with a column of every type, which needs no file."""
+    rng = np.random.default_rng(3)
+    labels, codes = rng.uniform(0, 7, 900), ("?", "001", "140.2", "250.01", "401", "V30.0", "E880")
+    rows = [
+        {
+            "label": label,
+            "weight": rng.choice(["?", "-0.5", "0.9"]),
+            "place": rng.choice(["here", "there", ""]),
+            "other": rng.choice(["a", "ü", "elsewhere"]),
+            "code": rng.choice(codes),
+        }
+        for label in labels
+    ]
+    all_of_it = Rows(TABLE.encode(rows), (labels > 3).astype(np.int64))
+    return Splits(private=all_of_it[:1], public=all_of_it[:POINTS], test=all_of_it[POINTS:], schema=TABLE)
+
+
+@pytest.fixture(scope="module", params=[*CATALOGUE, "made up"])
 def splits(request: pytest.FixtureRequest) -> Splits:
-    """A dataset of the catalogue; all but the digits are files that have to be there."""
+    """A dataset of the catalogue, of which all but the digits are files that have to be there; or a made-up table."""
     name = request.param
+    if name == "made up":
+        return made_up()
     return catalogue_load(name, request.getfixturevalue("data_dir") if CATALOGUE[name].files else None)
 
 
@@ -121,16 +153,6 @@ def test_a_model_that_knows_some_classes_alone_is_exported() -> None:
             assert (found.argmax(axis=1) == model.predict(splits.test.x)).all(), (name, seen)
 
 
-TABLE = TabularSchema(
-    (
-        NumericColumn("label", 0, 7),
-        NumericColumn("weight", -1, 1, missing=("?",)),
-        CategoricalColumn("place", ("here", "there"), missing=("", "none")),
-        CategoricalColumn("other", ("a", "ü"), other=True),
-        Icd9Column("code", missing=("?",)),
-    ),
-    ("no", "yes"),
-)
 GOOD = {"label": 3.3, "weight": 0.25, "place": "there", "other": "ü", "code": "250.01"}
 ALLOWED = [
     *({**GOOD, "label": value} for value in (-5, 7, 1e9, "0.1")),
