@@ -78,13 +78,17 @@ class MinuteField(serializers.DateTimeField):
 
 
 class StrictSerializer(serializers.Serializer):
-    """Input that refuses what it does not know: a misspelt field must not be passed over."""
+    """Input that refuses what it does not know: a misspelt field must not be passed over, a number is no text."""
 
     def to_internal_value(self, data: Any) -> Any:
         unknown = sorted(set(data) - set(self.fields)) if isinstance(data, dict) else []
         if unknown:
             known = ", ".join(name for name, field in self.fields.items() if not field.read_only)
             raise serializers.ValidationError(dict.fromkeys(unknown, f"There is no such field. Use: {known}."))
+        texts = [name for name, field in self.fields.items() if isinstance(field, serializers.CharField)]
+        numbers = [name for name in texts if isinstance(data, dict) and isinstance(data.get(name), int | float)]
+        if numbers:
+            raise serializers.ValidationError(dict.fromkeys(numbers, "Give a text, in quotation marks."))
         return super().to_internal_value(data)
 
 

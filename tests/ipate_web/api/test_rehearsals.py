@@ -172,6 +172,7 @@ def test_records_of_people_do_not_come_this_way(study: Study, client: Client) ->
         ({"rehearsal": "true"}, "rehearsal"),
         ({"slug": "new"}, "slug"),
         ({"slug": "a b"}, "slug"),
+        ({"slug": 0}, "slug"),
         ({"contact": "nobody"}, "contact"),
         ({"delta": 0.5}, "delta"),
         ({"jurisdiction": "Germany"}, "jurisdiction"),
