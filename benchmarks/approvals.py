@@ -6,6 +6,7 @@ Uses the database of DATABASE_URL in a test database of its own, which is remove
 """
 
 import argparse
+from functools import partial
 from io import StringIO
 from typing import Any
 
@@ -56,9 +57,9 @@ def main() -> None:
             ("every holder votes", ASKING_RUN),
         ):
             run = run_draft(study, **fields)
-            run = measure(f"{name}: approval", lambda run=run: run_approve(run=run, acting_user=olga, share=0.1))
+            run = measure(f"{name}: approval", partial(run_approve, run=run, acting_user=olga, share=0.1))
             if run.method == Run.Method.PATE:
-                measure(f"{name}: worker, until teachers can learn", lambda run=run: go_on(run))
+                measure(f"{name}: worker", partial(go_on, run))
             run_cancel(run=run, acting_user=olga)
 
 
