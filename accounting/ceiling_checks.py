@@ -1,4 +1,4 @@
-"""Was anybody with an account charged beyond the ceiling that was in force, over all the studies of the account?"""
+"""Check of the ceiling: the charges of every person with an account, over all the studies of the account."""
 
 from collections import defaultdict
 from collections.abc import Iterator

@@ -140,7 +140,7 @@ class HeadCount(models.Model):
 
 
 class EndedReach(models.Model):
-    """What studies whose records have ended can have charged the person of an account, in μ², for the ceiling.
+    """The most that studies whose records have ended can have charged the person of an account, in μ²: for the ceiling.
 
     Such a study's links to accounts are gone; of them only this public bound is kept, of all together.
     """

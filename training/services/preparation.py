@@ -74,7 +74,7 @@ def run_prepare(run: Run) -> bool:
 
 
 def _assignment(run: Run) -> tuple[dict[str, np.ndarray], int | None]:
-    """Who is in which teacher, and the last consent event that counted; none in a rehearsal.
+    """Assignment of holders to teachers, and the last consent event that counted; none in a rehearsal.
 
     In a real run a holder's teacher follows from a keyed hash of the holder alone, whoever else takes part; a holder
     whose promise the plan does not know takes no part.
