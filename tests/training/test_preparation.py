@@ -39,7 +39,7 @@ def members(run: Run) -> set[int]:
 
 
 def shares_seen(patch: pytest.MonkeyPatch, run: Run, at: float = 2.0, then: Any = None) -> list[float]:
-    """Share of the preparation that was done each time that it was noted; ``then`` is called once it is at least ``at``."""
+    """Share that was done each time that it was noted; ``then`` is called once it is at least ``at``."""
     note, seen = preparation._note, []
 
     def noted(run: Run, done: int, total: int) -> None:
