@@ -19,6 +19,7 @@ from django.utils.translation import gettext_noop
 
 from accounting.book import balances
 from accounting.caps import caps_of
+from accounting.ceilings import rooms
 from accounting.models import HeadCount, Release
 from accounting.privacy import IndividualAccounts
 from accounting.services import release_record
@@ -66,7 +67,7 @@ def head_counts_draw(*, study: Study, acting_user: AbstractBaseUser, noise: Nois
     counted = np.zeros((len(drawing.promises), len(snapshot)), dtype=bool)
     for place, promise in enumerate(drawing.promises):
         counted[place] = snapshot.have(promise)
-    limits = limit * caps_of(snapshot.epsilons, study.delta)
+    limits = np.minimum(limit * caps_of(snapshot.epsilons, study.delta), rooms(study, snapshot.holders))
     accounts = IndividualAccounts(limits, balances(study).of(snapshot.holders))
     takes_part = accounts.charge(counted.any(axis=0).astype(float), drawing.sigma) & counted.any(axis=0)
     drawn = (counted & takes_part).sum(axis=1) + (noise or SystemNoise()).rounded_normal(

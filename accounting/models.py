@@ -137,3 +137,24 @@ class HeadCount(models.Model):
 
     def __str__(self) -> str:
         return f"{self.level}, ε = {self.epsilon:g}: {self.count}"
+
+
+class EndedReach(models.Model):
+    """The most that studies whose records have ended can have charged the person of an account, in μ²: for the ceiling.
+
+    Such a study's links to accounts are gone; of them only this public bound is kept, of all together.
+    """
+
+    user = models.OneToOneField(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, primary_key=True, related_name="ended_reach"
+    )
+    mu_squared = models.FloatField(default=0.0)
+
+    class Meta:
+        verbose_name = _("reach of ended studies")
+        constraints = [
+            models.CheckConstraint(condition=Q(mu_squared__gte=0), name="ended_reach_is_not_negative"),
+        ]
+
+    def __str__(self) -> str:
+        return f"account {self.user_id}: {self.mu_squared:g}"

@@ -4,6 +4,7 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
+from django.conf import settings
 from django.db import transaction
 
 from accounting.book import Balances, balances, balances_store
@@ -66,6 +67,8 @@ def release_record(
     )
     if holders is None or charges is None:
         return Release.append([release])[0]
+    if limits is not None and settings.PERSON_CEILING is not None:
+        release.content = content | {"ceiling": settings.PERSON_CEILING}
     before = balances(study)
     owed = Balances(holders, charges)
     after = before.charged(owed)

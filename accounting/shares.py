@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
-from django.db import transaction
+from django.db import connection, transaction
 from django.utils.translation import gettext as _
 
 from accounting.models import ShareRecord
@@ -22,6 +22,8 @@ from consent.services import study_lock, study_open_check
 
 #: Shares are compared up to this much: sums of decimal fractions are not exact.
 ROUNDING = 1e-9
+#: PostgreSQL's advisory lock of :func:`openings_lock`: any number that nothing else of the installation uses.
+_OPENINGS = 0x69504154
 #: Share that is suggested for a run, where as much is free; and what is planned for where hardly anything is.
 SUGGESTED, _LEAST = 0.25, 0.01
 
@@ -115,6 +117,18 @@ def share_limit(study: Study, subject: UUID) -> float:
     return min(1.0, sum(others) + found[subject].granted)
 
 
+def openings_lock() -> None:
+    """Let shares of all studies be opened one after the other, until the transaction ends.
+
+    What a person's other studies can have charged them is read when a share is opened (:mod:`accounting.ceilings`): of
+    two studies that open at the same moment one has to see the other. Always taken after the lock of a study, and
+    before no other. On SQLite the immediate transaction holds the whole database already.
+    """
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_OPENINGS])
+
+
 @transaction.atomic
 def share_open(*, study: Study, subject: UUID) -> float:
     """Let ``subject`` begin to spend; returns its :func:`share_limit`, which is recorded."""
@@ -122,6 +136,7 @@ def share_open(*, study: Study, subject: UUID) -> float:
     mine = shares(study)[subject]
     if mine.limit is not None:
         return mine.limit
+    openings_lock()
     limit = share_limit(study, subject)
     _append(study, subject, mine.purpose, ShareRecord.Kind.OPENED, mine.granted, limit=limit)
     return limit

@@ -10,6 +10,7 @@ from django.db.models import Q
 
 from accounting.book import Balances, balances, balances_load
 from accounting.caps import caps_of
+from accounting.ceiling_checks import ceiling_faults
 from accounting.models import AccountBook, HeadCount, Release
 from accounting.services import ROUNDING
 from accounting.shares import share_opened, shares
@@ -52,6 +53,7 @@ def study_checks(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] =
         *chains,
         Check("accounts rebuilt from the charges of every release", lambda: _account_faults(study)),
         Check("accounts within their caps", lambda: _cap_faults(study)),
+        Check("people within the ceiling over all their studies", lambda: ceiling_faults(study)),
         Check("head counts as they were released", lambda: _head_count_faults(study)),
         Check("shares of all runs together", lambda: _share_faults(study)),
         Check("slacks of all sampled runs together", lambda: slack_faults(study)),

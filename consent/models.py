@@ -501,6 +501,9 @@ class DataHolder(models.Model):
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="holdings"
     )
+    linked_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="When the account was linked; none where that was not noted."
+    )
     public_id = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
     erased_at = models.DateTimeField(
         null=True,

@@ -622,7 +622,10 @@ def holder_link(*, holder: DataHolder, user: AbstractBaseUser | None) -> DataHol
     Raises:
         ValidationError: the account already decides for another holder of the study.
     """
-    holder.user_id = user.pk if user else None
+    linked = user.pk if user else None
+    if holder.user_id != linked:
+        holder.linked_at = timezone.now() if user else None
+    holder.user_id = linked
     holder.full_clean()
     holder.save()
     return holder

@@ -28,11 +28,14 @@ class Usage:
         mu_squared: the most that everything released so far can have cost the holder, in the μ² of Gaussian
             differential privacy. A public bound: what it did cost is a secret, from the holder, too.
         records: function that returns the holder's own records by dataset.
+        is_full: whether the site's ceiling leaves nothing to this study, after all that the person's others can have
+            released. It follows from links and public numbers.
     """
 
     uses: list[Use] = field(default_factory=list)
     mu_squared: float = 0.0
     records: Callable[[], dict[str, Any]] = dict
+    is_full: bool = False
 
     @property
     def right_guesses(self) -> int:

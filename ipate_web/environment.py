@@ -187,6 +187,7 @@ NETWORKS = Kind(
 )
 YES_OR_NO = Kind("true or false", _yes_or_no)
 POSITIVE = Kind("a number above 0", _positive)
+POSITIVE_OR_NONE: Kind[float | None] = Kind("a number above 0, or not set", _positive)
 SECONDS = Kind("a whole number of seconds above 0", _whole)
 COUNT = Kind("a whole number above 0", _whole)
 TOKEN = Kind("at least 32 characters without spaces, such as `openssl rand -hex 32` makes", _token)

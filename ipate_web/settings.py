@@ -215,6 +215,8 @@ CELERY_BEAT_SCHEDULE = {
 }
 #: The largest ε that a policy may promise to anyone.
 EPSILON_CAP = env.read("IPATE_EPSILON_CAP", env.POSITIVE, default=10.0)
+#: The most that all studies together may charge the person of one account, in μ²; None: each study by itself.
+PERSON_CEILING = env.read("IPATE_PERSON_CEILING", env.POSITIVE_OR_NONE, default=None)
 #: Where real datasets lie (docs/operations.md says which files); empty: only the digits that scikit-learn ships.
 DATA_DIR = env.read("IPATE_DATA_DIR", env.TEXT, default="")
 

@@ -60,6 +60,24 @@ def test_the_image_is_clean() -> None:
     checked(BIN / "hadolint", "deploy/Containerfile")
 
 
+def test_the_last_steps_of_the_image_work_on_what_it_copies(tmp_path: Path) -> None:
+    ignored = [line for line in (ROOT / ".dockerignore").read_text().split() if not line.startswith("!")]
+    image = shutil.copytree(
+        ROOT, tmp_path / "image", ignore=shutil.ignore_patterns(*(each.removeprefix("**/") for each in ignored))
+    )
+    lines = (DEPLOY / "Containerfile").read_text().splitlines()
+    copied = lines.index("COPY . .")
+    steps = [line.removeprefix("RUN ") for line in lines[copied:] if line.startswith("RUN ")]
+    assert len(steps) == 1
+    started = json.loads(lines[-1].removeprefix("CMD "))
+    environment = {"PATH": f"{BIN}:{os.environ['PATH']}", "IPATE_VAR_DIR": str(tmp_path / "var")}
+    for command in (["sh", "-c", *steps], ["python", "manage.py", "check"], [*started, "--check-config"]):
+        done = subprocess.run(command, cwd=image, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    packages = {path.parent.name for path in image.glob("*/apps.py")} | {"ipate_web"}
+    assert packages <= {path.name for path in image.iterdir() if (path / "__pycache__").is_dir()}, "compiled"
+
+
 def test_every_variable_of_an_installation_is_documented() -> None:
     known = (ROOT / "docs" / "operations.md").read_text()
     files = [ROOT / "compose.yaml", DEPLOY / "Containerfile", DEPLOY / "gunicorn.py", *DEPLOY.glob("systemd/*")]

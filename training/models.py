@@ -63,6 +63,7 @@ class Run(models.Model):
     class Status(models.TextChoices):
         DRAFT = "draft", _("draft")
         APPROVED = "approved", _("approved")
+        PREPARING = "preparing", _("preparing the people")
         TRAINING = "training", _("training teachers")
         VOTING = "voting", _("voting")
         ASKING = "asking", _("asking the holders")
@@ -75,6 +76,7 @@ class Run(models.Model):
 
     ACTIVE = (
         Status.APPROVED,
+        Status.PREPARING,
         Status.TRAINING,
         Status.VOTING,
         Status.ASKING,
@@ -212,6 +214,9 @@ class Run(models.Model):
         blank=True,
         editable=False,
         help_text="Who is in which teacher, or is asked in the batch under way: a file in private storage.",
+    )
+    prepared = models.FloatField(
+        default=0.0, editable=False, help_text="How much of the preparation of its people is done, in tenths."
     )
     position = models.PositiveIntegerField(
         default=0, help_text="Public points put to the vote, or gradient steps taken, so far."

@@ -8,6 +8,7 @@ from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
 from accounting.caps import caps_of
+from accounting.ceilings import rooms
 from accounting.models import Release, ShareRecord
 from accounting.shares import shares
 from common.artifacts import arrays_load
@@ -52,7 +53,8 @@ def usage(holder: DataHolder) -> Usage:
         if first is not None:
             uses.append(Use(run.purpose, _state(run), first.recorded_at))
             asked.add(run.pk)
-    return Usage(uses, _bound(holder, asked), lambda: _records(holder))
+    is_full = bool(rooms(holder.study, np.array([holder.pk]))[0] <= 0)
+    return Usage(uses, _bound(holder, asked), lambda: _records(holder), is_full)
 
 
 def _batches(run: Run) -> QuerySet[Release]:

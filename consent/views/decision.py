@@ -1,9 +1,11 @@
 """Pages to read, choose, review and withdraw."""
 
+import math
 from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
@@ -20,7 +22,7 @@ from consent.forms import NOT_TAKING_PART, DecisionForm, Option, level_option
 from consent.languages import own_name
 from consent.mail import confirmed_address
 from consent.models import ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, LinkReissue, Study
-from consent.odds import CHANCE
+from consent.odds import CHANCE, right_guesses_at
 from consent.questions import questions
 from consent.rendering import consent_text
 from consent.standing import Standing, standing
@@ -90,7 +92,10 @@ def my_studies(request: HttpRequest, holders: QuerySet[DataHolder]) -> HttpRespo
     """List the holder's studies and decisions."""
     known = list(holders)
     usages = [usage_of(holder) for holder in known] if len(known) > 1 else []
+    ceiling = settings.PERSON_CEILING
     context = {
+        "ceiling": right_guesses_at(math.sqrt(ceiling)) if ceiling is not None and usages else None,
+        "full": [holder.study for holder, usage in zip(known, usages, strict=False) if usage.is_full],
         "holdings": [(holder.study, standing(holder)) for holder in known],
         "together": right_guesses_together(usages) if sum(usage.mu_squared > 0 for usage in usages) > 1 else None,
     }

@@ -36,8 +36,8 @@ from training.formats import Rows
 from training.methods.pate import PlanError
 from training.models import Batch, Query, Round, Run, StudentModel
 from training.published import published_load
+from training.services import preparation, students, voting
 from training.services import runs as run_commands
-from training.services import students, teaching, voting
 from training.services.advance import chunk_train, shard_ask
 from training.services.ballot import predictions_load
 from training.services.datasets import dataset_import
@@ -266,7 +266,7 @@ class World:
     def train(self) -> None:
         """Up to the last teacher; the vote is not opened."""
         if (run := self._run()) and run.method == Run.Method.PATE:
-            teaching.run_prepare(run)
+            preparation.run_prepare(run)
             for chunk in run.chunks.all():
                 chunk_train(chunk.pk)
 
@@ -275,7 +275,7 @@ class World:
         if run and method_of(run).asking is not None:
             asking_of(run).open(run)
             return
-        while run and run.status in ("approved", "training"):
+        while run and run.status in ("approved", "preparing", "training"):
             self.train()
             voting.vote_open(run)
             run.refresh_from_db()
@@ -470,8 +470,8 @@ def world_play(history: list[Step], *, with_me: bool, chunks: int, plant: Plant 
     with pytest.MonkeyPatch.context() as patch, transaction.atomic():
         keys: Iterator[int] = iter(range(1_000))
         key = types.SimpleNamespace(token_bytes=lambda size: hashlib.blake2b(bytes([next(keys)])).digest()[:size])
-        patch.setattr(teaching, "secrets", key)
-        patch.setattr(teaching, "CHUNKS", chunks)
+        patch.setattr(preparation, "secrets", key)
+        patch.setattr(preparation, "CHUNKS", chunks)
         world = World(with_me, **fields)
         for questions in (Votes, Gradients):
             patch.setattr(questions, "shard", math.ceil(sum(world.counts) / chunks))

@@ -22,7 +22,7 @@ from consent.selectors import LEVELS, consent_snapshot
 from tests.accounting.forced import OTHERS, Step, World, differences, told_and_charged, world_play
 from training.methods.pate import LEFT_OUT
 from training.models import Run
-from training.services import planning, teaching, voting
+from training.services import planning, preparation, teaching, voting
 from training.services.holders import asking, attempts
 from training.services.holders.asking import Asking
 from training.services.holders.base import People
@@ -523,14 +523,14 @@ def plan_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
 def partition_by_permutation(patch: pytest.MonkeyPatch, world: World) -> None:
     """Holders are shared out in turn."""
 
-    def assign(plan: Any, holders: Any, group_of: Any, key: bytes) -> tuple[np.ndarray, np.ndarray]:
+    def assign(plan: Any, holders: Any, group_of: Any, key: bytes, progress: Any) -> tuple[np.ndarray, np.ndarray]:
         order = np.random.default_rng(int.from_bytes(key[:4])).permutation(np.flatnonzero(group_of != LEFT_OUT))
         turn = np.arange(len(order))
         own = [np.flatnonzero(plan.members(index)) for index in range(len(plan.groups))]
         teachers = [own[group][place % len(own[group])] for place, group in zip(turn, group_of[order], strict=True)]
         return order, np.array(teachers)
 
-    patch.setattr(teaching, "assign_keyed", assign)
+    patch.setattr(preparation, "assign_keyed", assign)
 
 
 def silence_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:

@@ -449,10 +449,10 @@ def test_what_was_asked_and_said_is_compared_with_the_register() -> None:
 def test_a_run_is_whole_at_every_moment_of_its_life() -> None:
     study = study_with_table()
     run = run_start(study, share=0.5, **TABLE_RUN)
-    from training.services import advance, students, teaching, voting
+    from training.services import advance, preparation, students, voting
 
     steps = [
-        lambda: teaching.run_prepare(run),
+        lambda: preparation.run_prepare(run),
         lambda: [advance.chunk_train(chunk.pk) for chunk in run.chunks.all()],
         lambda: voting.vote_open(run),
         *[lambda: voting.vote_batch(Run.objects.get(pk=run.pk))] * 4,

@@ -19,6 +19,7 @@ from training.formats.columns import NumericColumn
 from training.models import Dataset, Run
 from training.services.advance import chunk_train, run_advance
 from training.services.datasets import dataset_import
+from training.services.preparation import run_prepare
 from training.services.runs import run_approve, run_propose
 
 #: Two measurements, of which the first tells the class.
@@ -146,6 +147,13 @@ def run_draft(study: Study, **fields: Any) -> Run:
 def run_start(study: Study, *, share: float = 1.0, **fields: Any) -> Run:
     """A run that ``olga`` has approved and no worker has picked up; it may use ``share`` of every cap."""
     return run_approve(run=run_draft(study, **fields), acting_user=user_create("olga"), share=share)
+
+
+def run_prepared(run: Run) -> Run:
+    """Do what a worker would until the run's people are shared out over its teachers."""
+    run_prepare(run)
+    run.refresh_from_db()
+    return run
 
 
 def run_teach(run: Run) -> Run:

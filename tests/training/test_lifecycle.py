@@ -34,7 +34,7 @@ from training.formats import TabularSchema
 from training.formats.columns import IgnoredColumn
 from training.methods.pate import PlanError
 from training.models import Dataset, Run
-from training.services import advance, ending, students, sweep, teaching, voting
+from training.services import advance, ending, preparation, students, sweep, voting
 from training.services import runs as run_commands
 from training.services.datasets import dataset_import
 from training.services.methods import METHODS
@@ -176,7 +176,7 @@ def to_approved(study: Any) -> Run:
 
 def to_training(study: Any, share: float = 1.0) -> Run:
     run = run_start(study, share=share, **TABLE_RUN)
-    teaching.run_prepare(run)
+    preparation.run_prepare(run)
     advance.chunk_train(run.chunks.earliest("start").pk)
     return run
 
@@ -216,7 +216,7 @@ def test_a_run_can_be_cancelled_until_it_ends(
     advance.run_advance(run.pk)
     for chunk in run.chunks.all():
         advance.chunk_train(chunk.pk)
-    for step in (teaching.run_prepare, voting.vote_batch if run.spent else voting.vote_open):
+    for step in (preparation.run_prepare, voting.vote_batch if run.spent else voting.vote_open):
         assert not step_is_taken(step, before)
     again = Run.objects.get(pk=run.pk)
     assert (again.status, again.message, again.position) == (
@@ -316,10 +316,10 @@ def test_what_a_late_worker_wrote_for_an_ended_run_is_deleted_too(django_capture
 def test_starting_the_started_changes_nothing() -> None:
     run = run_start(study_with_table(), **TABLE_RUN)
     stale = Run.objects.get(pk=run.pk)
-    assert teaching.run_prepare(run)
+    assert preparation.run_prepare(run)
     prepared = Run.objects.get(pk=run.pk)
     kept = files(run)
-    assert not teaching.run_prepare(stale), "a second worker, with the run as it was before"
+    assert not preparation.run_prepare(stale), "a second worker, with the run as it was before"
     assert Run.objects.get(pk=run.pk).snapshot_at == prepared.snapshot_at
     assert files(run) == kept
     run = run_teach(run)

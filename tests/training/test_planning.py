@@ -17,6 +17,7 @@ from tests.training.runs import (
     head_counts_state,
     run_draft,
     run_finish,
+    run_prepared,
     run_start,
     study_with_table,
     table_rows,
@@ -92,13 +93,13 @@ def test_who_consents_and_withdraws_changes_no_plan() -> None:
 
 def test_only_holders_who_consented_to_a_counted_promise_take_part() -> None:
     study = study_with_table(levels="H-A-")
-    run = run_start(study, share=0.5, **TABLE_RUN)
+    run = run_prepared(run_start(study, share=0.5, **TABLE_RUN))
     consented = {event.holder_id for event in study.consent_events.all()}
     assert set(arrays_load(run.assignment)["holder"].tolist()) == consented
     assert len(consented) == 15
     policy_approve(study, 1.5, 2.5, 3.5)
     consents_give(study, "LLLL")
-    later = run_start(study, share=0.5, **TABLE_RUN)
+    later = run_prepared(run_start(study, share=0.5, **TABLE_RUN))
     assert len(arrays_load(later.assignment)["holder"]) == 0, "nobody has a promise that was counted"
 
 

@@ -15,11 +15,11 @@ from accounting.book import balances
 from common.artifacts import arrays_load
 from consent import services as consent_services
 from consent.models import Study
-from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
+from tests.training.runs import TABLE_RUN, run_finish, run_prepared, run_start, run_teach, study_with_table
 from training.learners.registry import learner_class
 from training.methods.pate import NO_VOTE
 from training.models import Dataset, Run, TeacherChunk
-from training.services import advance, parts, teaching, voting
+from training.services import advance, parts, preparation, teaching, voting
 from training.services.ballot import ballot_load, predictions_load
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -104,7 +104,7 @@ def test_a_withdrawal_before_the_vote_has_the_affected_teachers_alone_learn_anew
 def test_teachers_that_start_after_a_withdrawal_do_not_learn_from_the_holder(lessons: dict[int, np.ndarray]) -> None:
     study = study_with_table()
     run = run_start(study, **TABLE_RUN)
-    teaching.run_prepare(run)
+    preparation.run_prepare(run)
     holder = study.holders.earliest("pk")
     consent_services.consent_withdraw(holder=holder, acting_user=None)
     run = run_teach(run)
@@ -153,7 +153,7 @@ def test_a_teacher_that_cannot_learn_casts_no_vote_and_nobody_is_told(
     learner = learner_class("nearest_neighbour")
     fit = learner.fit
     study = study_with_table(retain_votes=True)
-    run = run_start(study, **TABLE_RUN)
+    run = run_prepared(run_start(study, **TABLE_RUN))
     unlucky = int(arrays_load(run.assignment, "seeds")["seeds"][3])
 
     def fails(self: Any, x: Any, y: Any, *, seed: int, **options: Any) -> Any:
@@ -170,12 +170,12 @@ def test_a_teacher_that_cannot_learn_casts_no_vote_and_nobody_is_told(
 
 
 def test_who_else_takes_part_moves_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(teaching.secrets, "token_bytes", lambda size: b"k" * size)
+    monkeypatch.setattr(preparation.secrets, "token_bytes", lambda size: b"k" * size)
     study = study_with_table()
-    everybody = arrays_load(run_start(study, share=0.3, **TABLE_RUN).assignment)
+    everybody = arrays_load(run_prepared(run_start(study, share=0.3, **TABLE_RUN)).assignment)
     holder = study.holders.earliest("pk")
     consent_services.consent_withdraw(holder=holder, acting_user=None)
-    others = arrays_load(run_start(study, share=0.3, **TABLE_RUN).assignment)
+    others = arrays_load(run_prepared(run_start(study, share=0.3, **TABLE_RUN)).assignment)
     stays = everybody["holder"] != holder.pk
     for name in ("holder", "teacher", "group"):
         np.testing.assert_array_equal(everybody[name][stays], others[name])
@@ -184,7 +184,7 @@ def test_who_else_takes_part_moves_nobody(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_each_run_draws_its_own_lots() -> None:
     study = study_with_table()
-    one, two = (arrays_load(run_start(study, share=0.3, **TABLE_RUN).assignment) for _ in range(2))
+    one, two = (arrays_load(run_prepared(run_start(study, share=0.3, **TABLE_RUN)).assignment) for _ in range(2))
     assert one["teacher"].tolist() != two["teacher"].tolist()
 
 
@@ -210,7 +210,7 @@ def test_a_crash_while_holders_leave_does_not_let_their_teachers_vote() -> None:
 
 def test_a_worker_that_lost_its_claim_cannot_replace_what_another_taught(monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_start(study_with_table(), **TABLE_RUN)
-    teaching.run_prepare(run)
+    preparation.run_prepare(run)
     chunk = run.chunks.earliest("start")
     save = teaching.arrays_save
 

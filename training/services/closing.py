@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
+from accounting.ceilings import reach_keep
 from common.artifacts import arrays_delete, arrays_delete_folder
 from consent.disposals import people_forget, scans_erase, study_close_record
 from consent.erasures import disposal_record, holders_waiting
@@ -141,6 +142,7 @@ def records_expire(*, study: Study, today: date | None = None) -> int:
     for run in Run.objects.filter(study=study, forgotten_at=None):
         _run_end(run)
     files = scans_erase(study)
+    reach_keep(study)
     people_forget(study)
     study.expired_at = timezone.now()
     study.save(update_fields=["expired_at"])

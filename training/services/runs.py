@@ -159,13 +159,10 @@ def _run_approve(run: Run, acting_user: AbstractBaseUser, share: float, revision
     )
     run.share = share
     run_check(run)
-    planned = method_of(run).plan(run, share)
-    run.plan = planned.to_json()
+    run.plan = method_of(run).plan(run, share).to_json()
     run.snapshot_at = timezone.now()
     if not run.rehearsal:
         share_grant(study=run.study, subject=run.pk, purpose=gettext_noop("run"), share=share, acting_user=acting_user)
-    # After the last refusal: it writes a file, which no rollback takes back.
-    method_of(run).prepare(run, planned)
     run.status = Run.Status.APPROVED
     run.approved_by_id = acting_user.pk
     run.approved_at = run.heartbeat = timezone.now()

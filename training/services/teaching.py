@@ -1,93 +1,25 @@
-"""Teachers: who is in which of them, and what every teacher says of the public points."""
-
-import logging
-import math
-import secrets
+"""Teachers: who must not stay in which of them, and what every teacher says of the public points."""
 
 import numpy as np
-from django.db import transaction
-from django.utils import timezone
 from django.utils.translation import gettext_noop
 
 from common.artifacts import arrays_load, arrays_save
 from consent.models import ConsentEvent
-from consent.selectors import Promise, Snapshot, consent_snapshot, holders_lapsed_since
-from consent.services import study_lock
+from consent.selectors import Snapshot, holders_lapsed_since
 from training.dispatch import send
 from training.learners import learner_create
 from training.leases import unclaimed
-from training.methods.pate import LEFT_OUT, NO_VOTE, assign_keyed, teacher_seed
+from training.methods.pate import NO_VOTE
 from training.models import Run, TeacherChunk
 from training.services.ballot import assignment_name, predictions_name
 from training.services.parts import part_do
-from training.services.planning import RunPlan
-from training.services.records import owners_of, records_load
-from training.services.rehearsals import rehearsal_assignment
+from training.services.records import records_load
 
-logger = logging.getLogger(__name__)
-
-#: Into how many tasks the teachers of a run are cut: enough for many workers and for a bar that moves.
-CHUNKS = 20
 _DIED = gettext_noop(
     "Workers died again and again while they trained the same teachers; most likely their memory did not suffice. "
     "Propose the run anew with more teachers, each of which then learns from fewer records, or with a smaller learner; "
     "or give the workers more memory."
 )
-
-
-def run_prepare(run: Run) -> bool:
-    """Cut the teachers into chunks, for the holders who have not left since the approval."""
-    with transaction.atomic():
-        study_lock(run.study_id)
-        run = Run.objects.select_for_update().get(pk=run.pk)
-        if run.status != Run.Status.APPROVED:
-            return False
-        assignment = arrays_load(run.assignment)
-        gone = holders_gone(run, assignment, consent_snapshot(run.study))
-        if len(gone):
-            assignment_without(run, assignment, gone)
-        run.status = Run.Status.TRAINING
-        run.started_at = timezone.now()
-        run.message = ""
-        run.save()
-        teachers = run.plan["teachers"]
-        size = math.ceil(teachers / CHUNKS)
-        TeacherChunk.objects.bulk_create(
-            TeacherChunk(run=run, start=start, stop=min(start + size, teachers)) for start in range(0, teachers, size)
-        )
-    logger.info("%d teachers are to be trained.", teachers)
-    return True
-
-
-def assignment_create(run: Run, planned: RunPlan) -> None:
-    """Share the holders out over the teachers, in a new file that the run names; the caller saves the run.
-
-    In a real run a holder's teacher follows from a keyed hash of the holder alone, whoever else takes part; a holder
-    whose promise the plan does not know takes no part.
-    """
-    if run.rehearsal:
-        arrays = rehearsal_assignment(run, planned.plan, planned.promises)
-    else:
-        arrays = _keyed_assignment(run, planned)
-    run.assignment = assignment_name(run)
-    arrays_save(run.assignment, **arrays)
-
-
-def _keyed_assignment(run: Run, planned: RunPlan) -> dict[str, np.ndarray]:
-    snapshot = consent_snapshot(run.study)
-    snapshot = snapshot.of(owners_of(run.private_dataset))
-    run.snapshot_at, run.consent_sequence = snapshot.at, snapshot.sequence
-    group = np.full(len(snapshot), LEFT_OUT)
-    for promise in planned.promises:
-        group[snapshot.have(Promise(promise.level, promise.epsilon, True))] = promise.group
-    key = secrets.token_bytes(32)
-    position, teacher = assign_keyed(planned.plan, snapshot.holders, group, key)
-    return {
-        "holder": snapshot.holders[position],
-        "teacher": teacher,
-        "group": group[position],
-        "seeds": np.array([teacher_seed(key, number) for number in range(planned.plan.teachers)], dtype=np.int64),
-    }
 
 
 def holders_gone(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapshot) -> np.ndarray:

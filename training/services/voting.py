@@ -17,9 +17,10 @@ from django.utils import timezone
 
 from accounting.book import balances
 from accounting.caps import caps_of
+from accounting.ceilings import rooms
 from accounting.models import Release
 from accounting.services import ROUNDING, release_record
-from accounting.shares import share_limit, share_open, share_settle
+from accounting.shares import openings_lock, share_limit, share_open, share_settle
 from common.artifacts import arrays_load
 from common.bulk import rows_insert
 from common.noise import Noise, SystemNoise
@@ -65,6 +66,7 @@ def vote_open(run: Run) -> bool:
         if waits_for_restore(run):
             return False
         if not run.rehearsal:
+            openings_lock()  # what other studies have opened must not change between the look and this one's opening
             assignment, snapshot = arrays_load(run.assignment), consent_snapshot(run.study)
             limit = share_limit(run.study, run.pk)
             gone = np.union1d(holders_gone(run, assignment, snapshot), _without_room(run, assignment, snapshot, limit))
@@ -94,7 +96,7 @@ def _without_room(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapsho
     epsilons[present] = snapshot.epsilons[np.searchsorted(snapshot.holders, members[present])]
     caps = np.where(present, caps_of(np.where(present, epsilons, 1.0), run.study.delta), 0.0)
     needed = balances(run.study).of(members) + allowed[assignment["group"][first]]
-    return members[needed > limit * caps * (1 + ROUNDING)]
+    return members[needed > np.minimum(limit * caps, rooms(run.study, members)) * (1 + ROUNDING)]
 
 
 def _teach_without(run: Run, assignment: dict[str, np.ndarray], gone: np.ndarray) -> None:

@@ -100,9 +100,9 @@ def _live_context(run: Run) -> dict[str, Any]:
     return context
 
 
-#: The stages of all methods: what is said when one has begun, and the field of a run that says when.
+#: Stages of all methods: what is said when one has begun, and the field of a run that says when, where one does.
 _BEGUN: dict[str, tuple[str, str]] = {
-    Run.Status.TRAINING: (gettext_noop("Teachers begun"), "started_at"),
+    Run.Status.PREPARING: (gettext_noop("Preparation of the people begun"), "started_at"),
     Run.Status.VOTING: (gettext_noop("Vote begun"), "voting_at"),
     Run.Status.ASKING: (gettext_noop("Asking begun"), "voting_at"),
     Run.Status.LEARNING: (gettext_noop("Learning begun"), "voting_at"),
@@ -120,7 +120,11 @@ def _timeline(run: Run, progress: Progress) -> list[tuple[str, datetime, str]]:
             run.approved_at,
             str(run.approved_by or ""),
         ),
-        *((_(_BEGUN[stage][0]), getattr(run, _BEGUN[stage][1]), "") for stage, _share in progress.stages),
+        *(
+            (_(_BEGUN[stage][0]), getattr(run, _BEGUN[stage][1]), "")
+            for stage, _share in progress.stages
+            if stage in _BEGUN
+        ),
         (run.get_status_display().capitalize(), run.ended_at, ""),
     ]
     return [(text, moment, who) for text, moment, who in events if moment]

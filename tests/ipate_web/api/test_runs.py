@@ -157,8 +157,8 @@ def test_a_finished_run_tells_what_may_be_published(run: Run, client: Client) ->
     document = client("researcher").get(f"{RUNS}/{run.pk}").json()
     assert document["status"] == "finished"
     assert document["labels"] + document["rejected"] == document["progress"]["queries"] == run.position
-    assert [stage["stage"] for stage in document["progress"]["stages"]] == ["training", "voting"]
-    assert document["progress"]["stages"][0]["share"] == 1
+    assert [stage["stage"] for stage in document["progress"]["stages"]] == ["preparing", "training", "voting"]
+    assert document["progress"]["stages"][1]["share"] == 1
     assert (document["method"], document["asking"]) == ("pate", {})
     assert document["model"] == str(run.pk)
     assert [(promise["level"], promise["epsilon"]) for promise in document["promises"]] == [

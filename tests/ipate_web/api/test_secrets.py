@@ -283,7 +283,7 @@ def test_that_holders_are_asked_anew_without_somebody_is_not_told(asking: Study,
 def test_that_teachers_learn_anew_without_somebody_is_not_told(study: Study, client: Client) -> None:
     run, address = run_teach(run_start(study, learner_parameters={})), "/api/v1/runs"
     before = client("researcher").get(f"{address}/{run.pk}").json()
-    assert before["progress"]["stages"][0]["share"] == 1
+    assert before["progress"]["stages"][1]["share"] == 1
     consents_change(study)
     run_advance(run.pk)
     assert run.chunks.filter(state=TeacherChunk.State.PENDING).exists(), "else this test shows nothing"
@@ -300,7 +300,7 @@ def test_progress_of_teachers_is_told_in_tenths(study: Study, client: Client, te
         for chunk in run.chunks.all():
             TeacherChunk.objects.filter(pk=chunk.pk).update(state=TeacherChunk.State.DONE, artifact="predictions")
             document = researcher.get(reverse("api:run", kwargs={"pk": run.pk})).json()
-            shares.append(document["progress"]["stages"][0]["share"])
+            shares.append(document["progress"]["stages"][1]["share"])
         assert sorted({0.0, *shares}) == [step / steps for step in range(steps + 1)]
         assert document["teachers"] == teachers
         run.refresh_from_db()

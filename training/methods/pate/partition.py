@@ -2,12 +2,16 @@
 
 import hashlib
 import random
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from training.methods.pate.draws import balanced_draws
 from training.methods.pate.plan import LEFT_OUT, Plan
+
+#: How often whoever wants to know is told how far an assignment is.
+_TOLD = 10
 
 
 def assign(
@@ -69,7 +73,11 @@ def _require_planned(plan: Plan, groups: NDArray[np.int64]) -> None:
 
 
 def assign_keyed(
-    plan: Plan, holders: ArrayLike, group_of_holder: ArrayLike, key: bytes
+    plan: Plan,
+    holders: ArrayLike,
+    group_of_holder: ArrayLike,
+    key: bytes,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Assign every holder to teachers by a keyed hash of the holder alone: who else takes part changes nothing.
 
@@ -77,7 +85,8 @@ def assign_keyed(
     sizes of teachers differ by chance, and one may be empty: it casts no vote.
 
     plan: the run's plan.  holders: `(holders,)` ids.  group_of_holder: `(holders,)` indices in `plan.groups`, or
-    `LEFT_OUT`.  key: secret and random, at most 64 bytes, one for the run.
+    `LEFT_OUT`.  key: secret and random, at most 64 bytes, one for the run.  progress: told now and then how many
+    of the holders have been assigned, and of how many.
 
     Returns as :func:`assign` does: positions in `holders`, and teachers.
 
@@ -90,10 +99,14 @@ def assign_keyed(
     """
     own = [np.flatnonzero(plan.members(index)).tolist() for index in range(len(plan.groups))]
     positions, teachers = [], []
-    for position, (holder, group) in enumerate(zip(np.asarray(holders), np.asarray(group_of_holder), strict=True)):
+    ids = np.asarray(holders)
+    step = max(1, len(ids) // _TOLD)
+    for position, (holder, group) in enumerate(zip(ids.tolist(), np.asarray(group_of_holder).tolist(), strict=True)):
+        if position % step == 0:
+            progress(position, len(ids))
         if group == LEFT_OUT:
             continue
-        digest = hashlib.blake2b(int(holder).to_bytes(8, "big"), key=key, digest_size=32).digest()
+        digest = hashlib.blake2b(holder.to_bytes(8, "big"), key=key, digest_size=32).digest()
         drawn = random.Random(digest).sample(own[group], plan.groups[group].factor)  # noqa: S311, keyed by the digest
         positions += [position] * len(drawn)
         teachers += drawn

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from accounting.book import balances
 from accounting.caps import caps_of
+from accounting.ceilings import rooms
 from accounting.shares import share_open
 from common.artifacts import arrays_delete, arrays_load, arrays_save
 from consent.selectors import consent_snapshot
@@ -52,7 +53,8 @@ def participants(run: Run) -> People:
     # What a holder has not used of earlier shares, and of earlier rounds, is theirs to use now (condition 2).
     fraction = share_open(study=run.study, subject=run.pk) - run.share * (1 - until)
     caps = caps_of(snapshot.epsilons, run.study.delta)
-    return People(snapshot.holders, caps, fraction * caps * (1 - RESERVE), balances(run.study).of(snapshot.holders))
+    limits = np.minimum(fraction * caps, rooms(run.study, snapshot.holders)) * (1 - RESERVE)
+    return People(snapshot.holders, caps, limits, balances(run.study).of(snapshot.holders))
 
 
 def attempt_renew(run: Run, people_now: Callable[[Run], People]) -> np.ndarray | None:

@@ -72,10 +72,6 @@ class RunMethod(Protocol):
         """Plan a run, saved or not. Raises PlanError, which says what to do."""
         ...
 
-    def prepare(self, run: Run, planned: Any) -> None:
-        """Write what a run needs from the moment of its approval; the caller saves the run."""
-        ...
-
     def may_go_on(self, run: Run) -> bool:
         """Whether a run that waited can go on now."""
         ...

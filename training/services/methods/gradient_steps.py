@@ -1,7 +1,7 @@
 """Answers that all variants of private gradient steps have in common."""
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from django.utils.translation import gettext as _
 
@@ -28,9 +28,6 @@ class GradientSteps(ABC):
     @abstractmethod
     def check_choices(self, run: Run, wrong: Wrong) -> None:
         """Note what is wrong with the variant's own fields of a proposal."""
-
-    def prepare(self, run: Run, planned: Any) -> None:  # noqa: B027 - nothing for any variant
-        """Nothing: who takes part is looked up when somebody is charged."""
 
     def may_go_on(self, run: Run) -> bool:
         return self.asking.may_go_on(run)

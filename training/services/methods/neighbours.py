@@ -55,9 +55,6 @@ class Neighbours:
     def plan(self, run: Run, share: float = 1.0) -> AskingPlan:
         return asking_plan(run, share)
 
-    def prepare(self, run: Run, planned: Any) -> None:
-        """Nothing: who takes part is looked up for every batch."""
-
     def may_go_on(self, run: Run) -> bool:
         return self.asking.may_go_on(run)
 

@@ -18,6 +18,7 @@ from training.services.learners import learner_check
 from training.services.lessons import Lesson, queries_lesson
 from training.services.methods.base import Step, Wrong
 from training.services.planning import RunPlan, budgets_from_json, run_plan
+from training.services.preparation import run_prepare
 from training.services.spending import spending_may_begin
 
 #: Relative difference between a charge and the same charge computed anew.
@@ -42,7 +43,8 @@ class Pate:
     asking = None
     batch_size = 50
     steps: Mapping[str, Step] = {
-        Run.Status.APPROVED: teaching.run_prepare,
+        Run.Status.APPROVED: run_prepare,
+        Run.Status.PREPARING: run_prepare,
         Run.Status.TRAINING: voting.vote_open,
         Run.Status.VOTING: voting.vote_batch,
     }
@@ -74,9 +76,6 @@ class Pate:
     def plan(self, run: Run, share: float = 1.0) -> RunPlan:
         return run_plan(run, share)
 
-    def prepare(self, run: Run, planned: Any) -> None:
-        teaching.assignment_create(run, planned)
-
     def may_go_on(self, run: Run) -> bool:
         # The last teacher may have been trained while another worker held the run: nobody else would go on then.
         return run.status == Run.Status.TRAINING and teaching.chunks_done(run) and spending_may_begin(run)
@@ -98,6 +97,7 @@ class Pate:
         teachers = run.plan["teachers"] if run.plan else run.teachers or 1
         steps = min(10, run.teachers or 1)
         return [
+            (Run.Status.PREPARING, run.prepared),
             (Run.Status.TRAINING, steps * done // teachers / steps),
             (Run.Status.VOTING, run.position / max(run.public_points.rows, 1)),
         ]

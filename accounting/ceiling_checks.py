@@ -1,0 +1,75 @@
+"""Check of the ceiling: the charges of every person with an account, over all the studies of the account."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import datetime
+
+import numpy as np
+from django.db.models import Q
+
+from accounting.book import balances, charges_of
+from accounting.models import Release, ShareRecord
+from consent.models import DataHolder, Study
+
+#: What sums of charges may exceed the ceiling by: each is tested against its own limit up to the rounding of sums.
+_ROUNDING = 1e-8
+
+
+def ceiling_faults(study: Study) -> Iterator[str]:
+    """Accounts that were charged for a release of any study although their person's ceiling was reached.
+
+    What was charged before the ceiling was set or lowered stays, and so does what was opened before an account was
+    linked to both studies: nobody knew then that these holders are one person.
+    """
+    with_ceiling = Release.objects.filter(content__has_key="ceiling").values_list("content", flat=True)
+    lowest = min((content["ceiling"] for content in with_ceiling), default=None)
+    if lowest is None:
+        return
+    people = _people_above(study, lowest)
+    if not people:
+        return
+    holders = {holder.pk: holder for own in people.values() for holder in own}
+    ids = np.array(sorted(holders), dtype=np.int64)
+    opened = dict(ShareRecord.objects.filter(kind=ShareRecord.Kind.OPENED).values_list("subject", "recorded_at"))
+    charged = Release.objects.filter(study__in={holder.study_id for holder in holders.values()}).exclude(charges="")
+    spent: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    beyond = set()
+    for release in charged.order_by("recorded_at", "pk").iterator(chunk_size=100):
+        charges = charges_of(release).of(ids)
+        for place in np.flatnonzero(charges):
+            holder = holders[int(ids[place])]
+            own = spent[_account(holder)]
+            own[holder.pk] += float(charges[place])
+            began = release.recorded_at if release.run is None else opened.get(release.run, release.recorded_at)
+            ceiling = release.content.get("ceiling")
+            linked = all(_linked(holders[pk]) <= began for pk in own)
+            if ceiling is not None and linked and sum(own.values()) > ceiling * (1 + _ROUNDING):
+                beyond.add(holder.user_id)
+    if beyond:
+        yield f"{len(beyond)} accounts were charged beyond the ceiling of their person over all studies."
+
+
+def _people_above(study: Study, ceiling: float) -> dict[int, list[DataHolder]]:
+    """Account → its holders, of people of a study who have been charged more than ``ceiling`` over all studies."""
+    known = DataHolder.objects.filter(user__isnull=False)
+    own = known.filter(Q(study=study) | Q(user__holdings__study=study)).distinct().order_by("study_id", "pk")
+    people: dict[int, list[DataHolder]] = defaultdict(list)
+    by_study: dict[int, list[DataHolder]] = defaultdict(list)
+    for holder in own.select_related("study").iterator(chunk_size=10_000):
+        people[_account(holder)].append(holder)
+        by_study[holder.study_id].append(holder)
+    totals: dict[int, float] = defaultdict(float)
+    for holders in by_study.values():
+        spent = balances(holders[0].study).of(np.array([holder.pk for holder in holders], dtype=np.int64))
+        for holder, charged in zip(holders, spent.tolist(), strict=True):
+            totals[_account(holder)] += charged
+    return {user: own for user, own in people.items() if totals[user] > ceiling * (1 + _ROUNDING)}
+
+
+def _account(holder: DataHolder) -> int:
+    assert holder.user_id is not None, "only holders with an account are looked at"
+    return holder.user_id
+
+
+def _linked(holder: DataHolder) -> datetime:
+    return holder.linked_at or holder.created_at

@@ -1,0 +1,80 @@
+"""The ceiling: the most, in μ², that all studies of the installation together may charge the person of one account.
+
+In a study such a person's account may go no further than the ceiling leaves after all that their *other* studies can
+have charged anybody: their :func:`reach`, a public number. So what is left to a person follows from the studies that
+their account is linked to and from public numbers, never from what they decided, own or were charged elsewhere: no
+release of one study tells whether somebody takes part in another. See "Several studies" in docs/gaussian-accounts.md.
+"""
+
+from collections import defaultdict
+
+import numpy as np
+from django.conf import settings
+from django.db.models import F
+
+from accounting.caps import caps_of
+from accounting.models import EndedReach
+from accounting.restores import missing_rows
+from accounting.shares import share_opened
+from consent.models import DataHolder, EpsilonPolicy, Level, Study
+
+
+def reach(study: Study) -> float:
+    """The most that any account of a study can have been charged by what has been opened so far, in μ².
+
+    Public: the part of every cap that was opened, of the largest cap that any approved policy has ever promised.
+    """
+    # Of a restored database nobody knows what else was opened.
+    opened = 1.0 if missing_rows(study) else share_opened(study)
+    approved = EpsilonPolicy.objects.filter(study=study, approval__isnull=False)
+    promised = [policy.epsilon(level) for policy in approved for level in Level.values]
+    return opened * float(caps_of(max(promised), study.delta)) if promised else 0.0
+
+
+def rooms(study: Study, holders: np.ndarray) -> np.ndarray:
+    """Up to where accounts may go by the ceiling, whatever their caps.
+
+    To be asked in the transaction that charges, or that opens the share which is charged, after consents were read.
+
+    Args:
+        study: the study that charges.
+        holders: (H,) ids of its holders.
+
+    Returns:
+        μ², (H,); infinite without a ceiling, and for holders without an account.
+    """
+    found = np.full(len(holders), np.inf)
+    if settings.PERSON_CEILING is None:
+        return found
+    linked = DataHolder.objects.filter(study=study, user__isnull=False).order_by("pk").values_list("pk", "user_id")
+    elsewhere = reached_elsewhere(study)
+    own = np.fromiter(
+        ((pk, settings.PERSON_CEILING - elsewhere.get(user, 0.0)) for pk, user in linked.iterator(chunk_size=10_000)),
+        dtype=[("holder", np.int64), ("room", np.float64)],
+    )
+    own = own[np.isin(own["holder"], holders)]
+    order = np.argsort(holders)
+    found[order[np.searchsorted(holders, own["holder"], sorter=order)]] = np.maximum(own["room"], 0.0)
+    return found
+
+
+def reached_elsewhere(study: Study) -> dict[int, float]:
+    """Account → what the other studies of its person can have charged them; who is in no other is not listed."""
+    totals: dict[int, float] = defaultdict(float)
+    ended = EndedReach.objects.filter(user__holdings__study=study)
+    totals.update(ended.values_list("user_id", "mu_squared"))
+    others = DataHolder.objects.exclude(study=study).filter(user__holdings__study=study).order_by("study_id", "pk")
+    pairs = list(others.values_list("user_id", "study_id").iterator(chunk_size=10_000))
+    reaches = {each.pk: reach(each) for each in Study.objects.filter(pk__in={study_id for _user, study_id in pairs})}
+    for user, study_id in pairs:
+        totals[user] += reaches[study_id]
+    return totals
+
+
+def reach_keep(study: Study) -> None:
+    """Note for every account of a study whose links are about to end what it can have charged; its lock is held."""
+    if settings.PERSON_CEILING is None or not (reached := reach(study)):
+        return
+    users = DataHolder.objects.filter(study=study, user__isnull=False).values_list("user_id", flat=True)
+    EndedReach.objects.bulk_create([EndedReach(user_id=user) for user in users], ignore_conflicts=True)
+    EndedReach.objects.filter(user__holdings__study=study).update(mu_squared=F("mu_squared") + reached)

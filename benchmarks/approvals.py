@@ -1,0 +1,67 @@
+"""Approvals of runs in a study of many holders: what the request costs, and what a worker does after it.
+
+    python benchmarks/approvals.py [--holders 1000000]
+
+Uses the database of DATABASE_URL in a test database of its own, which is removed afterwards; without it, SQLite.
+"""
+
+import argparse
+from functools import partial
+from io import StringIO
+from typing import Any
+
+from consent_scale import database, holders_import, list_write, measure
+
+TEACHERS, POINTS = 250, 300
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--holders", type=int, default=1_000_000)
+    holders = parser.parse_args().holders
+    with database() as folder:
+        from django.core.management import call_command
+        from django.db import connection
+
+        from tests import factories
+        from tests.training.asking import ASKING_RUN
+        from tests.training.runs import TABLE, TABLE_RUN, head_counts_state, run_draft, table_rows
+        from training.models import Run
+        from training.services.advance import step_of
+        from training.services.datasets import dataset_import
+        from training.services.runs import run_approve, run_cancel
+
+        print(f"{connection.vendor}, {holders:,} holders, {TEACHERS} teachers")
+        print(f"{'':<44} {'time':>11} {'processor':>11} {'most memory':>13}")
+        study = factories.study_open("scale", delta=1e-9)
+        holders_import(study, holders)
+        path = list_write(folder, holders)
+        call_command("import_paper_consents", "scale", path, scans=folder, by="olga", stdout=StringIO())
+        own = table_rows(holders, [f"P-{n:07}" for n in range(holders)])
+        for kind, rows in (("private", own), ("public", table_rows(POINTS)), ("test", table_rows(21))):
+            dataset_import(study=study, name=kind, kind=kind, rows=rows, schema=TABLE)
+        head_counts_state(study)
+        olga = factories.user_create("olga")
+        votes = TABLE_RUN | {"teachers": TEACHERS, "aggregator": {"name": "gnmax", "sigma": 100.0}}
+
+        def go_on(run: Run) -> None:
+            """Do what a worker does until the teachers can be trained."""
+            while run.status not in (Run.Status.TRAINING, Run.Status.FAILED):
+                step: Any = step_of(run)
+                step(run)
+                run.refresh_from_db()
+
+        for name, fields in (
+            ("teachers vote", votes),
+            ("teachers vote, upsampling", votes | {"variant": "upsampling"}),
+            ("every holder votes", ASKING_RUN),
+        ):
+            run = run_draft(study, **fields)
+            run = measure(f"{name}: approval", partial(run_approve, run=run, acting_user=olga, share=0.1))
+            if run.method == Run.Method.PATE:
+                measure(f"{name}: worker", partial(go_on, run))
+            run_cancel(run=run, acting_user=olga)
+
+
+if __name__ == "__main__":
+    main()

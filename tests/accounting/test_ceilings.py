@@ -1,0 +1,342 @@
+"""The ceiling of a person over all the studies of their account."""
+
+import math
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pytest
+from django.contrib.auth.models import User
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connection, transaction
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from accounting.book import balances
+from accounting.caps import caps_of
+from accounting.ceilings import reach, rooms
+from accounting.head_counts import head_counts_draw
+from accounting.models import EndedReach, Release
+from accounting.services import release_record
+from accounting.shares import share_grant, share_open
+from accounting.verification import study_faults
+from consent import services
+from consent.models import ConsentForm, DataHolder, Study
+from consent.odds import right_guesses_at
+from ipate_web import environment
+from tests.factories import user_create
+from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, attempt, batch_ask, commit, run_ask
+from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
+from training.models import Run
+from training.services import voting
+from training.services.advance import run_advance
+from training.services.closing import records_expire
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+
+#: Everybody's cap in the studies below: low protection, ε = 3.
+CAP = float(caps_of(3.0, 1e-4))
+#: Votes that nobody can cast all of.
+LOUD = ASKING_RUN | {"asking": {"sigma": 2.0, "radius_share": 0.9}}
+
+
+@pytest.fixture
+def hanna() -> User:
+    return user_create("hanna")
+
+
+@pytest.fixture
+def pair(hanna: User) -> tuple[Study, Study]:
+    """Two studies in which ``hanna`` is the first holder; nobody else has an account."""
+    return study_of(hanna, "one"), study_of(hanna, "two")
+
+
+def study_of(user: User, slug: str, levels: str = "L") -> Study:
+    study = study_with_table(slug, levels=levels, holders=6)
+    services.holder_link(holder=first(study), user=user)
+    return study
+
+
+def first(study: Study) -> DataHolder:
+    return study.holders.earliest("pk")
+
+
+def spent(study: Study, holder: DataHolder | None = None) -> float:
+    return float(balances(study).of(np.array([(holder or first(study)).pk]))[0])
+
+
+def others_spent(study: Study) -> list[float]:
+    return (
+        balances(study)
+        .of(np.array(sorted(study.holders.exclude(user__isnull=False).values_list("pk", flat=True))))
+        .tolist()
+    )
+
+
+@pytest.mark.parametrize("fields", [LOUD, STEPS_RUN | {"asking": {"steps": 6, "sigma": 1.5}}, SAMPLED_RUN])
+def test_all_studies_of_a_person_together_stay_within_the_ceiling(
+    settings: Any, pair: tuple[Study, Study], fields: dict
+) -> None:
+    settings.PERSON_CEILING = 1.3 * CAP
+    for study in pair:
+        assert run_ask(run_start(study, **fields)).status != Run.Status.FAILED
+    one, two = pair
+    assert 0.5 * CAP < spent(one) <= CAP, "else this test shows nothing"
+    assert spent(one) + spent(two) <= settings.PERSON_CEILING
+    assert max(others_spent(two)) > 0.5 * CAP > spent(two), "who has no account is asked as ever"
+    for study in pair:
+        assert list(study_faults(study)) == []
+
+
+@pytest.mark.parametrize(("ceiling", "takes_part"), [(2 * CAP, True), (1.5 * CAP, False)])
+def test_whoever_has_no_room_for_a_whole_share_joins_no_teacher(
+    settings: Any, pair: tuple[Study, Study], ceiling: float, takes_part: bool
+) -> None:
+    settings.PERSON_CEILING = ceiling
+    fields = TABLE_RUN | {"variant": Run.Variant.STANDARD, "aggregator": {"name": "gnmax", "sigma": 6.0}}
+    for study in pair:
+        run = run_finish(run_start(study, **fields))
+        assert run.status == Run.Status.FINISHED and run.labels > 0
+        assert min(others_spent(study)) > 0
+    one, two = pair
+    assert spent(one) > 0
+    assert (spent(two) > 0) == takes_part
+    assert spent(one) + spent(two) <= ceiling
+
+
+def test_head_counts_are_charged_within_the_ceiling(settings: Any, pair: tuple[Study, Study]) -> None:
+    one, two = pair
+    run_ask(run_start(one, **LOUD))
+    settings.PERSON_CEILING = CAP
+    head_counts_draw(study=two, acting_user=user_create("olga"))
+    assert spent(two) == 0 < min(others_spent(two))
+
+
+def test_what_is_left_follows_from_links_and_public_numbers_alone(
+    settings: Any, hanna: User, pair: tuple[Study, Study]
+) -> None:
+    """Or a study would tell who takes part in another, at which level, and what they were charged there."""
+    settings.PERSON_CEILING = 1.2 * CAP
+    one, two = pair
+    form = ConsentForm.objects.get(study=one)
+
+    def left() -> float:
+        return float(rooms(two, np.array([first(two).pk]))[0])
+
+    assert left() == settings.PERSON_CEILING
+    run = run_start(one, share=0.5, **LOUD)
+    assert left() == settings.PERSON_CEILING, "nothing was opened"
+    run_ask(run, batches=1)
+    opened = settings.PERSON_CEILING - 0.5 * CAP
+    assert left() == pytest.approx(opened)
+    for change in (
+        lambda: services.consent_give(holder=first(one), level="HIGH", form=form, acting_user=None),
+        lambda: services.consent_withdraw(holder=first(one), acting_user=None),
+        lambda: services.consent_give(holder=first(one), level="LOW", form=form, acting_user=None),
+        lambda: services.consent_withdraw(holder=first(two), acting_user=None),
+        lambda: batch_ask(run),
+    ):
+        change()
+        assert left() == pytest.approx(opened)
+    assert rooms(two, np.array([study.pk for study in two.holders.exclude(user=hanna)])).tolist() == [np.inf] * 5
+
+
+def test_a_share_that_another_study_opens_counts_from_the_next_batch_on(
+    settings: Any, pair: tuple[Study, Study]
+) -> None:
+    settings.PERSON_CEILING = CAP
+    one, two = pair
+    run, other = run_start(one, share=0.5, **LOUD), uuid4()
+    while not run.shards.exists():
+        run_advance(run.pk)
+    run.refresh_from_db()
+    run = attempt(run)
+    with transaction.atomic():
+        share_grant(study=two, subject=other, purpose="run", share=1.0, acting_user=None)
+        share_open(study=two, subject=other)
+    commit(run)
+    assert spent(one) == 0 < max(others_spent(one)), "charged from a batch that had begun before"
+
+
+def test_an_account_that_is_linked_late_stops_what_is_still_to_come(settings: Any, hanna: User) -> None:
+    settings.PERSON_CEILING = 0.7 * CAP
+    one, two = study_of(hanna, "one"), study_with_table("two", levels="L", holders=6)
+    for study in (one, two):
+        run_ask(run_start(study, share=0.6, **LOUD))
+    before = [spent(one), spent(two)]
+    assert sum(before) > settings.PERSON_CEILING, "they were two people then"
+    services.holder_link(holder=first(two), user=hanna)
+    for study in (one, two):
+        run_ask(run_start(study, share=0.4, **LOUD))
+        assert list(study_faults(study)) == [], "nobody knew then"
+    assert [spent(one), spent(two)] == before
+
+
+def test_a_charge_beyond_the_ceiling_is_found(settings: Any, pair: tuple[Study, Study]) -> None:
+    settings.PERSON_CEILING = CAP
+    one, two = pair
+    run_ask(run_start(one, **LOUD))
+    with transaction.atomic():
+        study = services.study_lock(two.pk)
+        release_record(
+            study=study,
+            kind=Release.Kind.COUNTS,
+            content={},
+            holders=np.array([first(two).pk]),
+            charges=np.array([0.5 * CAP]),
+            limits=np.array([CAP]),
+            charge=0.5 * CAP,
+        )
+    told = "1 accounts were charged beyond the ceiling of their person over all studies."
+    assert told in list(study_faults(one))
+    assert told in list(study_faults(two))
+
+
+def test_what_was_charged_before_the_ceiling_was_set_is_no_fault_and_counts(
+    settings: Any, pair: tuple[Study, Study]
+) -> None:
+    for study in pair:
+        run_ask(run_start(study, share=0.7, **LOUD))
+    before = [spent(study) for study in pair]
+    settings.PERSON_CEILING = 0.5 * CAP
+    for study in pair:
+        run_ask(run_start(study, share=0.3, **LOUD))
+        assert list(study_faults(study)) == []
+    assert [spent(study) for study in pair] == before
+
+
+def test_an_ended_study_counts_though_nobody_knows_any_more_that_it_was_theirs(
+    settings: Any, hanna: User, pair: tuple[Study, Study]
+) -> None:
+    settings.PERSON_CEILING = 1.2 * CAP
+    one, two = pair
+    run_ask(run_start(one, **LOUD))
+    reached = reach(one)
+    Study.objects.filter(pk=one.pk).update(retention_until=timezone.localdate() - timedelta(days=1))
+    records_expire(study=one)
+    assert not DataHolder.objects.filter(study=one, user=hanna).exists()
+    assert EndedReach.objects.get().mu_squared == pytest.approx(reached)
+    assert rooms(two, np.array([first(two).pk]))[0] == pytest.approx(settings.PERSON_CEILING - reached)
+
+
+def test_without_a_ceiling_nothing_is_kept_of_an_ended_study(pair: tuple[Study, Study]) -> None:
+    one, two = pair
+    run_ask(run_start(one, **LOUD))
+    Study.objects.filter(pk=one.pk).update(retention_until=timezone.localdate() - timedelta(days=1))
+    records_expire(study=one)
+    assert not EndedReach.objects.exists()
+    assert rooms(two, np.array([first(two).pk])).tolist() == [np.inf]
+
+
+def test_the_page_of_all_studies_tells_the_ceiling(settings: Any, hanna: User, pair: tuple[Study, Study]) -> None:
+    client = Client()
+    client.force_login(hanna)
+
+    def page() -> str:
+        return client.get(reverse("consent:my_studies")).content.decode()
+
+    assert "limit of this site" not in page()
+    settings.PERSON_CEILING = CAP
+    assert f"at most <strong>{right_guesses_at(math.sqrt(CAP))} times in 100</strong>" in page()
+    assert "nothing is left" not in page()
+    run_ask(run_start(pair[0], **LOUD))
+    told = page()
+    assert "nothing is left" in told and "Study two" in told.rpartition("nothing is left")[2]
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "inf", "nan", "high"])
+def test_a_ceiling_that_is_no_number_above_0_is_refused_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    monkeypatch.setenv("IPATE_PERSON_CEILING", given)
+    with pytest.raises(ImproperlyConfigured, match="IPATE_PERSON_CEILING should be a number above 0, or not set"):
+        environment.read("IPATE_PERSON_CEILING", environment.POSITIVE_OR_NONE, default=None)
+
+
+# --- Two studies at once --------------------------------------------------------------------------------------------
+
+
+def at_once(*jobs: Callable[[], object]) -> None:
+    """Carry out ``jobs`` side by side, each in a thread and a connection of its own; raises what one of them raised."""
+    troubles: list[Exception] = []
+    start = threading.Barrier(len(jobs))
+
+    def work(job: Callable[[], object]) -> None:
+        try:
+            start.wait()
+            job()
+        except Exception as trouble:
+            troubles.append(trouble)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=work, args=(job,)) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if troubles:
+        raise troubles[0]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("kind", ["teachers", "every holder", "both"])
+def test_two_studies_that_charge_at_once_do_not_exceed_the_ceiling_together(
+    settings: Any, pair: tuple[Study, Study], kind: str
+) -> None:
+    settings.PERSON_CEILING = 1.1 * CAP
+    teachers = TABLE_RUN | {"variant": Run.Variant.STANDARD, "aggregator": {"name": "gnmax", "sigma": 6.0}}
+    fields = {"teachers": (teachers, teachers), "every holder": (LOUD, LOUD), "both": (teachers, LOUD)}[kind]
+    runs = [run_start(study, **own) for study, own in zip(pair, fields, strict=True)]
+    runs = [run_teach(run) if run.method == Run.Method.PATE else run for run in runs]
+
+    def finish(run: Run) -> None:
+        if run.method == Run.Method.PATE:
+            run_advance(run.pk)
+        else:
+            run_ask(run)
+
+    at_once(*(lambda run=run: finish(run) for run in runs))
+    for run in runs:
+        run_finish(run)
+    assert sum(map(spent, pair)) <= settings.PERSON_CEILING * (1 + 1e-8)
+    for study in pair:
+        assert max(others_spent(study)) > 0.5 * CAP
+        assert list(study_faults(study)) == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_study_that_opens_waits_for_the_look_of_another(settings: Any, pair: tuple[Study, Study]) -> None:
+    """Of two votes that open at the same moment one has to see the other's share, whichever is first."""
+    if connection.vendor == "sqlite":
+        pytest.skip("One transaction at a time writes at all.")
+    settings.PERSON_CEILING = 1.1 * CAP
+    teachers = TABLE_RUN | {"variant": Run.Variant.STANDARD, "aggregator": {"name": "gnmax", "sigma": 6.0}}
+    runs = [run_teach(run_start(study, **teachers)) for study in pair]
+    looked, go_on = threading.Event(), threading.Event()
+    genuine = voting.rooms
+
+    def slow(study: Study, holders: np.ndarray) -> np.ndarray:
+        found = genuine(study, holders)
+        if study.pk == pair[0].pk:
+            looked.set()
+            go_on.wait(1)  # the other would have opened meanwhile, if it could
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(voting, "rooms", slow)
+
+        def second() -> None:
+            looked.wait(60)
+            run_advance(runs[1].pk)
+            go_on.set()
+
+        at_once(lambda: run_advance(runs[0].pk), second)
+    for run in runs:
+        run_finish(run)
+    assert sum(map(spent, pair)) <= settings.PERSON_CEILING * (1 + 1e-8)
+    assert sum(spent(study) > 0 for study in pair) == 1

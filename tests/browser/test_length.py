@@ -1,0 +1,102 @@
+"""The study page on a phone: short, the decision one jump away, nothing said twice."""
+
+import re
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from consent.models import Study
+from tests import factories
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+#: A phone's screens that the page may fill, with every fact that a study can give and everything for experts closed.
+SCREENS = 5
+#: Words from which on a sentence that stands twice is a repetition.
+WORDS = 6
+
+#: About as long as those of the demonstration.
+TEXTS = {
+    "en": """## What this is about
+
+Many people come back to hospital soon after they have left. We want to know earlier who needs more care at home.
+
+**Where your records come from.** They were written during your stays, and are kept in any case.
+
+**How a program learns from them.** It never gets to see a single record. For each of many public examples, the records
+of all who take part vote on the right answer. Chance is added to every count, so that no single person can tip it. The
+program learns from the counts alone, and is published for other hospitals.
+
+**Whom you can ask.** Every ward has our number. We answer on working days, also by telephone and in simple words.
+""",
+    "de": """## Worum es geht
+
+Viele Menschen kommen bald nach ihrer Entlassung wieder ins Krankenhaus. Wir möchten früher wissen, wer zu Hause mehr
+Hilfe braucht.
+
+**Woher Ihre Daten stammen.** Sie wurden während Ihrer Aufenthalte aufgeschrieben und werden ohnehin aufbewahrt.
+
+**Wie ein Programm daraus lernt.** Es bekommt keinen einzelnen Eintrag zu sehen. Bei jedem von vielen öffentlichen
+Beispielen stimmen die Daten aller, die mitmachen, über die richtige Antwort ab. Jeder Auszählung wird Zufall
+beigemischt, sodass keine einzelne Person sie entscheiden kann. Das Programm lernt allein aus den Auszählungen und wird
+für andere Krankenhäuser veröffentlicht.
+
+**Wen Sie fragen können.** Jede Station hat unsere Nummer. Wir antworten an Werktagen, auch am Telefon und einfach.
+""",
+}
+
+
+@pytest.fixture
+def study() -> Study:
+    study = factories.study_create(
+        title="Readmission within 30 days",
+        purpose="A warning when a patient is likely to come back within 30 days, so that care at home is arranged.",
+        data_categories="your stays in hospital: diagnoses, tests, medication and length of stay",
+        recipients="the computing centre of the university, which runs this site on their behalf",
+        data_source="the hospital's own files",
+        retention="until the work is published, at most until the last day above",
+        retention_until=timezone.localdate() + timedelta(days=900),
+        controller_address="University Hospital, Hospital Street 1, 12345 Town",
+        data_protection_officer="Data protection officer, dpo@example.org",
+        supervisory_authority="The state's commissioner for data protection",
+    )
+    factories.form_publish(study, TEXTS)
+    factories.policy_approve(study)
+    factories.holder_create(study, user=factories.user_create("hanna"))
+    return study
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_the_study_page_is_short_on_a_phone_and_says_nothing_twice(visit: Any, study: Study, language: str) -> None:
+    site = visit("phone")
+    site.sign_in("hanna")
+    site.page.context.set_extra_http_headers({"Accept-Language": language})
+    site.open("/my/digits/")
+    page, height = site.page, site.page.viewport_size["height"]
+    long = page.evaluate("document.documentElement.scrollHeight")
+    assert long <= SCREENS * height, f"{long / height:.1f} screens"
+
+    jump = page.get_by_role("main").locator('a[href="#decision"]')
+    assert jump.count() == 1
+    box = jump.bounding_box()
+    assert box is not None and box["y"] + box["height"] <= height, "on the first screen"
+    jump.click()
+    page.wait_for_function("scrollY > 0")
+    heading = page.locator("#decision").bounding_box()
+    assert heading is not None and 0 <= heading["y"] < height / 2
+    choices = page.locator("input[name=choice]")
+    assert choices.count() == 4
+    last = choices.last.bounding_box()
+    assert last is not None and last["y"] <= height, "all answers on the screen that the jump leads to"
+
+    said = Counter(
+        sentence
+        for text in page.get_by_role("main").locator("p, li, dd, dt, summary, legend, h1, h2, h3").all_inner_texts()
+        for sentence in re.split(r"(?<=[.!?])\s+|\n+", text)
+        if len(sentence.split()) >= WORDS
+    )
+    assert len(said) > 10, "else this test shows nothing"
+    assert {sentence: times for sentence, times in said.items() if times > 1} == {}
