@@ -11,12 +11,40 @@ from django.core.cache import cache
 from django.db import connection
 from django.utils import translation
 from hypothesis import settings as hypothesis_settings
+from pytest_django.plugin import DjangoDbBlocker
 
 from common.append_only import triggers_remove
+from tests.databases import MigratedFile
 
 # The same examples every time, however slow the machine.
 hypothesis_settings.register_profile("ipate", derandomize=True, deadline=None)
 hypothesis_settings.load_profile("ipate")
+
+
+@pytest.fixture(scope="session")
+def _migrated_file(request: pytest.FixtureRequest) -> MigratedFile | None:
+    """The copy of a migrated database; None where the database is no file."""
+    return MigratedFile(request.config.cache.mkdir("database")) if connection.vendor == "sqlite" else None
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb(django_db_modify_db_settings: None, _migrated_file: MigratedFile | None) -> bool:
+    """Whether the test's database is there already: what remains of the migrations then is to find none missing."""
+    return _migrated_file is not None and _migrated_file.fetch(connection.settings_dict["TEST"]["NAME"])
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(
+    django_db_keepdb: bool,
+    django_db_setup: None,
+    django_db_blocker: DjangoDbBlocker,
+    _migrated_file: MigratedFile | None,
+) -> None:
+    """Migrate the test's database, once for all processes."""
+    if _migrated_file is not None and not django_db_keepdb:
+        with django_db_blocker.unblock():
+            connection.close()
+        _migrated_file.keep(connection.settings_dict["NAME"])
 
 
 @pytest.fixture(autouse=True)
