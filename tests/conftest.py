@@ -21,6 +21,34 @@ hypothesis_settings.register_profile("ipate", derandomize=True, deadline=None)
 hypothesis_settings.load_profile("ipate")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give every process of pytest-xdist as many of the tests that run workers on its database, which take longest.
+
+    A process begins with one of equal parts of the list. These tests end a part; in the last one they come before the
+    other tests with real transactions, which pytest-django has put after all that use the database without.
+    """
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
+    waiting, others = [], []
+    for item in items:
+        is_waiting = item.get_closest_marker("worker") and _is_transactional(item)
+        (waiting if is_waiting else others).append(item)
+    ordered: list[pytest.Item] = []
+    for process in range(1, processes):
+        own = waiting[process::processes]
+        size = max(0, len(items) // processes - len(own))
+        ordered += others[:size] + own
+        del others[:size]
+    first = next((place for place, item in enumerate(others) if _is_transactional(item)), len(others))
+    items[:] = ordered + others[:first] + waiting[::processes] + others[first:]
+
+
+def _is_transactional(item: pytest.Item) -> bool:
+    """Whether a test commits what it does."""
+    marker = item.get_closest_marker("django_db")
+    fixtures = set(getattr(item, "fixturenames", ()))
+    return bool({"transactional_db", "live_server"} & fixtures or (marker and marker.kwargs.get("transaction")))
+
+
 @pytest.fixture(scope="session")
 def _migrated_file(request: pytest.FixtureRequest) -> MigratedFile | None:
     """The copy of a migrated database; None where the database is no file."""
@@ -50,10 +78,7 @@ def django_db_setup(
 @pytest.fixture(autouse=True)
 def _append_only_tables_can_be_emptied(request: pytest.FixtureRequest) -> Iterator[None]:
     """Take the triggers away before a test with real transactions flushes the database, which puts them back."""
-    marker = request.node.get_closest_marker("django_db")
-    transactional = {"transactional_db", "live_server"} & set(request.fixturenames) or (
-        marker and marker.kwargs.get("transaction")
-    )
+    transactional = _is_transactional(request.node)
     if transactional:
         request.getfixturevalue("transactional_db")
     yield
