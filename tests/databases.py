@@ -52,7 +52,8 @@ def _code_digest() -> str:
     digest = hashlib.sha256()
     apps = [Path(config.path) for config in django_apps.get_app_configs() if _is_ours(Path(config.path))]
     files = [file for app in apps for file in (*app.glob("models.py"), *app.glob("migrations/*.py"))]
-    for file in [settings.BASE_DIR / "requirements.txt", settings.BASE_DIR / "common/append_only.py", *sorted(files)]:
+    others = [settings.BASE_DIR / name for name in ("requirements.txt", "common/append_only.py", "common/apps.py")]
+    for file in [*others, *sorted(files)]:
         digest.update(str(file.relative_to(settings.BASE_DIR)).encode() + file.read_bytes())
     return digest.hexdigest()
 
