@@ -1,3 +1,5 @@
+"""Numeric libraries compute in one thread."""
+
 import os
 import subprocess
 import sys
