@@ -9,7 +9,7 @@ PYTEST := $(BIN)/pytest
 .DEFAULT_GOAL := help
 .PHONY: help demo up test test-fast pictures reproduce lint clean
 # Tests on SQLite and the file-system broker, whatever the environment names.
-LOCAL := env -u DATABASE_URL -u IPATE_BROKER_URL OMP_NUM_THREADS=1
+LOCAL := env -u DATABASE_URL -u IPATE_BROKER_URL -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -22,6 +22,7 @@ from consent.languages import own_name
 from consent.locks import study_lock
 from consent.mail import holders_mail, mails_send
 from consent.models import (
+    Answerer,
     ConsentEvent,
     ConsentForm,
     ConsentFormDraft,
@@ -635,6 +636,7 @@ def _decide(
     *,
     holder: DataHolder,
     kind: str,
+    answered_by: Answerer,
     acting_user: AbstractBaseUser | None,
     channel: str,
     level: str = "",
@@ -651,7 +653,7 @@ def _decide(
         form=form,
         policy=policy,
         channel=channel,
-        answered_by=answering_for(holder).role,
+        answered_by=answered_by,
         renew_by=renew_by(form, day_of(now)),
         recorded_by_id=acting_user.pk if acting_user else None,
         recorded_at=now,
@@ -700,7 +702,8 @@ def consent_give(
         raise ValidationError(_("This study cannot take consents yet: its ethics committee has approved no policy."))
     if policy not in (None, policy_in_force):
         raise ValidationError(_("What the levels mean has changed since you opened the form. Please read it again."))
-    if not answering_for(holder).consents:
+    answers = answering_for(holder)
+    if not answers.consents:
         raise ValidationError(
             _(
                 "It is on record that this person cannot decide, and nobody else is on record who answers for them. "
@@ -720,6 +723,7 @@ def consent_give(
     return _decide(
         holder=holder,
         kind=kind,
+        answered_by=answers.role,
         acting_user=acting_user,
         channel=channel,
         level=level,
@@ -751,12 +755,15 @@ def consent_refuse(
     """
     study = study_lock(holder.study_id)
     current = selectors.consent_current(holder)
-    same = (form.pk if form else None, answering_for(holder).role)
+    answered_by = answering_for(holder).role
+    same = (form.pk if form else None, answered_by)
     if current and not current.grants and (current.form_id, current.answered_by) == same:
         return current
     withdraws = current is not None and current.grants
     kind = ConsentEvent.Kind.WITHDRAWN if withdraws else ConsentEvent.Kind.REFUSED
-    event = _decide(holder=holder, kind=kind, acting_user=acting_user, channel=channel, form=form)
+    event = _decide(
+        holder=holder, kind=kind, answered_by=answered_by, acting_user=acting_user, channel=channel, form=form
+    )
     if withdraws:
         withdrawals_follow(study, [holder.pk], erase=erase, acting_user=acting_user)
     return event
@@ -785,6 +792,12 @@ def consent_withdraw(
     current = selectors.consent_current(holder)
     if current is None or not current.grants:
         raise ValidationError(_("There is no consent to withdraw."))
-    event = _decide(holder=holder, kind=ConsentEvent.Kind.WITHDRAWN, acting_user=acting_user, channel=channel)
+    event = _decide(
+        holder=holder,
+        kind=ConsentEvent.Kind.WITHDRAWN,
+        answered_by=answering_for(holder).role,
+        acting_user=acting_user,
+        channel=channel,
+    )
     withdrawals_follow(study, [holder.pk], erase=erase, acting_user=acting_user)
     return event

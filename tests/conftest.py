@@ -11,21 +11,74 @@ from django.core.cache import cache
 from django.db import connection
 from django.utils import translation
 from hypothesis import settings as hypothesis_settings
+from pytest_django.plugin import DjangoDbBlocker
 
 from common.append_only import triggers_remove
+from tests.databases import MigratedFile
 
 # The same examples every time, however slow the machine.
 hypothesis_settings.register_profile("ipate", derandomize=True, deadline=None)
 hypothesis_settings.load_profile("ipate")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give every process of pytest-xdist as many of the tests that run workers on its database, which take longest.
+
+    A process begins with one of equal parts of the list. These tests end a part; in the last one they come before the
+    other tests with real transactions, which pytest-django has put after all that use the database without.
+    """
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
+    waiting, others = [], []
+    for item in items:
+        is_waiting = item.get_closest_marker("worker") and _is_transactional(item)
+        (waiting if is_waiting else others).append(item)
+    ordered: list[pytest.Item] = []
+    for process in range(1, processes):
+        own = waiting[process::processes]
+        size = max(0, len(items) // processes - len(own))
+        ordered += others[:size] + own
+        del others[:size]
+    first = next((place for place, item in enumerate(others) if _is_transactional(item)), len(others))
+    items[:] = ordered + others[:first] + waiting[::processes] + others[first:]
+
+
+def _is_transactional(item: pytest.Item) -> bool:
+    """Whether a test commits what it does."""
+    marker = item.get_closest_marker("django_db")
+    fixtures = set(getattr(item, "fixturenames", ()))
+    return bool({"transactional_db", "live_server"} & fixtures or (marker and marker.kwargs.get("transaction")))
+
+
+@pytest.fixture(scope="session")
+def _migrated_file(request: pytest.FixtureRequest) -> MigratedFile | None:
+    """The copy of a migrated database; None where the database is no file."""
+    return MigratedFile(request.config.cache.mkdir("database")) if connection.vendor == "sqlite" else None
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb(django_db_modify_db_settings: None, _migrated_file: MigratedFile | None) -> bool:
+    """Whether the test's database is there already: what remains of the migrations then is to find none missing."""
+    return _migrated_file is not None and _migrated_file.fetch(connection.settings_dict["TEST"]["NAME"])
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(
+    django_db_keepdb: bool,
+    django_db_setup: None,
+    django_db_blocker: DjangoDbBlocker,
+    _migrated_file: MigratedFile | None,
+) -> None:
+    """Migrate the test's database, once for all processes."""
+    if _migrated_file is not None and not django_db_keepdb:
+        with django_db_blocker.unblock():
+            connection.close()
+        _migrated_file.keep(connection.settings_dict["NAME"])
+
+
 @pytest.fixture(autouse=True)
 def _append_only_tables_can_be_emptied(request: pytest.FixtureRequest) -> Iterator[None]:
     """Take the triggers away before a test with real transactions flushes the database, which puts them back."""
-    marker = request.node.get_closest_marker("django_db")
-    transactional = {"transactional_db", "live_server"} & set(request.fixturenames) or (
-        marker and marker.kwargs.get("transaction")
-    )
+    transactional = _is_transactional(request.node)
     if transactional:
         request.getfixturevalue("transactional_db")
     yield

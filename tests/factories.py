@@ -6,6 +6,7 @@ from django.contrib.auth.models import User
 
 from consent import services
 from consent.models import ConsentForm, ConsentFormProposal, DataHolder, EpsilonPolicy, Renewal, Study
+from tests.snapshots import built_once
 
 PASSWORD = "correct horse battery staple"
 FORM = {
@@ -61,6 +62,7 @@ def policy_approve(
     return policy
 
 
+@built_once
 def study_open(slug: str = "digits", **fields: Any) -> Study:
     """A study with a published form and an approved policy: holders can decide."""
     study = study_create(slug, **fields)

@@ -13,7 +13,7 @@ from consent.models import Study
 from consent.permissions import studies_with_permission
 from training.leases import unclaimed
 from training.methods.pate import LEFT_OUT
-from training.models import Run, Shard, StudentModel, StudentTraining, TeacherChunk
+from training.models import ProposalChange, Run, Shard, StudentModel, StudentTraining, TeacherChunk
 from training.services.methods import METHODS, method_of
 
 
@@ -107,9 +107,18 @@ class Versions:
 
 def run_versions(run: Run) -> Versions:
     versions = run.students.select_related("asked_by", "assessment").order_by("version")
-    waiting = run.trainings.exclude(state=StudentTraining.State.DONE)
-    training = run.trainings.filter(Q(message__gt="") | ~Q(state=StudentTraining.State.DONE), version=None).last()
-    return Versions(list(versions), training, waiting.exists())
+    is_waiting = ~Q(state=StudentTraining.State.DONE)
+    trainings = list(run.trainings.filter(is_waiting | Q(message__gt="", version=None)).order_by("asked_at"))
+    another = [training for training in trainings if training.version_id is None]
+    busy = any(training.state != StudentTraining.State.DONE for training in trainings)
+    return Versions(list(versions), another[-1] if another else None, busy)
+
+
+def run_edits(run: Run) -> list[ProposalChange]:
+    """Changes of a draft by whoever proposed it, oldest first, with who made them."""
+    if run.revision == 1:
+        return []
+    return list(run.changes.filter(kind=ProposalChange.Kind.EDITED).select_related("changed_by"))
 
 
 def run_leads(run: Run) -> list[list[float]]:

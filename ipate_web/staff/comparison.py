@@ -21,7 +21,7 @@ from training.comparison import Compared, Parameter
 from training.learners import parameter_fields
 from training.methods.pate import AGGREGATORS
 from training.models import ProposalChange, Run
-from training.selectors import run_cost_history, run_curves
+from training.selectors import run_cost_history, run_curves, run_edits
 from training.students import STUDENTS
 
 _LABELS = {
@@ -76,7 +76,6 @@ def parameter_rows(parameters: Sequence[Parameter], runs: Sequence[Run]) -> list
 
 def change_rows(run: Run) -> list[tuple[ProposalChange, list[tuple[str, str, str]]]]:
     """Each change of a draft, with the name of each parameter that it changed and both values, in words."""
-    edits = run.changes.filter(kind=ProposalChange.Kind.EDITED).select_related("changed_by")
     return [
         (
             edit,
@@ -85,7 +84,7 @@ def change_rows(run: Run) -> list[tuple[ProposalChange, list[tuple[str, str, str
                 for each in edit.content
             ],
         )
-        for edit in edits
+        for edit in run_edits(run)
     ]
 
 

@@ -13,6 +13,7 @@ from consent import services
 from consent.counts import holders_per_level
 from consent.models import ConsentForm, DataHolder, Level, Role, Study
 from tests.factories import study_create, study_open, user_create
+from tests.snapshots import built_once
 from tests.training.asking import shards_ask
 from training.formats import Rows, Splits, TabularSchema, catalogue_load
 from training.formats.columns import NumericColumn
@@ -56,6 +57,7 @@ def consents_give(study: Study, levels: str = "HHHAAAALLL") -> None:
             services.consent_give(holder=holder, level=names[letter], form=form, acting_user=None)
 
 
+@built_once
 def study_with_data(slug: str = "digits", levels: str = "HHHAAAALLL", **fields: Any) -> Study:
     """A study whose holders have consented, with its three datasets."""
     study = study_open(slug, **{"delta": 1e-4, **fields})
@@ -81,6 +83,7 @@ def table_rows(number: int, holders: list[str] | None = None) -> Rows:
     return Rows(x.astype(np.float32), classes.astype(np.int64), holders)
 
 
+@built_once
 def study_with_table(
     slug: str = "table", *, levels: str = "HAL", holders: int = 30, records: int = 1, points: int = 12, **fields: Any
 ) -> Study:
@@ -98,6 +101,7 @@ def study_with_table(
     return study
 
 
+@built_once
 def rehearsal_with_table(slug: str = "rehearsal", *, holders: int = 30, points: int = 12) -> Study:
     """A rehearsal study on ``TABLE``: nobody is asked, each owner has one record."""
     study = study_create(slug, delta=1e-4, rehearsal=True)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import threadpool_limits
+
+from common.threads import one_thread
 
 if TYPE_CHECKING:
     from training.exports.graph import Graph
@@ -23,8 +24,6 @@ Records = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
 
 _SEEDS = 2**32
-# Teachers are trained side by side, one process per core; more threads in each would only wait for one another.
-THREADS = 1
 
 
 def parameter(
@@ -54,7 +53,7 @@ class Model(ABC):
             raise ValueError(f"x holds records of shape {x.shape[1:]}; this model was trained on {self.shape}.")
         if not len(x):
             return np.zeros((0, self.classes))
-        with threadpool_limits(THREADS):
+        with one_thread():
             return self._probabilities(x)
 
     def predict(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.int64]:
@@ -136,7 +135,7 @@ class Learner(Parametrised):
         seed_check(seed)
         x, y = _checked(x, y, classes)
         self.shape_check(x.shape[1:])
-        with threadpool_limits(THREADS):
+        with one_thread():
             return self._fit(x, y, classes=classes, seed=seed, progress=progress or silent)
 
     @abstractmethod

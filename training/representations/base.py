@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from common.sentences import Sentence
+from common.threads import one_thread
 from training.learners.base import parameter_check
 from training.representations.coordinates import Coordinates
 from training.representations.encoders import Arrays, Encoder
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from training.exports.graph import Graph
 
 _BATCH = 4096
-_THREADS = 1  # as for learners: one process per core
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Representation(ABC):
             )
         if not np.isfinite(points).all():
             raise ValueError("A public point holds a value that is not finite: remove or replace it first.")
-        with threadpool_limits(_THREADS):
+        with one_thread():
             encoder = self._encoder(points)
             return FittedRepresentation(self, encoder, self._coordinates(encoder, encoder.encode(points)))
 
@@ -104,7 +103,7 @@ class FittedRepresentation:
         if array.shape[1:] != self.encoder.shape:
             raise ValueError(f"These points have the shape {array.shape[1:]}, the public ones {self.encoder.shape}.")
         transformed = np.empty((len(array), self.dimensions), np.int8)
-        with threadpool_limits(_THREADS):
+        with one_thread():
             for start in range(0, len(array), _BATCH):
                 batch = slice(start, start + _BATCH)
                 transformed[batch] = self.coordinates(self.encoder.encode(array[batch]))

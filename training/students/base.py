@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import threadpool_limits
 
+from common.threads import one_thread
 from training.learners.base import (
-    THREADS,
     Learner,
     Model,
     Parametrised,
@@ -50,7 +49,7 @@ class Student(Parametrised):
             raise ValueError("There is nothing to learn from: nothing was released.")
         if releases.rows.min() < 0 or releases.rows.max() >= len(x):
             raise ValueError(f"Releases are about points 0 to {releases.rows.max()}, and there are {len(x)} points.")
-        with threadpool_limits(THREADS):
+        with one_thread():
             return self._learn(x, releases, seed=seed, progress=progress or silent, checkpoint=checkpoint)
 
     @abstractmethod

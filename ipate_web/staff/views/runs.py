@@ -18,13 +18,14 @@ from ipate_web.staff.views.pages import attachment, file_name, paginate, render_
 from ipate_web.staff.views.proposals import second_person
 from training.comparison import MOST
 from training.fairness import fairness_of
-from training.models import ProposalChange, Run
+from training.models import Run
 from training.queue import run_place
 from training.run_lists import runs_listed
 from training.selectors import (
     Progress,
     run_cost_history,
     run_curves,
+    run_edits,
     run_groups,
     run_is_unattended,
     run_leads,
@@ -36,9 +37,9 @@ from training.services.downloads import download_record
 from training.services.label_files import LABEL_FORMATS
 
 
-def _run_or_404(study: Study, pk: str) -> Run:
+def _run_or_404(study: Study, pk: str, *related: str) -> Run:
     """A run of the study; the decorators of the views let only those through who may see its runs."""
-    runs = study.runs.select_related("public_dataset", "created_by", "approved_by").prefetch_related("rounds")
+    runs = study.runs.select_related("public_dataset", "created_by", "approved_by", *related).prefetch_related("rounds")
     found = get_object_or_404(runs, pk=pk)
     found.study = study
     return found
@@ -59,7 +60,7 @@ def runs(request: SignedInRequest, study: Study) -> HttpResponse:
 @study_page("training.view_run")
 def run(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Show everything about a run that the user may see."""
-    found = _run_or_404(study, pk)
+    found = _run_or_404(study, pk, "private_dataset", "test_dataset", "student__assessment")
     context = _live_context(found) | second_person(found, request.can, request.user)
     context |= {"is_proposer": found.created_by_id == request.user.pk, "changes": change_rows(found)}
     return render_page(request, study, "staff/runs/run.html", context)
@@ -111,10 +112,9 @@ _BEGUN: dict[str, tuple[str, str]] = {
 
 def _timeline(run: Run, progress: Progress) -> list[tuple[str, datetime, str]]:
     """Events of a run so far, as (text, time, user)."""
-    edits = run.changes.filter(kind=ProposalChange.Kind.EDITED).select_related("changed_by")
     events = [
         (_("Proposed"), run.created_at, str(run.created_by or "")),
-        *((_("Changed"), change.changed_at, str(change.changed_by)) for change in edits),
+        *((_("Changed"), change.changed_at, str(change.changed_by)) for change in run_edits(run)),
         (
             _("Approved") if run.rehearsal else _("Approved, consents counted"),
             run.approved_at,

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+
+from common.threads import one_thread
 
 LARGEST = 127
 MOST_DIMENSIONS = 1040
@@ -103,7 +104,7 @@ def _scores(
     size = min(_RECORDS_AT_A_TIME, max(len(records), 1))
     right = torch.empty((size, queries.shape[1] + 1), dtype=kind)
     scores = torch.empty((len(queries) * size,), dtype=kind)
-    with threadpool_limits(1):
+    with one_thread():
         for start in range(0, len(records), size):
             end = min(start + size, len(records))
             part = right[: end - start]

@@ -3,6 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from common.threads import one_thread
+
 
 def split_share(share: float, rounds: int) -> list[float]:
     """The share of each round, equal parts, fixed before anything is seen; together at most `share`.
@@ -26,14 +28,13 @@ def spread_queries(public: ArrayLike, count: int) -> NDArray[np.int64]:
         `(count,)` different positions, in increasing order; the same for the same points.
     """
     from sklearn.cluster import MiniBatchKMeans
-    from threadpoolctl import threadpool_limits
 
     points = np.asarray(public, np.float32)
     if not 1 <= count <= len(points):
         raise ValueError(f"{count} of {len(points)} public points cannot be chosen: ask for fewer, or add points.")
     if count == len(points):
         return np.arange(count)
-    with threadpool_limits(1):
+    with one_thread():
         clusters = MiniBatchKMeans(count, random_state=0, n_init=1, batch_size=4096, reassignment_ratio=0.0).fit(points)
     distances = ((points - clusters.cluster_centers_[clusters.labels_]) ** 2).sum(axis=1)
     order = np.lexsort((distances, clusters.labels_))

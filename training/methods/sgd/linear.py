@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
-from threadpoolctl import threadpool_limits
 
 from accounting.privacy import IndividualAccounts
+from common.threads import one_thread
 from training.methods.sgd.records import OwnedRecords
 from training.methods.sgd.softmax import PROBABILITY_STEPS, Softmax
 
@@ -68,7 +68,7 @@ def step_contributions(
     if not ((shares > 0) & (shares <= 1)).all():
         raise ValueError("level_weights must lie above 0 and be at most 1.")
     sums, charged = np.zeros(matrix.shape, np.int64), np.zeros(len(records))
-    with threadpool_limits(1):
+    with one_thread():
         for stack in records.stacks(sums.size):
             features = records.features(stack)
             residuals = _residuals(model, features, records.y[stack.records])
