@@ -11,39 +11,12 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 from uuid import uuid4
 
 QUERIES, TEACHERS = 50, 250
-
-
-@contextmanager
-def empty_database() -> Iterator[None]:
-    """Let Django use a database of this benchmark's own, gone afterwards."""
-    given = os.environ.get("DATABASE_URL", "")
-    with tempfile.TemporaryDirectory(prefix="ipate-speed-") as folder:
-        os.environ |= {
-            "IPATE_VAR_DIR": folder,
-            "DJANGO_SETTINGS_MODULE": "ipate_web.settings",
-            "IPATE_LOG_LEVEL": "ERROR",
-        }
-        if not given.startswith("postgres"):
-            os.environ["DATABASE_URL"] = f"sqlite:///{folder}/db"
-            yield
-            return
-        import psycopg
-
-        name = f"ipate_speed_{os.getpid()}"
-        os.environ["DATABASE_URL"] = f"{given.rpartition('/')[0]}/{name}"
-        with psycopg.connect(given.replace("postgres://", "postgresql://"), autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{name}"')
-            try:
-                yield
-            finally:
-                connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
 def report(what: str, work: Callable[[], Any], repeat: int) -> None:
@@ -187,7 +160,9 @@ def main() -> None:
     parser.add_argument("--holders", type=int, nargs="+", default=[60_000, 1_000_000])
     parser.add_argument("--batches", type=int, default=20)
     options = parser.parse_args()
-    with empty_database():
+    from benchmarks.databases import empty_database
+
+    with tempfile.TemporaryDirectory(prefix="ipate-speed-") as folder, empty_database(folder):
         import django
 
         django.setup()

@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from databases import empty_database
 from ledger_speed import holders_copy
 from web_speed import ROOT, application_call, version_of
-from web_study import empty_database, site_set_up, study_build
+from web_study import site_set_up, study_build
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PAUSE = 2.0

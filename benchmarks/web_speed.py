@@ -55,7 +55,8 @@ def application_call(application: Any, address: str, cookies: dict[str, str]) ->
 def serve(runs: int) -> None:
     """Build the study with the code of the working folder; answer each line "PAGE REQUESTS" with the medians."""
     sys.path.insert(1, os.getcwd())
-    from web_study import empty_database, site_set_up, study_build
+    from databases import empty_database
+    from web_study import site_set_up, study_build
 
     with tempfile.TemporaryDirectory(prefix="ipate-web-") as folder, empty_database(folder):
         site_set_up()

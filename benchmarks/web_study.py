@@ -3,41 +3,12 @@
 Imported by web_speed.py and web_load.py once Django is set up, on an empty database that has been migrated.
 """
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
 POINTS, BATCH = 300, 4
 #: The pages that people look at most, by name.
 PAGES = ("study", "run", "run list", "tick")
-
-
-@contextmanager
-def empty_database(folder: str) -> Iterator[None]:
-    """Name a database of this process's own in the environment: gone afterwards; in ``folder`` where SQLite is used."""
-    given = os.environ.get("DATABASE_URL", "")
-    os.environ |= {
-        "IPATE_VAR_DIR": folder,
-        "DJANGO_SETTINGS_MODULE": "ipate_web.settings",
-        "IPATE_LOG_LEVEL": "ERROR",
-        "IPATE_BROKER_URL": "filesystem://",
-    }
-    if not given.startswith("postgres"):
-        os.environ["DATABASE_URL"] = f"sqlite:///{folder}/db"
-        yield
-        return
-    import psycopg
-
-    name = f"ipate_web_{os.getpid()}"
-    os.environ["DATABASE_URL"] = f"{given.rpartition('/')[0]}/{name}"
-    with psycopg.connect(given.replace("postgres://", "postgresql://"), autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')
-        try:
-            yield
-        finally:
-            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
 def site_set_up() -> None:

@@ -195,14 +195,23 @@ HEARTBEAT_TIMEOUT = env.read("IPATE_HEARTBEAT_TIMEOUT", env.POSITIVE, default=30
 #: How often the sweep looks for such work, in seconds.
 SWEEP_INTERVAL = env.read("IPATE_SWEEP_INTERVAL", env.POSITIVE, default=10.0)
 CELERY_BEAT_SCHEDULE = {
-    "sweep runs": {"task": "training.tasks.runs_sweep", "schedule": SWEEP_INTERVAL},
-    "sweep throttle": {"task": "common.tasks.throttle_sweep", "schedule": 3600.0},
-    "send reminders": {"task": "consent.tasks.reminders_send", "schedule": 3600.0},
-    "hand over": {"task": "consent.tasks.hand_overs", "schedule": 3600.0},
-    "deliver mails": {"task": "consent.tasks.mails_deliver", "schedule": 60.0},
-    "deliver webhooks": {"task": "consent.tasks.webhooks_deliver", "schedule": 60.0},
-    "erase what is due": {"task": "training.tasks.records_due_erase", "schedule": 900.0},
-    "sweep accounts": {"task": "accounting.tasks.accounts_sweep", "schedule": 3600.0},
+    name: {
+        "task": task,
+        "schedule": interval,
+        # Without a worker, or with too much to do, they do not pile up: the next one is due. Clocks of hosts may differ
+        # by the time limit of heartbeats.
+        "options": {"expires": max(interval, HEARTBEAT_TIMEOUT)},
+    }
+    for name, task, interval in (
+        ("sweep runs", "training.tasks.runs_sweep", SWEEP_INTERVAL),
+        ("sweep throttle", "common.tasks.throttle_sweep", 3600.0),
+        ("send reminders", "consent.tasks.reminders_send", 3600.0),
+        ("hand over", "consent.tasks.hand_overs", 3600.0),
+        ("deliver mails", "consent.tasks.mails_deliver", 60.0),
+        ("deliver webhooks", "consent.tasks.webhooks_deliver", 60.0),
+        ("erase what is due", "training.tasks.records_due_erase", 900.0),
+        ("sweep accounts", "accounting.tasks.accounts_sweep", 3600.0),
+    )
 }
 #: The largest ε that a policy may promise to anyone.
 EPSILON_CAP = env.read("IPATE_EPSILON_CAP", env.POSITIVE, default=10.0)

@@ -27,7 +27,7 @@ def worker(log: Path, **environment: str) -> Iterator[subprocess.Popen]:
         yield process
 
 
-def wait_until(condition: Callable[[], bool], log: Path, seconds: float = 120) -> None:
+def wait_until(condition: Callable[[], bool], log: Path, seconds: float = 300) -> None:
     """Wait for ``condition``; a test whose wait is in vain fails with the end of the worker's log."""
     deadline = time.monotonic() + seconds
     while not condition():

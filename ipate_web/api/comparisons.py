@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ipate_web.api.base import ApiView
-from ipate_web.api.runs import RunSerializer, visible_run
+from ipate_web.api.run_documents import RunSerializer, visible_run
 from training.comparison import MOST, runs_compared
 
 

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, permission_check, request_user
 from ipate_web.api.problems import CONFLICT
-from ipate_web.api.runs import visible_run
+from ipate_web.api.run_documents import visible_run
 from ipate_web.tokens.models import Scope
 from training.errors import STATE
 from training.models import Run, StudentModel, StudentTraining

@@ -3,7 +3,7 @@
 from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from ipate_web.api import base, comparisons, keys, models, parts, runs, students, studies, waiting
+from ipate_web.api import base, comparisons, costs, keys, labels, models, parts, plans, runs, students, studies, waiting
 from ipate_web.tokens import views as tokens
 
 version_1 = [
@@ -16,14 +16,14 @@ version_1 = [
     path("methods", parts.MethodList.as_view(), name="methods"),
     path("representations", parts.RepresentationList.as_view(), name="representations"),
     path("runs", runs.RunList.as_view(), name="runs"),
-    path("runs/plan", runs.RunPlan.as_view(), name="run-plan"),
+    path("runs/plan", plans.RunPlan.as_view(), name="run-plan"),
     path("runs/compare", comparisons.RunComparison.as_view(), name="run-comparison"),
     path("runs/<uuid:pk>", runs.RunDetail.as_view(), name="run"),
     path("runs/<uuid:pk>/approve", runs.RunApprove.as_view(), name="run-approve"),
     path("runs/<uuid:pk>/withdraw", runs.RunWithdraw.as_view(), name="run-withdraw"),
     path("runs/<uuid:pk>/cancel", runs.RunCancel.as_view(), name="run-cancel"),
-    path("runs/<uuid:pk>/labels", runs.RunLabels.as_view(), name="run-labels"),
-    path("runs/<uuid:pk>/costs", runs.RunCosts.as_view(), name="run-costs"),
+    path("runs/<uuid:pk>/labels", labels.RunLabels.as_view(), name="run-labels"),
+    path("runs/<uuid:pk>/costs", costs.RunCosts.as_view(), name="run-costs"),
     path("runs/<uuid:pk>/students", students.RunStudents.as_view(), name="run-students"),
     path(
         "runs/<uuid:pk>/students/<int:version>/publish",

@@ -6,9 +6,14 @@ import socket
 import subprocess
 import sys
 import time
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+from celery import current_app
+from celery.beat import Scheduler
+from django.utils import timezone
 
 from ipate_web.processes import free_port, running, site_environment
 
@@ -104,3 +109,23 @@ except KeyboardInterrupt:
         parent.send_signal(number)
         assert parent.wait(timeout=20) == 0
     assert gone(pids)
+
+
+def test_periodic_tasks_that_wait_too_long_are_dropped(settings: Any) -> None:
+    """A day without a worker leaves no day's worth of sweeps."""
+    app = current_app._get_current_object()
+    app.control.purge()
+    scheduler = Scheduler(app, lazy=True)
+    scheduler.setup_schedule()
+    for entry in scheduler.schedule.values():
+        scheduler.apply_async(entry, advance=False)
+    with app.connection_for_read() as broker, broker.SimpleQueue(app.conf.task_default_queue) as waiting:
+        sent = {}
+        while waiting.qsize():
+            message = waiting.get_nowait()
+            sent[message.headers["task"]] = datetime.fromisoformat(message.headers["expires"])
+            message.ack()
+    assert "training.tasks.runs_sweep" in sent
+    for entry in settings.CELERY_BEAT_SCHEDULE.values():
+        wait = (sent[entry["task"]] - timezone.now()).total_seconds()
+        assert 0 < wait <= max(entry["schedule"], settings.HEARTBEAT_TIMEOUT)

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from training.models import Run
 from training.services.advance import run_advance, shard_ask
 from training.services.holders.asking import Asking
@@ -29,6 +31,16 @@ SAMPLED_RUN = EVERYBODY | {
     "asking": {"steps": 6, "expected": 1e6},
     "batch_size": 2,
 }
+
+
+class NoNoise:
+    """Noise of 0, so that what is released is what was said: for tests alone."""
+
+    def normal(self, scale: float, shape: tuple[int, ...]) -> np.ndarray:
+        return np.zeros(shape)
+
+    def rounded_normal(self, scale: float, shape: tuple[int, ...]) -> np.ndarray:
+        return np.zeros(shape, np.int64)
 
 
 def asking_of(run: Run) -> Asking:

@@ -21,10 +21,11 @@ from common.artifacts import arrays_delete, arrays_load
 from common.noise import SimulationNoise
 from consent import services as consent_services
 from consent.handover import circumstance_record
-from consent.models import ConsentForm, DataHolder, Study
+from consent.models import DataHolder, Study
 from consent.selectors import consent_snapshot
 from tests.factories import policy_approve, user_create
 from tests.training.asking import ASKING_RUN, asking_of, attempt, commit
+from tests.training.people import HOLDERS, decide, everybody, small_study, withdraw
 from tests.training.runs import (
     TABLE,
     TABLE_RUN,
@@ -37,7 +38,6 @@ from tests.training.runs import (
     run_start,
     run_teach,
     study_with_data,
-    study_with_table,
     table_rows,
 )
 from training.formats import Rows
@@ -56,23 +56,6 @@ from training.verification import batches_kept, release_faults, replay_faults
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 Commits = Any  # the fixture django_capture_on_commit_callbacks
-HOLDERS = 12
-
-
-class NoNoise:
-    """Noise of 0, so that what is released is what was said: for tests alone."""
-
-    def normal(self, scale: float, shape: tuple[int, ...]) -> np.ndarray:
-        return np.zeros(shape)
-
-
-@pytest.fixture
-def exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(noise, "noise_of", lambda run: NoNoise())
-
-
-def small_study(**fields: Any) -> Study:
-    return study_with_table(**{"holders": HOLDERS, "retain_votes": True, **fields})
 
 
 def asked_run(study: Study, *, share: float = 0.5, **fields: Any) -> Run:
@@ -104,15 +87,6 @@ def unasked(study: Study) -> Run:
 
 def holder(study: Study, place: int) -> DataHolder:
     return DataHolder.objects.filter(study=study).order_by("pk")[place]
-
-
-def decide(who: DataHolder, level: str) -> None:
-    form = ConsentForm.objects.filter(study=who.study).latest("version")
-    consent_services.consent_give(holder=who, level=level, form=form, acting_user=None)
-
-
-def withdraw(who: DataHolder) -> None:
-    consent_services.consent_withdraw(holder=who, acting_user=None)
 
 
 def account(who: DataHolder) -> float:
@@ -154,10 +128,6 @@ def heard(run: Run, batch: int, among: list[DataHolder]) -> None:
     sigma = run.plan["rounds"][0]["sigma"]
     for who in among:
         assert charged(run, batch)[who.pk] == pytest.approx((said(run, batch, who) ** 2).sum() / sigma**2, rel=1e-12)
-
-
-def everybody(study: Study) -> list[DataHolder]:
-    return list(DataHolder.objects.filter(study=study).order_by("pk"))
 
 
 def assert_whole(run: Run) -> None:

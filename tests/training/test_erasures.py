@@ -26,6 +26,7 @@ from consent.paper import PaperConsent, paper_consents_record, scan_load
 from consent.pseudonyms import holder_found
 from tests.factories import user_create
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, run_ask
+from tests.training.people import HOLDERS, small_study
 from tests.training.runs import (
     TABLE,
     TABLE_RUN,
@@ -52,7 +53,6 @@ from training.verification import batches_kept, record_faults, release_faults, r
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 Commits = Any  # the fixture django_capture_on_commit_callbacks
-HOLDERS = 12
 SCAN = b"%PDF-1.7 a letter"
 
 
@@ -60,10 +60,6 @@ SCAN = b"%PDF-1.7 a letter"
 def _no_scans_of_other_tests() -> None:
     """Studies of different tests have the same numbers, and files outlive a test's database."""
     shutil.rmtree(Path(settings.STORAGES["private"]["OPTIONS"]["location"]) / "evidence", ignore_errors=True)
-
-
-def small_study(**fields: Any) -> Study:
-    return study_with_table(**{"holders": HOLDERS, "retain_votes": True, **fields})
 
 
 def holder_of(study: Study, pseudonym: str = "p-001") -> DataHolder:

@@ -17,11 +17,11 @@ from accounting.shares import share_free, shares
 from accounting.verification import study_faults
 from common.artifacts import arrays_load, arrays_save, model_fetch, model_store
 from common.noise import SimulationNoise
-from consent import services as consent_services
-from consent.models import ConsentForm, DataHolder, Study
+from consent.models import DataHolder, Study
 from consent.selectors import consent_snapshot
 from tests.factories import user_create
-from tests.training.asking import STEPS_RUN, asking_of, attempt, commit
+from tests.training.asking import STEPS_RUN, NoNoise, asking_of, attempt, commit
+from tests.training.people import HOLDERS, decide, everybody, small_study, withdraw
 from tests.training.runs import (
     head_counts_state,
     rehearsal_with_table,
@@ -29,7 +29,6 @@ from tests.training.runs import (
     run_finish,
     run_start,
     study_with_data,
-    study_with_table,
 )
 from training.methods.pate import PlanError
 from training.methods.sgd.linear import CLIP_STEPS
@@ -47,25 +46,8 @@ from training.verification import batches_kept, release_faults, replay_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
-HOLDERS = 12
 #: Steps so small that the model hardly moves: everybody's gradient stays as long as the clipping norm allows.
 SLOW = {"sigma": 20.0, "step_size": 1e-3}
-
-
-class NoNoise:
-    """Noise of 0, so that what is released is what was said: for tests alone."""
-
-    def rounded_normal(self, scale: float, shape: tuple[int, ...]) -> np.ndarray:
-        return np.zeros(shape, np.int64)
-
-
-@pytest.fixture
-def exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(noise, "noise_of", lambda run: NoNoise())
-
-
-def small_study(**fields: Any) -> Study:
-    return study_with_table(**{"holders": HOLDERS, "retain_votes": True, **fields})
 
 
 def learning_run(study: Study, *, share: float = 0.5, **fields: Any) -> Run:
@@ -80,19 +62,6 @@ def begun(study: Study, **fields: Any) -> Run:
     assert asking_of(run).open(run)
     run.refresh_from_db()
     return attempt(run)
-
-
-def everybody(study: Study) -> list[DataHolder]:
-    return list(DataHolder.objects.filter(study=study).order_by("pk"))
-
-
-def decide(who: DataHolder, level: str) -> None:
-    form = ConsentForm.objects.filter(study=who.study).latest("version")
-    consent_services.consent_give(holder=who, level=level, form=form, acting_user=None)
-
-
-def withdraw(who: DataHolder) -> None:
-    consent_services.consent_withdraw(holder=who, acting_user=None)
 
 
 def charged(run: Run, batch: int) -> dict[int, float]:

@@ -1,0 +1,31 @@
+"""A database for one measurement, on the server that the environment names."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def empty_database(folder: str) -> Iterator[None]:
+    """Name a database of this process's own in the environment: gone afterwards; in ``folder`` where SQLite is used."""
+    given = os.environ.get("DATABASE_URL", "")
+    os.environ |= {
+        "IPATE_VAR_DIR": folder,
+        "DJANGO_SETTINGS_MODULE": "ipate_web.settings",
+        "IPATE_LOG_LEVEL": "ERROR",
+        "IPATE_BROKER_URL": "filesystem://",
+    }
+    if not given.startswith("postgres"):
+        os.environ["DATABASE_URL"] = f"sqlite:///{folder}/db"
+        yield
+        return
+    import psycopg
+
+    name = f"ipate_benchmark_{os.getpid()}"
+    os.environ["DATABASE_URL"] = f"{given.rpartition('/')[0]}/{name}"
+    with psycopg.connect(given.replace("postgres://", "postgresql://"), autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+        try:
+            yield
+        finally:
+            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')

@@ -1,0 +1,111 @@
+"""Labels that runs have released, page by page or as a file."""
+
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema
+from rest_framework import generics, serializers
+from rest_framework.renderers import BaseRenderer, JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from ipate_web.api.base import ApiView, permission_check, request_user
+from ipate_web.api.pagination import LabelPages
+from ipate_web.api.run_documents import visible_run
+from training.models import Query
+from training.services.downloads import download_record
+from training.services.label_files import LABEL_FORMATS
+
+
+class LabelSerializer(serializers.Serializer):
+    row = serializers.IntegerField(help_text="The point's row in the public dataset, from 0.")
+    label = serializers.CharField(help_text="The name of its class.")  # type: ignore[assignment]
+    counts = serializers.ListField(
+        child=serializers.IntegerField(),
+        allow_null=True,
+        help_text="Noisy counts in the order of the classes, where they were released; they may be below 0.",
+    )
+
+
+class LabelFileRenderer(BaseRenderer):
+    """The labels as a file, given as its bytes."""
+
+    charset: str | None = None
+
+    def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> bytes:
+        return data
+
+
+class LabelsCsv(LabelFileRenderer):
+    media_type = LABEL_FORMATS["csv"].media_type
+    format = "csv"
+    charset = "utf-8"
+
+
+class LabelsParquet(LabelFileRenderer):
+    media_type = LABEL_FORMATS["parquet"].media_type
+    format = "parquet"
+
+
+class LabelsNpz(LabelFileRenderer):
+    media_type = LABEL_FORMATS["npz"].media_type
+    format = "npz"
+
+
+class RunLabels(ApiView, generics.ListAPIView):
+    """Labels that a run has released."""
+
+    serializer_class = LabelSerializer
+    pagination_class = LabelPages
+    renderer_classes = [JSONRenderer, LabelsCsv, LabelsParquet, LabelsNpz]
+
+    def get_queryset(self) -> QuerySet[Query]:
+        return self.run.queries.filter(label__isnull=False).order_by("row")
+
+    def get_serializer(self, queries: Any, **kwargs: Any) -> LabelSerializer:
+        classes = self.run.classes
+        labels = [{"row": query.row, "label": classes[query.label], "counts": query.counts} for query in queries]
+        return LabelSerializer(labels, **kwargs)
+
+    @extend_schema(
+        summary="Released labels",
+        tags=["labels and models"],
+        parameters=[
+            OpenApiParameter(
+                "format",
+                enum=["json", *LABEL_FORMATS],
+                description="csv, parquet: all labels at once; npz: NumPy arrays, with the public points themselves.",
+            )
+        ],
+        responses={
+            (200, "application/json"): LabelSerializer(many=True),
+            (200, "text/csv"): OpenApiTypes.STR,
+            (200, LabelsParquet.media_type): OpenApiTypes.BINARY,
+            (200, LabelsNpz.media_type): OpenApiTypes.BINARY,
+        },
+        examples=[
+            OpenApiExample("As a table", value="row,label\n0,7\n3,1\n", media_type="text/csv"),
+            OpenApiExample(
+                "With noisy counts",
+                value="row,label,count_no,count_yes\n0,yes,-31,214\n3,no,190,27\n",
+                media_type="text/csv",
+            ),
+        ],
+    )
+    def get(self, request: Request, pk: UUID) -> Response:
+        """The public points that were labelled; as JSON, 1,000 a page and at most 10,000, or all of them as a file.
+
+        As npz: `x`, all public points as encoded records, `row`, `label` (numbers of classes), `counts` where they were
+        released, and the names of the `classes`. Their own labels, which nobody learns from, are not told.
+
+        Where every holder votes, each with the noisy number of holders who voted for each class; none where a run
+        learns by gradient steps. However many pages you fetch of the same labels, the release register gets one entry.
+        """
+        self.run = visible_run(request.user, pk)
+        permission_check(request.user, "training.use_student", self.run.study)
+        if request.method == "GET":  # HEAD takes nothing away
+            download_record(run=self.run, what="labels", acting_user=request_user(request))
+        chosen = LABEL_FORMATS.get(request.accepted_renderer.format)
+        return self.list(request) if chosen is None else Response(chosen.content(self.run))

@@ -1,0 +1,198 @@
+"""Plans of runs: what they would do, what they may charge, and what to expect."""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from accounting.shares import share_check
+from common.sentences import in_words
+from ipate_web.api.base import ApiView, request_user
+from ipate_web.api.problems import CONFLICT
+from ipate_web.api.proposals import EXAMPLES, RunProposalSerializer, proposal_of
+from ipate_web.api.run_documents import AggregatorField, PromiseSerializer
+from training.models import Run
+from training.services.forecasts import forecast
+from training.services.runs import run_check
+
+
+class GroupPlanSerializer(serializers.Serializer):
+    name = serializers.CharField()
+    epsilon = serializers.FloatField(help_text="The smallest ε promised in the group.")
+    holders = serializers.IntegerField(help_text="A public or noisy number.")
+    teachers = serializers.IntegerField()
+    weight = serializers.FloatField()
+    factor = serializers.IntegerField()
+    merged = serializers.ListField(child=serializers.CharField())
+
+
+class BudgetSerializer(serializers.Serializer):
+    """Most that the run may charge a group, and cost of a query, in μ²; 0 where everyone pays for their own votes."""
+
+    cap = serializers.FloatField()
+    allowed = serializers.FloatField()
+    check = serializers.FloatField(help_text="Of every query.")
+    label = serializers.FloatField(help_text="Of an answered one, beside the check.")  # type: ignore[assignment]
+
+
+class PlannedPromiseSerializer(PromiseSerializer):
+    """The holders of one promise."""
+
+    name = serializers.CharField()
+    holders = serializers.IntegerField(help_text="A public or noisy number.")
+    group = serializers.IntegerField(help_text="Its place in groups; -1 where it is left out.")
+
+
+class PlannedPhaseSerializer(serializers.Serializer):
+    """Steps over samples by the same mechanism; lists stand beside ``promises``."""
+
+    rates = serializers.ListField(child=serializers.FloatField(), help_text="A holder's probability to be in a step.")
+    norms = serializers.ListField(child=serializers.FloatField(), help_text="Largest norm of a contribution.")
+    sigma = serializers.FloatField(help_text="Noise of each number, in clipping norms.")
+    clip_norm = serializers.FloatField()
+    expected = serializers.FloatField()
+    steps = serializers.IntegerField()
+
+
+class PlannedStepsSerializer(serializers.Serializer):
+    """Plan of the gradient steps of a round."""
+
+    steps = serializers.IntegerField()
+    sigma = serializers.FloatField(help_text="Noise of each number, in clipping norms.")
+    clip_norm = serializers.FloatField(help_text="Largest norm of a gradient, where points have norm 1.")
+    step_size = serializers.FloatField()
+    momentum = serializers.FloatField()
+    network = serializers.CharField(required=False, help_text="What is trained over samples.")
+    weights = serializers.IntegerField(required=False, help_text="How many numbers it has.")
+    expected = serializers.FloatField(required=False, help_text="How many holders a step draws, on average.")
+    phases = PlannedPhaseSerializer(many=True, required=False, help_text="One, except in baselines.")
+    charges = serializers.ListField(
+        child=serializers.FloatField(allow_null=True),
+        required=False,
+        help_text="In μ²: what every holder of each promise is charged for the whole run before its first step.",
+    )
+    slack = serializers.FloatField(required=False, help_text="δ′ of the run, set aside from the study's δ.")
+
+
+class PlannedRoundSerializer(serializers.Serializer):
+    """Plan of a round: public points of the holders' votes, or gradients by a plan."""
+
+    queries = serializers.IntegerField(required=False, help_text="Public points.")
+    sigma = serializers.FloatField(required=False, help_text="Standard deviation of the noise of each count.")
+    radius_share = serializers.FloatField(
+        required=False, help_text="Share of the public points within the radius of a query."
+    )
+    plan = PlannedStepsSerializer(required=False)
+    until = serializers.FloatField(help_text="The part of the run's share that may be used by its end.")
+
+
+class LevelForecastSerializer(serializers.Serializer):
+    """Forecast of the first round for one promise."""
+
+    name = serializers.CharField()
+    votes_allowed = serializers.IntegerField(help_text="Votes that the round's share of the cap pays for.")
+    votes_asked = serializers.FloatField(help_text="How often a holder is near a query, on average.")
+    votes_cast = serializers.FloatField(help_text="How many of these the account allows, on average.")
+    spent = serializers.FloatField(help_text="Forecast: the share of the cap that is spent on average.")
+    share = serializers.FloatField(help_text="The share of the cap that may be spent.")
+
+
+class ForecastSerializer(serializers.Serializer):
+    """Forecast of the first round, by public points and head counts."""
+
+    queries = serializers.IntegerField()
+    sigma = serializers.FloatField()
+    radius_share = serializers.FloatField()
+    voters = serializers.ListField(
+        child=serializers.FloatField(), help_text="Voters of a query: 10th, 50th and 90th percentile."
+    )
+    margin = serializers.FloatField(help_text="Expected lead of the right class, in standard deviations of the noise.")
+    accuracy = serializers.ListField(
+        child=serializers.FloatField(), help_text="Lowest, expected and highest share of right labels."
+    )
+    from_labels = serializers.BooleanField(help_text="Whether the accuracy rests on labelled test data.")
+    levels = LevelForecastSerializer(many=True)
+
+
+class ExpectationSerializer(serializers.Serializer):
+    """Forecast of the first round of gradient steps, by public points and head counts."""
+
+    right = serializers.FloatField(help_text="Expected share of right points.")
+    noiseless = serializers.FloatField(help_text="The same without any noise.")
+    from_labels = serializers.BooleanField(
+        help_text="Whether it rests on labelled test data, or on clusters of public points, an easier task."
+    )
+
+
+class PlanSerializer(serializers.Serializer):
+    """Plan of a run. Everything in it is public: it rests on policies, head counts, shares and public points.
+
+    Promises, budgets and notes are told of every method; of the rest what the run's method has.
+    """
+
+    method = serializers.ChoiceField(Run.Method.choices)
+    share = serializers.FloatField(help_text="Of every cap, that the plan is for.")
+    promises = PlannedPromiseSerializer(many=True)
+    budgets = BudgetSerializer(
+        many=True, help_text="One for each group, or for each promise where there are none; none of rehearsed teachers."
+    )
+    notes = serializers.ListField(child=serializers.CharField(), help_text="Choices made, and warnings.")
+
+    variant = serializers.CharField(required=False)
+    teachers = serializers.IntegerField(required=False)
+    aggregator = AggregatorField(required=False, help_text="Scaled to the number of votes.")
+    groups = GroupPlanSerializer(many=True, required=False)
+    answers = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        help_text="How many answered queries the run can afford at least; null where no vote ends by its charges.",
+    )
+    left_out = serializers.ListField(child=serializers.CharField(), required=False)
+
+    rounds = PlannedRoundSerializer(many=True, required=False)
+    representation = serializers.CharField(required=False, help_text="The space in which votes or steps work.")
+    forecast = ForecastSerializer(required=False)
+    student = serializers.FloatField(
+        required=False,
+        allow_null=True,
+        help_text="Votes about images: the share of the public points that a student is expected to be taught right, "
+        "from all counts of the first round together.",
+    )
+    expectation = ExpectationSerializer(required=False, allow_null=True)
+
+
+def plan_document(run: Run, planned: dict[str, Any]) -> dict[str, Any]:
+    """A plan as the API tells it, in the language of the request."""
+    return PlanSerializer({"method": run.method, **in_words(planned)}).data
+
+
+class PlanRequestSerializer(RunProposalSerializer):
+    share = serializers.FloatField(
+        required=False, help_text="Plan for this share of every cap. If missing, a quarter or what is free."
+    )
+
+    class Meta(RunProposalSerializer.Meta):
+        fields = [*RunProposalSerializer.Meta.fields, "share"]
+
+
+class RunPlan(ApiView):
+    """A dry run of a proposal."""
+
+    @extend_schema(
+        summary="Plan a run",
+        tags=["runs"],
+        request=PlanRequestSerializer,
+        responses={200: PlanSerializer, **CONFLICT},
+        examples=EXAMPLES,
+    )
+    def post(self, request: Request) -> Response:
+        """Plan a run without saving anything: what it would do, what it may charge, what to expect, and warnings."""
+        proposal = proposal_of(request, PlanRequestSerializer)
+        share = proposal.pop("share", None)
+        run = Run(created_by=request_user(request), rehearsal=proposal["study"].rehearsal, **proposal)
+        run_check(run)
+        if share is not None:
+            share_check(share)
+        return Response(plan_document(run, forecast(run, share).to_json()))

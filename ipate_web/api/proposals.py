@@ -1,0 +1,193 @@
+"""Proposals of runs as they are sent: their fields, examples, and the key that tells a repeated one."""
+
+import hashlib
+import json
+import re
+from typing import Any
+
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter
+from rest_framework import serializers
+from rest_framework.request import Request
+
+from consent.models import Study
+from consent.permissions import studies_with_permission
+from ipate_web.api.base import StrictSerializer, permission_check
+from ipate_web.api.run_documents import AggregatorField, AskingField
+from training.models import Dataset, Run
+from training.services.suggestions import suggestion_for
+
+PROPOSAL = OpenApiExample(
+    "A weighting run",
+    request_only=True,
+    value={
+        "study": "demo-digits",
+        "title": "Weighted, 100 teachers",
+        "purpose": "How many labels do these choices of protection allow?",
+        "private_dataset": 1,
+        "public_dataset": 2,
+        "test_dataset": 3,
+        "method": "pate",
+        "learner": "nearest_neighbour",
+        "student_learner": "random_forest",
+        "variant": "weighting",
+        "aggregator": {"name": "confident_gnmax", "sigma": 20, "sigma_threshold": 30, "threshold": 50},
+        "teachers": 100,
+    },
+)
+
+
+EVERYBODY = OpenApiExample(
+    "Every holder votes",
+    request_only=True,
+    value={
+        "study": "demo-digits",
+        "title": "Every holder votes",
+        "purpose": "As many labels as these choices of protection allow.",
+        "private_dataset": 1,
+        "public_dataset": 2,
+        "test_dataset": 3,
+        "method": "neighbours",
+        "asking": {"rounds": 1, "radius_share": 0.02},
+        "student_learner": "random_forest",
+    },
+)
+
+
+STEPS = OpenApiExample(
+    "Private gradient steps",
+    request_only=True,
+    value={
+        "study": "demo-digits",
+        "title": "Private gradient steps",
+        "purpose": "One model for all classes, from everybody's gradients.",
+        "private_dataset": 1,
+        "public_dataset": 2,
+        "test_dataset": 3,
+        "method": "sgd",
+        "asking": {"steps": 50},
+        "student_learner": "random_forest",
+    },
+)
+
+
+SAMPLES = OpenApiExample(
+    "Gradient steps over samples, without public points",
+    request_only=True,
+    value={
+        "study": "demo-digits",
+        "title": "A small network",
+        "purpose": "A network of its own, from the holders' records alone.",
+        "private_dataset": 1,
+        "test_dataset": 3,
+        "method": "sgd",
+        "variant": "scale",
+        "asking": {"network": "mlp", "steps": 500, "expected": 512},
+    },
+)
+
+
+REHEARSAL = OpenApiExample(
+    "A rehearsal",
+    request_only=True,
+    value={
+        **PROPOSAL.value,
+        "study": "demo-digits-rehearsal",
+        **{"private_dataset": 4, "public_dataset": 5, "test_dataset": 6},
+        "variant": "upsampling",
+        "seed": 5,
+        "rehearsed": {
+            "levels": {"HIGH": {"share": 0.5, "epsilon": 1}, "LOW": {"share": 0.5, "epsilon": 3}},
+            "method": "data_dependent",
+            "conversion": "improved",
+        },
+    },
+)
+EXAMPLES = [PROPOSAL, EVERYBODY, STEPS, SAMPLES, REHEARSAL]
+
+
+class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
+    study = serializers.SlugRelatedField(slug_field="slug", queryset=Study.objects.none())
+    private_dataset = serializers.PrimaryKeyRelatedField(queryset=Dataset.objects.none())
+    public_dataset = serializers.PrimaryKeyRelatedField(
+        queryset=Dataset.objects.none(),
+        required=False,
+        allow_null=True,
+        help_text="Only variants over samples can do without; then no student is trained.",
+    )
+    test_dataset = serializers.PrimaryKeyRelatedField(queryset=Dataset.objects.none(), required=False, allow_null=True)
+    asking = AskingField(required=False)
+    aggregator = AggregatorField(required=False)
+    learner_parameters = serializers.DictField(required=False)
+    student_parameters = serializers.DictField(required=False)
+    rehearsed = serializers.DictField(
+        required=False, help_text="Rehearsal studies: levels with share and ε, method and conversion of the costs."
+    )
+
+    class Meta:
+        model = Run
+        fields = [
+            *("study", "title", "purpose", "private_dataset", "public_dataset", "test_dataset"),
+            *("method", "asking", "learner", "learner_parameters", "student_learner", "student_parameters"),
+            *("variant", "weight_scheme", "aggregator", "teachers", "small_groups", "on_exhausted", "batch_size"),
+            *("wanted_labels", "seed", "rehearsed"),
+        ]
+        validators: list[Any] = []
+        extra_kwargs = {
+            "method": {"required": False, "help_text": "If missing, what is suggested for the study's data."},
+            "student_learner": {"required": False, "help_text": "If missing, what is suggested for the study's data."},
+        }
+
+    def get_fields(self) -> dict[str, serializers.Field]:
+        """Fields, with only those related objects as choices that the user may see."""
+        fields = super().get_fields()
+        if "request" in self.context:
+            studies = studies_with_permission(self.context["request"].user, "training.view_run")
+            datasets = Dataset.objects.filter(study__in=studies)
+            for name, field in fields.items():
+                if isinstance(field, serializers.RelatedField):
+                    field.queryset = studies if name == "study" else datasets  # type: ignore[arg-type]
+        return fields
+
+    def validate_aggregator(self, value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise serializers.ValidationError("Give an object with “name” and the aggregator's parameters.")
+        return value
+
+    def validate(self, proposal: dict[str, Any]) -> dict[str, Any]:
+        """Take the method and the student that are suggested for the study where none is named."""
+        if {"method", "student_learner"} <= proposal.keys():
+            return proposal
+        suggested = suggestion_for(proposal["study"])
+        return {"method": suggested.method, "student_learner": suggested.student} | proposal
+
+
+def proposal_of(request: Request, serializer: type[RunProposalSerializer] = RunProposalSerializer) -> dict[str, Any]:
+    """The fields of the proposed run, of a study in which the user may propose one."""
+    proposal = serializer(data=request.data, context={"request": request})
+    proposal.is_valid(raise_exception=True)
+    permission_check(request.user, "training.propose_run", proposal.validated_data["study"])
+    return proposal.validated_data
+
+
+KEY_HEADER = "Idempotency-Key"
+
+
+IDEMPOTENCY_KEY = OpenApiParameter(
+    KEY_HEADER,
+    {"type": "string", "minLength": 1, "maxLength": 100, "pattern": "^[!-~]+$"},
+    OpenApiParameter.HEADER,
+    description="A text of your own, new for every proposal. Sent again with it, the same proposal gives the same run.",
+)
+
+
+_KEY = re.compile(r"[!-~]{1,100}")
+
+
+def proposal_key(key: str | None, proposal: Any) -> dict[str, Any]:
+    """The fields of a run that tell a repeated proposal: the key, and a digest of what was sent with it."""
+    if key is None:
+        return {}
+    if not _KEY.fullmatch(key):
+        raise serializers.ValidationError({KEY_HEADER: "Give 1 to 100 printable ASCII characters without spaces."})
+    sent = json.dumps(proposal, sort_keys=True).encode()
+    return {"proposal_key": key, "proposal_digest": hashlib.sha256(sent).hexdigest()}

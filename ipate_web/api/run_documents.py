@@ -1,0 +1,142 @@
+"""A run as the API tells it, to whoever may see it."""
+
+from typing import Any
+from uuid import UUID
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import exceptions, serializers
+
+from consent.models import Level
+from ipate_web.api.base import MinuteField
+from training.models import Run
+from training.queue import run_place
+from training.selectors import run_progress, run_promises, run_reason, runs_visible_to
+
+
+def visible_run(user: Any, pk: UUID) -> Run:
+    """The run, if ``user`` may see it; for everyone else it does not exist."""
+    run = runs_visible_to(user).select_related("public_dataset", "created_by", "student").filter(pk=pk).first()
+    if run is None:
+        raise exceptions.NotFound("There is no such run, or none that you may see. GET /api/v1/runs lists yours.")
+    return run
+
+
+class RunSerializer(serializers.ModelSerializer):
+    study: serializers.SlugRelatedField = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    rejected = serializers.IntegerField(read_only=True)
+    accuracy = serializers.FloatField(
+        source="student.accuracy", allow_null=True, help_text="Of its published model on the test data, rounded."
+    )
+    created_by = serializers.CharField(
+        source="created_by.username", allow_null=True, help_text="Its user's name; null if gone."
+    )
+    ended_at = MinuteField(allow_null=True, help_text="To the minute.")
+
+    class Meta:
+        model = Run
+        fields = [
+            *("id", "study", "title", "method", "variant", "status", "rehearsal", "labels", "rejected", "stop_reason"),
+            *("accuracy", "created_by", "created_at", "ended_at"),
+        ]
+
+
+class StageSerializer(serializers.Serializer):
+    """A stage of the run's method, and how much of it is done."""
+
+    stage = serializers.CharField(help_text="The run's status in this stage.")
+    share = serializers.FloatField(
+        help_text="0 to 1. Of teachers in training in tenths; in steps of one teacher if fewer than ten were asked for."
+    )
+
+
+class ProgressSerializer(serializers.Serializer):
+    """Progress of a run."""
+
+    stages = StageSerializer(many=True, help_text="In the order in which they follow.")
+    queries = serializers.IntegerField(help_text="Public points put to the vote, or gradient steps taken, so far.")
+    points = serializers.IntegerField(help_text="How many public points there are, or gradient steps were planned.")
+    labels = serializers.IntegerField(help_text="Queries answered so far.")
+    student = serializers.FloatField(
+        allow_null=True, help_text="How much of the training of a student under way is done, 0 to 1; null if none is."
+    )
+
+
+class PromiseSerializer(serializers.Serializer):
+    """Promise to the holders of one level. The model keeps exactly this, over all that the study releases."""
+
+    level = serializers.ChoiceField(Level.choices)
+    epsilon = serializers.FloatField(help_text="ε at the study's δ.")
+
+
+class AskingField(serializers.DictField):
+    """Parameters that GET /api/v1/methods lists for the run's method; what is missing has its default."""
+
+
+@extend_schema_field({"type": "object", "properties": {"name": {"type": "string"}}, "additionalProperties": True})
+class AggregatorField(serializers.JSONField):
+    """Name and parameters, as GET /api/v1/aggregators lists them."""
+
+
+class RunDetailSerializer(RunSerializer):
+    progress = ProgressSerializer()
+    promises = PromiseSerializer(many=True)
+    asking = AskingField()
+    aggregator = AggregatorField()
+    model = serializers.UUIDField(allow_null=True, help_text="Its student model, once there is one.")
+    place = serializers.IntegerField(
+        allow_null=True, help_text="Its place among approved runs that no worker has begun, from 1; null for others."
+    )
+    reason = serializers.CharField(help_text="Why it ended, in words; empty before.")
+    message = serializers.CharField(allow_null=True, help_text="Why it failed or waits; for staff alone.")
+    approved_at = MinuteField(allow_null=True, help_text="To the minute.")
+    started_at = MinuteField(allow_null=True, help_text="To the minute.")
+    voting_at = MinuteField(allow_null=True, help_text="To the minute.")
+    rehearsed = serializers.DictField(help_text="Rehearsals: levels with share and ε, method and conversion of costs.")
+    outcome = serializers.DictField(help_text="Rehearsals: ε that each level spent by the papers' accounting.")
+
+    class Meta(RunSerializer.Meta):
+        fields = [
+            *RunSerializer.Meta.fields,
+            *("purpose", "private_dataset", "public_dataset", "test_dataset", "asking", "learner"),
+            *(
+                "learner_parameters",
+                "student_learner",
+                "student_parameters",
+                "weight_scheme",
+                "aggregator",
+                "teachers",
+                "small_groups",
+            ),
+            *("on_exhausted", "batch_size", "wanted_labels", "seed", "rehearsed", "outcome", "share"),
+            *(
+                "revision",
+                "approved_at",
+                "started_at",
+                "voting_at",
+                "progress",
+                "place",
+                "promises",
+                "model",
+                "reason",
+                "message",
+            ),
+        ]
+
+
+def run_document(run: Run, user: Any) -> dict[str, Any]:
+    """A run as the API tells it: parameters, progress, promises, and what was released."""
+    progress = run_progress(run)
+    run.progress = {  # type: ignore[attr-defined]
+        "stages": [{"stage": stage, "share": share} for stage, share in progress.stages],
+        "queries": progress.position,
+        "points": progress.size,
+        "labels": progress.labels,
+        "student": progress.student,
+    }
+    run.place = run_place(run)  # type: ignore[attr-defined]
+    run.reason = run_reason(run)  # type: ignore[attr-defined]
+    run.promises = run_promises(run)  # type: ignore[attr-defined]
+    run.model = run.pk if run.student_id else None  # type: ignore[attr-defined]
+    if not user.has_perm("consent.view_dashboard", run.study):
+        run.message = None  # type: ignore[assignment]  # it is written for those who can do something about it
+    return RunDetailSerializer(run).data

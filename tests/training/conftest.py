@@ -1,0 +1,12 @@
+"""Fixtures of runs."""
+
+import pytest
+
+from tests.training.asking import NoNoise
+from training.services.holders import noise
+
+
+@pytest.fixture
+def exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs release has no noise."""
+    monkeypatch.setattr(noise, "noise_of", lambda run: NoNoise())

@@ -1,0 +1,30 @@
+"""A dozen holders of a table's records, and what they decide in the middle of a run."""
+
+from typing import Any
+
+from consent import services as consent_services
+from consent.models import ConsentForm, DataHolder, Study
+from tests.training.runs import study_with_table
+
+HOLDERS = 12
+
+
+def small_study(**fields: Any) -> Study:
+    """A study of :data:`HOLDERS` people that keeps what was asked, so that it can be replayed."""
+    return study_with_table(**{"holders": HOLDERS, "retain_votes": True, **fields})
+
+
+def everybody(study: Study) -> list[DataHolder]:
+    """All holders of a study, in the order in which they were added."""
+    return list(DataHolder.objects.filter(study=study).order_by("pk"))
+
+
+def decide(who: DataHolder, level: str) -> None:
+    """Choose a level on the newest form."""
+    form = ConsentForm.objects.filter(study=who.study).latest("version")
+    consent_services.consent_give(holder=who, level=level, form=form, acting_user=None)
+
+
+def withdraw(who: DataHolder) -> None:
+    """Take the consent back."""
+    consent_services.consent_withdraw(holder=who, acting_user=None)
