@@ -18,9 +18,11 @@ from training.methods.sgd.records import OwnedRecords
 from training.methods.sgd.whole_network import LayerGradients, RecordGradients
 from training.representations.coordinates import LARGEST
 
-_RECORDS_AT_A_TIME = 64
-_NUMBERS_AT_A_TIME = 2**21
+# Calling PyTorch takes as long as thousands of products, so that blocks are as large as memory should allow.
+_RECORDS_AT_A_TIME = 1024
+_NUMBERS_AT_A_TIME = 2**22
 _SUM_STEPS = 2.0**26  # in the longest gradient of a holder times the number of records: squares stay below 2⁵³
+_ADDED_AT_A_TIME = 16
 _MARGIN = 1 - 2.0**-20
 Integers = NDArray[np.int64]
 
@@ -43,6 +45,7 @@ class Gradients:
         self._network, self._shape, self._scale, self._records = network, shape, scale, records
         self._of_each = RecordGradients(network, shape)
 
+    @torch.inference_mode()
     def sums(
         self, weights: ArrayLike, holders: OwnedRecords, chosen: ArrayLike, norms: ArrayLike, *, unit: float, step: int
     ) -> Integers:
@@ -68,20 +71,29 @@ class Gradients:
             ValueError: the weights are not finite.
         """
         self._of_each.load(weights, unit=self._scale if _are_whole(holders) else self._scale / LARGEST)
-        total, limits = np.zeros(np.shape(weights), np.int64), np.asarray(norms, np.float64)
-        for stack in _stacks(holders, np.asarray(chosen, np.int64), self._records, step, len(total)):
+        limits, layers = np.asarray(norms, np.float64), self._of_each.layers
+        totals = [torch.zeros(shape, dtype=torch.float64) for layer in layers for shape in layer.shapes]
+        for stack in self._stacks(holders, np.asarray(chosen, np.int64), step):
             x, y = self._records_of(holders, stack.record.ravel())
             allowed = torch.from_numpy(limits[stack.holder] * (_MARGIN / unit))
             contributions = _singles if stack.record.shape[1] == 1 else _means
-            parts = contributions(self._of_each(x, y), allowed, unit)
-            total += torch.cat(
-                [
-                    flat
-                    for layer, (products, totals) in zip(self._of_each.layers, parts, strict=True)
-                    for flat in (layer.in_order(products), totals)
-                ]
-            ).numpy()
-        return total
+            for total, part in zip(totals, contributions(self._of_each(x, y), allowed, unit), strict=True):
+                total += part
+        flat = []
+        for layer, products, slopes in zip(layers, totals[::2], totals[1::2], strict=True):
+            flat += [layer.in_order(products), slopes]
+        return torch.cat(flat).to(torch.int64).numpy()
+
+    def _stacks(self, holders: OwnedRecords, chosen: Integers, step: int) -> Iterator[_Stack]:
+        """All those chosen who have records."""
+        owned = holders.first[chosen + 1] - holders.first[chosen]
+        for count in np.unique(owned[owned > 0]).tolist():
+            mine, each = chosen[owned == count], min(count, self._records)
+            places = (step * each + np.arange(each)) % count
+            numbers = self._of_each.numbers if each == 1 else max(self._of_each.numbers, self._of_each.size)
+            most = min(_RECORDS_AT_A_TIME, _NUMBERS_AT_A_TIME // numbers) // each
+            for part in np.array_split(mine, -(-len(mine) // max(1, most))):
+                yield _Stack(part, holders.first[part][:, None] + places)
 
     def _records_of(self, holders: OwnedRecords, record: Integers) -> tuple[torch.Tensor, torch.Tensor]:
         """Whole numbers and labels; a record with a value that is not finite has no label."""
@@ -98,24 +110,24 @@ def _are_whole(holders: OwnedRecords) -> bool:
     return holders.x.dtype == np.int8
 
 
-Sums = list[tuple[torch.Tensor, torch.Tensor]]
-"""By layer: `(outputs, inputs)` of the weights and `(outputs,)` of the biases, int64 units."""
+Sums = list[torch.Tensor]
+"""Of each layer `(outputs, inputs)` of the weights and `(outputs,)` of the biases, whole float64 units."""
 
 
 def _singles(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -> Sums:
     """Of holders with one record each."""
     lengths = torch.sqrt(_added([layer.squared_norms for layer in layers])) / unit
     factors = torch.where(lengths > allowed, allowed / lengths, 1.0) / unit
-    sums = []
+    sums: Sums = []
     for layer in layers:
         biases = layer.scale * factors
         weights = biases * layer.unit
         if layer.slopes.shape[1] == 1:  # whole slopes times whole inputs
             slopes = (layer.slopes[:, 0] * weights.float()[:, None]).trunc_()
-            products = (slopes.double().T @ layer.inputs[:, 0].double()).long()
+            products = slopes.double().T @ layer.inputs[:, 0].double()
         else:
             products = _whole_sum(layer.products, weights)
-        sums.append((products, _whole_sum(layer.totals, biases)))
+        sums += [products, _whole_sum(layer.totals, biases)]
     return sums
 
 
@@ -136,8 +148,7 @@ def _means(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -> 
     stepped = longest / (_SUM_STEPS * unit)
     lengths = torch.sqrt(squares) * stepped
     factors = torch.where(lengths > allowed, allowed / lengths, 1.0) * stepped
-    whole = [_whole_sum(mean, factors) for mean in means]
-    return list(zip(whole[::2], whole[1::2], strict=True))
+    return [_whole_sum(mean, factors) for mean in means]
 
 
 def _added(parts: list[torch.Tensor]) -> torch.Tensor:
@@ -149,9 +160,13 @@ def _added(parts: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _whole_sum(gradients: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
-    """Σ of gradients times factors, each rounded towards 0: numbers of at most 2^20, of which int32 adds up 2^11."""
+    """Σ of gradients times factors, each rounded towards 0: numbers of at most 2^20, of which float32 adds up 2^4."""
     shaped = factors.to(gradients.dtype).view(-1, *[1] * (gradients.ndim - 1))
-    return (gradients * shaped).to(torch.int32).sum(0, dtype=torch.int32).long()
+    total = torch.zeros(gradients.shape[1:], dtype=torch.float64)
+    scaled = torch.empty((_ADDED_AT_A_TIME, *gradients.shape[1:]), dtype=gradients.dtype)
+    for some, their in zip(gradients.split(_ADDED_AT_A_TIME), shaped.split(_ADDED_AT_A_TIME), strict=True):
+        total += torch.mul(some, their, out=scaled[: len(some)]).trunc_().sum(0)
+    return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,19 +175,3 @@ class _Stack:
 
     holder: Integers
     record: Integers
-
-
-def _stacks(holders: OwnedRecords, chosen: Integers, most: int, step: int, numbers: int) -> Iterator[_Stack]:
-    """All those chosen who have records.
-
-    Args:
-        most: records of a holder in a step.
-        numbers: of a gradient, which bounds the records of a stack, if several are of one holder.
-    """
-    owned = holders.first[chosen + 1] - holders.first[chosen]
-    for count in np.unique(owned[owned > 0]).tolist():
-        mine, each = chosen[owned == count], min(count, most)
-        places = (step * each + np.arange(each)) % count
-        at_a_time = _RECORDS_AT_A_TIME if each == 1 else min(_RECORDS_AT_A_TIME, _NUMBERS_AT_A_TIME // numbers)
-        for part in np.array_split(mine, -(-len(mine) // max(1, at_a_time // each))):
-            yield _Stack(part, holders.first[part][:, None] + places)

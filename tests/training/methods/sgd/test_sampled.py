@@ -121,6 +121,15 @@ def test_everybody_is_drawn_at_their_own_rate_and_independently(sampling: System
         assert np.mean(pairs[0] & pairs[1]) == pytest.approx(0.36, abs=0.03)
 
 
+def test_a_rate_decides_to_its_last_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random bits just below a rate of 0.5 + 2⁻⁵⁰ include, those at it do not."""
+    firsts = np.array([2**15 - 1, 2**15, 2**15, 2**15 + 1], np.uint16).tobytes()
+    rest = (np.array([2**14 - 1, 2**14], np.uint64) << np.uint64(16)).tobytes()
+    bits = iter([firsts, rest])
+    monkeypatch.setattr("training.methods.sgd.sampled.os.urandom", lambda count: next(bits)[:count])
+    assert SystemSampling().chosen(np.full(4, 0.5 + 2.0**-50)).tolist() == [0, 1]
+
+
 def test_it_learns() -> None:
     holders = digits(1500)
     mechanism = SampledMechanism(np.full(2, 0.2), np.full(2, 1.0), 0.5, 1.0, expected=300.0)

@@ -71,6 +71,43 @@ def test_the_gradient_of_every_record_is_nearly_pytorchs_own(name: str) -> None:
         assert float(squares[record]) == pytest.approx(float((ours**2).sum()), rel=1e-5)
 
 
+class OtherKernels(nn.Module):
+    """Kernels of two lengths, strides that do not divide them, margins, and pixels that no kernel reaches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(2, 3, (5, 4), stride=(3, 2), padding=(2, 1))
+        self.second = nn.Conv2d(3, 4, (2, 3), stride=(1, 2), padding=(1, 0))
+        self.third = nn.Conv2d(4, 5, (2, 1), stride=(3, 1))
+        self.output = nn.Linear(5, CLASSES)
+
+
+def test_kernels_strides_and_margins_may_be_any() -> None:
+    shape = (19, 18, 2)
+    torch.manual_seed(0)
+    network = OtherKernels()
+    for weights in network.parameters():
+        weights.data.copy_((weights.data.double() * (2**17 * UNIT)).round() / (2**17 * UNIT))
+    x, y = some_records(shape, 4)
+    gradients = of_each(network, shape)
+    found = gradients(x, y)
+    for record in range(4):
+        own = one_gradient(network, x[record], y[record])
+        ours = written_out(gradients, found, record)
+        assert np.linalg.norm(ours - own) < 0.02 * np.linalg.norm(own)
+
+
+def test_of_equal_neighbours_the_first_is_the_maximum() -> None:
+    """All places of an image of zeros are as large: each window gives its slopes to its first place."""
+    shape = (16, 17)
+    gradients = of_each(network_create("cnn", shape, CLASSES), shape)
+    first = gradients(torch.zeros(1, *shape), torch.tensor([3]))[0]
+    slopes = first.slopes[0].reshape(7, 7, 16)  # across, down
+    assert slopes[:-1, :-1].any()
+    assert not slopes[-1].any()
+    assert not slopes[:, -1].any()
+
+
 @pytest.mark.parametrize("stretch", [0.0, 1.0, 20.0])
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_gradient_is_the_same_wherever_its_record_stands(name: str, stretch: float) -> None:
