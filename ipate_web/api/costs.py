@@ -1,4 +1,4 @@
-"""What runs have cost."""
+"""Costs of runs."""
 
 from uuid import UUID
 

@@ -8,5 +8,5 @@ from training.services.holders import noise
 
 @pytest.fixture
 def exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What runs release has no noise."""
+    """Releases of runs without noise."""
     monkeypatch.setattr(noise, "noise_of", lambda run: NoNoise())
