@@ -102,7 +102,7 @@ class StudyDetailSerializer(StudySerializer):
 
 
 def study_document(study: Study) -> dict[str, Any]:
-    """What the API tells of a study."""
+    """Description of a study in the API."""
     policy = policy_in_force(study)
     document = {
         **StudySerializer(study).data,

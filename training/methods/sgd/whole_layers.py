@@ -232,7 +232,7 @@ def _tanh(arguments: torch.Tensor) -> torch.Tensor:
 
 
 def _windows(images: torch.Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> torch.Tensor:
-    """What stands under a kernel at each place, `(R, across, down, numbers)`, of images `(R, width, height, channels)`.
+    """Numbers under a kernel at each place, `(R, across, down, numbers)`, of images `(R, width, height, channels)`.
 
     In two steps, as what is copied at a time is longer in this way: first down, then across.
     """
