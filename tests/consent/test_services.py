@@ -280,7 +280,7 @@ def test_a_role_is_given_once(study: Study, hanna: User) -> None:
 @pytest.mark.django_db
 def test_whoever_creates_a_study_operates_it(hanna: User) -> None:
     fields = {"title": "T", "purpose": "P", "controller": "C", "contact": "c@example.org"}
-    study = services.study_create(acting_user=hanna, slug="new", delta=1e-6, **fields)
+    study = services.study_create(acting_user=hanna, slug="first", delta=1e-6, **fields)
     assert hanna.has_perm("training.propose_run", study)
     with pytest.raises(ValidationError, match="delta"):
-        services.study_create(acting_user=hanna, slug="newer", delta=0.5, **fields)
+        services.study_create(acting_user=hanna, slug="second", delta=0.5, **fields)
