@@ -99,7 +99,7 @@ def test_too_few_people_are_warned_of(study: Study) -> None:
 def test_a_level_without_anybody_and_a_first_policy_are_ordinary(study: Study) -> None:
     page = asked(study, SMALLER, **{"holders-HIGH": "0"})
     assert [row["told"] is None for row in page.context["forecasts"][1]["levels"]] == [True, False, False]
-    new = factories.study_create("new")
+    new = factories.study_create("first")
     services.membership_add(study=new, user=factories.user_create("carla"), role=Role.COMMITTEE, acting_user=None)
     study.datasets.filter(kind="public").update(study=new)
     page = asked(new, SMALLER)
@@ -142,7 +142,7 @@ def test_without_points_or_head_counts_it_says_what_to_do(study: Study) -> None:
     HeadCount.objects.all().delete()
     page = as_("carla").get(url("policy_new", study))
     assert "There are no head counts yet. Give how many people you expect" in page.text
-    new = factories.study_create("new")
+    new = factories.study_create("first")
     services.membership_add(study=new, user=factories.user_create("carla"), role=Role.COMMITTEE, acting_user=None)
     page = as_("carla").get(url("policy_new", new))
     assert "ask a data steward to import a public dataset" in page.text and "Show what is affordable" not in page.text
