@@ -166,7 +166,9 @@ def test_a_teacher_that_cannot_learn_casts_no_vote_and_nobody_is_told(
         run = run_teach(run)
     run = run_finish(run)
     assert (run.status, run.message, run.labels) == (Run.Status.FINISHED, "", 12)
-    assert ((predictions_load(run) == NO_VOTE).all(axis=1) == (np.arange(6) == 3)).all()
+    without_members = np.setdiff1d(np.arange(6), arrays_load(run.assignment)["teacher"])
+    silent = np.flatnonzero((predictions_load(run) == NO_VOTE).all(axis=1))
+    np.testing.assert_array_equal(silent, np.union1d([3], without_members), "a lot may leave a teacher without members")
 
 
 def test_who_else_takes_part_moves_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
