@@ -1,11 +1,11 @@
 """Pages of runs: list, live status, released labels, student."""
 
 from datetime import datetime
-from functools import cache
 from typing import Any
 
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, render
+from django.utils.functional import SimpleLazyObject
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_safe
@@ -82,17 +82,17 @@ def run_live(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
 
 def _live_context(run: Run) -> dict[str, Any]:
     """Progress, charges and results: all of it public. What templates keep is computed where they ask for it."""
-    groups, history, progress = run_groups(run), cache(lambda: run_cost_history(run)), run_progress(run)
+    groups, history, progress = run_groups(run), SimpleLazyObject(lambda: run_cost_history(run)), run_progress(run)
     context: dict[str, Any] = {
         "run": run,
         "timeline": _timeline(run, progress),
         "progress": progress,
         "rounds": run_rounds(run),
-        "leads": cache(lambda: lead_chart(run_leads(run))),
+        "leads": SimpleLazyObject(lambda: lead_chart(run_leads(run))),
         "unattended": run_is_unattended(run),
         "place": run_place(run),
         "groups": groups,
-        "costs": cache(lambda: cost_chart(history(), groups)),
+        "costs": SimpleLazyObject(lambda: cost_chart(history, groups)),
         "history": history,
         "curves": curve_chart(run_curves(run)),
     }
@@ -100,8 +100,8 @@ def _live_context(run: Run) -> dict[str, Any]:
         student = run.student
         context |= {
             "student": student,
-            "classes": cache(lambda: class_chart(student)),
-            "fairness": cache(lambda: fairness_of(run, student)),
+            "classes": SimpleLazyObject(lambda: class_chart(student)),
+            "fairness": SimpleLazyObject(lambda: fairness_of(run, student)),
             "versions": run_versions(run),
         }
     return context
