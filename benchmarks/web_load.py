@@ -1,12 +1,12 @@
 """Pages of a study with very many holders and runs, under many clients: gunicorn, before and after, in one run.
 
     DATABASE_URL=postgres://… python benchmarks/web_load.py [--before COMMIT] [--holders 1000000] [--runs 100]
-        [--clients 20] [--workers 4] [--seconds 30] [--output FILE]
+        [--clients 20] [--rate 14] [--workers 4] [--seconds 30] [--output FILE]
 
-Works in a database of its own beside the one of DATABASE_URL. Clients ask for the study's page one request after the
-other, first without a pause, then with one of two seconds as readers make it. Beside times on the wall, which other
-work on the machine lengthens, it prints the processor time of gunicorn for each request, and the page's slowest
-queries.
+Works in a database of its own beside the one of DATABASE_URL. Clients ask for the study's page, first one request after
+the other, then together at a rate, whatever the site takes to answer: a request's time is then counted from when it was
+due. Beside times on the wall, which other work on the machine lengthens, it prints the processor time of gunicorn for
+each request, and the page's slowest queries.
 """
 
 import argparse
@@ -31,7 +31,6 @@ from web_speed import ROOT, application_call, version_of
 from web_study import site_set_up, study_build
 
 TICKS = os.sysconf("SC_CLK_TCK")
-PAUSE = 2.0
 
 
 def processor_seconds(parent: int) -> float:
@@ -70,19 +69,25 @@ def gunicorn(folder: Path, workers: int):
         process.wait(60)
 
 
-def load(url: str, cookies: dict[str, str], clients: int, seconds: float, pause: float) -> list[float]:
-    """Seconds that each request took which ``clients`` made in so many ``seconds``."""
+def load(url: str, cookies: dict[str, str], clients: int, seconds: float, rate: float = 0.0) -> list[float]:
+    """Seconds that each request took which ``clients`` made in so many ``seconds``.
+
+    rate: requests of all clients in a second; 0 where each makes its next one as soon as the last is answered.
+    """
     times: list[float] = []
-    end = time.monotonic() + seconds
+    interval = clients / rate if rate else 0.0
+    begin = time.monotonic()
+    end = begin + seconds
 
     def ask(number: int) -> None:
+        due = begin + interval * number / clients
         with httpx.Client(cookies=cookies, timeout=120) as client:
-            time.sleep(pause * number / clients)
-            while time.monotonic() < end:
-                begun = time.monotonic()
+            while max(due, time.monotonic()) < end:
+                time.sleep(max(0.0, due - time.monotonic()))
+                begun = due if rate else time.monotonic()
                 assert client.get(url).status_code == 200
                 times.append(time.monotonic() - begun)
-                time.sleep(pause)
+                due += interval
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(clients)]
     for thread in threads:
@@ -95,10 +100,10 @@ def load(url: str, cookies: dict[str, str], clients: int, seconds: float, pause:
 def measure(folder: Path, page: str, cookies: dict[str, str], given: argparse.Namespace) -> dict[str, Any]:
     found = {}
     with gunicorn(folder, given.workers) as (pid, site):
-        load(site + page, cookies, given.workers, 1.0, 0.0)
-        for name, pause in (("without a pause", 0.0), ("a pause of 2 s", PAUSE)):
+        load(site + page, cookies, given.workers, 2.0)
+        for name, rate in (("without a pause", 0.0), (f"{given.rate:g} a second", given.rate)):
             before = processor_seconds(pid)
-            times = load(site + page, cookies, given.clients, given.seconds, pause)
+            times = load(site + page, cookies, given.clients, given.seconds, rate)
             hundredths = statistics.quantiles(times, n=100)
             found[name] = {
                 "requests": len(times),
@@ -137,6 +142,7 @@ def main() -> None:
     parser.add_argument("--holders", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--clients", type=int, default=20)
+    parser.add_argument("--rate", type=float, default=14)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--output", type=Path)

@@ -5,6 +5,7 @@ from typing import Any
 
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, render
+from django.utils.functional import SimpleLazyObject
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_safe
@@ -20,7 +21,7 @@ from training.comparison import MOST
 from training.fairness import fairness_of
 from training.models import Run
 from training.queue import run_place
-from training.run_lists import runs_listed
+from training.run_lists import runs_in_table, runs_listed
 from training.selectors import (
     Progress,
     run_cost_history,
@@ -51,7 +52,7 @@ def runs(request: SignedInRequest, study: Study) -> HttpResponse:
     """List the runs: searched, filtered, sorted."""
     found = study.runs.all()
     form = RunFilterForm(request.GET, runs=found)
-    page = paginate(request, runs_listed(found, **form.chosen()), 20)
+    page = paginate(request, runs_in_table(runs_listed(found, **form.chosen())), 20)
     context = {"page": page, "form": form, "most": MOST, "can_compare": len(page) > 1}
     return render_page(request, study, "staff/runs/runs.html", context, status=422 if form.errors else 200)
 
@@ -80,24 +81,29 @@ def run_live(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
 
 
 def _live_context(run: Run) -> dict[str, Any]:
-    """Progress, charges and results: all of it public."""
-    groups, history, progress = run_groups(run), run_cost_history(run), run_progress(run)
+    """Progress, charges and results: all of it public. What templates keep is computed where they ask for it."""
+    groups, history, progress = run_groups(run), SimpleLazyObject(lambda: run_cost_history(run)), run_progress(run)
     context: dict[str, Any] = {
         "run": run,
         "timeline": _timeline(run, progress),
         "progress": progress,
         "rounds": run_rounds(run),
-        "leads": lead_chart(run_leads(run)),
+        "leads": SimpleLazyObject(lambda: lead_chart(run_leads(run))),
         "unattended": run_is_unattended(run),
         "place": run_place(run),
         "groups": groups,
-        "costs": cost_chart(history, groups),
+        "costs": SimpleLazyObject(lambda: cost_chart(history, groups)),
         "history": history,
         "curves": curve_chart(run_curves(run)),
     }
     if run.student is not None:
-        context |= {"student": run.student, "classes": class_chart(run.student), "versions": run_versions(run)}
-        context["fairness"] = fairness_of(run, run.student)
+        student = run.student
+        context |= {
+            "student": student,
+            "classes": SimpleLazyObject(lambda: class_chart(student)),
+            "fairness": SimpleLazyObject(lambda: fairness_of(run, student)),
+            "versions": run_versions(run),
+        }
     return context
 
 

@@ -27,7 +27,7 @@ from consent.models import ConsentEvent, EpsilonPolicy, Invitation, Level, Study
 from ipate_web.staff.forms.studies import StudyForm
 from ipate_web.staff.views.pages import render_page, study_page
 from training.models import Dataset, Run
-from training.run_lists import runs_listed
+from training.run_lists import runs_in_table, runs_listed
 from training.selectors import run_totals
 
 LATEST_RUNS = 5
@@ -77,8 +77,8 @@ def study(request: SignedInRequest, study: Study) -> HttpResponse:
         "policy": policy,
         "options": options(policy, study.delta)[:3] if policy else [],
         "consent_form": selectors.consent_form_in_force(study),
-        "datasets": study.datasets.filter(removed_at=None),
-        "latest_runs": runs_listed(study.runs.all())[:LATEST_RUNS] if "training.view_run" in request.can else [],
+        "datasets": study.datasets.filter(removed_at=None).only("study", "name", "kind", "rows"),
+        "latest_runs": _latest_runs(study) if "training.view_run" in request.can else [],
         "runs": runs,
         "steps": [] if runs.finished else next_steps(study),
         "head_counts": head_counts(study),
@@ -88,6 +88,10 @@ def study(request: SignedInRequest, study: Study) -> HttpResponse:
     if "consent.view_group_sizes" in request.can and not study.rehearsal:
         context |= _taking_part(study)
     return render_page(request, study, "staff/study/study.html", context)
+
+
+def _latest_runs(study: Study) -> list[Run]:
+    return list(runs_in_table(runs_listed(study.runs.all()))[:LATEST_RUNS])
 
 
 def _shares(study: Study, granted: dict[UUID, Share]) -> list[dict[str, Any]]:
