@@ -306,9 +306,6 @@ def runs_start(
 ) -> list[Run]:
     """Start the run in which every holder votes, and in the rehearsal study what it is compared with; idempotent."""
     demonstration = DEMONSTRATIONS[name]
-    if not head_counts(real[0]):
-        head_counts_draw(study=real[0], acting_user=approver)
-    everybody = {"method": Run.Method.NEIGHBOURS, "asking": demonstration.asking}
     teachers = {
         "method": Run.Method.PATE,
         "weight_scheme": Run.WeightScheme.PROPORTIONAL,
@@ -318,13 +315,26 @@ def runs_start(
         "teachers": demonstration.teachers,
     }
     return [
-        _run_start(demonstration, place, title, fields, proposer=proposer, approver=approver)
-        for place, title, fields in (
-            (real, "Every holder votes", everybody),
-            (rehearsal, "Individualized PATE: weighting", teachers | {"variant": Run.Variant.WEIGHTING}),
-            (rehearsal, "Baseline: everyone at the smallest ε", teachers | {"variant": Run.Variant.STANDARD}),
-        )
+        everybody_start(name, real, proposer=proposer, approver=approver),
+        *(
+            _run_start(
+                demonstration, rehearsal, title, teachers | {"variant": variant}, proposer=proposer, approver=approver
+            )
+            for title, variant in (
+                ("Individualized PATE: weighting", Run.Variant.WEIGHTING),
+                ("Baseline: everyone at the smallest ε", Run.Variant.STANDARD),
+            )
+        ),
     ]
+
+
+def everybody_start(name: str, real: tuple[Study, dict[str, Dataset]], *, proposer: User, approver: User) -> Run:
+    """Start the run in which every holder votes, after a draw of head counts; idempotent."""
+    demonstration = DEMONSTRATIONS[name]
+    if not head_counts(real[0]):
+        head_counts_draw(study=real[0], acting_user=approver)
+    everybody = {"method": Run.Method.NEIGHBOURS, "asking": demonstration.asking}
+    return _run_start(demonstration, real, "Every holder votes", everybody, proposer=proposer, approver=approver)
 
 
 def _run_start(

@@ -50,7 +50,8 @@ def states(study: Study, fields: dict[str, Any]) -> Iterator[Run]:
     assert run.status == Run.Status.FINISHED
     yield run
     if run.student is not None:
-        student_withdraw(run=run, version=run.student.version, reason="The labels were wrong.", acting_user=user_create("olga"))
+        olga = user_create("olga")
+        student_withdraw(run=run, version=run.student.version, reason="The labels were wrong.", acting_user=olga)
         run.refresh_from_db()
         yield run
 
