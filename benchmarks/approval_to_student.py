@@ -3,7 +3,7 @@
     IPATE_DATA_DIR=… python benchmarks/approval_to_student.py [--data mnist] [--processes 2] [--wait]
 
 Builds the study of the demonstration in a database of its own (beside the one of DATABASE_URL; without it, SQLite),
-with a consent of every holder, starts a worker with so many processes, and approves the run in which every holder votes.
+with a consent of every holder, starts a worker with so many processes, and approves a run in which every holder votes.
 `--wait` waits for the Enter key before the approval, so that a machine can come to rest. Prints how long each stage
 took on the wall; the approval's includes head counts, proposal and plan.
 """
