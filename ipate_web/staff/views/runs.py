@@ -1,7 +1,8 @@
 """Pages of runs: list, live status, released labels, student."""
 
+from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, render
@@ -36,6 +37,8 @@ from training.selectors import (
 )
 from training.services.downloads import download_record
 from training.services.label_files import LABEL_FORMATS
+
+T = TypeVar("T")
 
 
 def _run_or_404(study: Study, pk: str, *related: str) -> Run:
@@ -80,19 +83,24 @@ def run_live(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     return response
 
 
+def _on_demand(compute: Callable[[], T]) -> T:
+    """What ``compute`` returns, computed when something of it is first asked for."""
+    return cast(T, SimpleLazyObject(compute))
+
+
 def _live_context(run: Run) -> dict[str, Any]:
-    """Progress, charges and results: all of it public. What templates keep is computed where they ask for it."""
-    groups, history, progress = run_groups(run), SimpleLazyObject(lambda: run_cost_history(run)), run_progress(run)
+    """Progress, charges and results: all of it public. What templates keep is computed on demand."""
+    groups, history, progress = run_groups(run), _on_demand(lambda: run_cost_history(run)), run_progress(run)
     context: dict[str, Any] = {
         "run": run,
         "timeline": _timeline(run, progress),
         "progress": progress,
         "rounds": run_rounds(run),
-        "leads": SimpleLazyObject(lambda: lead_chart(run_leads(run))),
+        "leads": _on_demand(lambda: lead_chart(run_leads(run))),
         "unattended": run_is_unattended(run),
         "place": run_place(run),
         "groups": groups,
-        "costs": SimpleLazyObject(lambda: cost_chart(history, groups)),
+        "costs": _on_demand(lambda: cost_chart(history, groups)),
         "history": history,
         "curves": curve_chart(run_curves(run)),
     }
@@ -100,8 +108,8 @@ def _live_context(run: Run) -> dict[str, Any]:
         student = run.student
         context |= {
             "student": student,
-            "classes": SimpleLazyObject(lambda: class_chart(student)),
-            "fairness": SimpleLazyObject(lambda: fairness_of(run, student)),
+            "classes": _on_demand(lambda: class_chart(student)),
+            "fairness": _on_demand(lambda: fairness_of(run, student)),
             "versions": run_versions(run),
         }
     return context
