@@ -97,9 +97,6 @@ MIDDLEWARE = [
 ROOT_URLCONF = "ipate_web.urls"
 WSGI_APPLICATION = "ipate_web.wsgi.application"
 
-# Lists of choices are rendered several times as fast by Jinja as by Django's own templates.
-FORM_RENDERER = "django.forms.renderers.Jinja2"
-
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
