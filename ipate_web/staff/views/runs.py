@@ -84,7 +84,7 @@ def run_live(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
 
 
 def _on_demand(compute: Callable[[], T]) -> T:
-    """What ``compute`` returns, computed when something of it is first asked for."""
+    """Result of ``compute``, which is called when something of it is first asked for."""
     return cast(T, SimpleLazyObject(compute))
 
 
