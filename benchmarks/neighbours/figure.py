@@ -38,15 +38,15 @@ def per_cent(share: float) -> str:
 def figure(
     lines: Sequence[Line],
     *,
-    target: float,
     title: str,
     across: str,
     up: str,
-    target_label: str,
+    target: float | None = None,
+    target_label: str = "",
     span: tuple[float, float] = (0.0, 1.0),
     shown: Callable[[float], str] = per_cent,
 ) -> str:
-    """The chart with a dashed line at `target`; at most five lines.
+    """The chart, with a dashed line at `target` where one is given; at most five lines.
 
     span: the least and the greatest value of the vertical axis.  shown: how its values are written.
     """
@@ -69,10 +69,11 @@ def figure(
     middle = (LEFT + RIGHT) / 2
     parts.append(f'<text x="{middle}" y="{BOTTOM + 44}" text-anchor="middle">{escape(across)}</text>')
     parts.append(f'<text transform="translate(18 {(TOP + BOTTOM) / 2}) rotate(-90)" text-anchor="middle">{up}</text>')
-    parts.append(
-        f'<path d="M{LEFT} {y(target):.1f}H{RIGHT}" stroke="#1b1f23" stroke-width="1.5" stroke-dasharray="6 4"/>'
-    )
-    parts.append(f'<text x="{LEFT + 4}" y="{y(target) - 6:.1f}">{escape(target_label)}</text>')
+    if target is not None:
+        parts.append(
+            f'<path d="M{LEFT} {y(target):.1f}H{RIGHT}" stroke="#1b1f23" stroke-width="1.5" stroke-dasharray="6 4"/>'
+        )
+        parts.append(f'<text x="{LEFT + 4}" y="{y(target) - 6:.1f}">{escape(target_label)}</text>')
     names = _names_apart([y(line.values[max(line.values)]) for line in lines])
     for line, name, colour, mark in zip(lines, names, COLOURS, _MARKS, strict=False):
         points = [(x(place), y(share)) for place, share in sorted(line.values.items())]
