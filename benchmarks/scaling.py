@@ -145,7 +145,7 @@ def draw(rows: list[Row]) -> None:
             across=over,
             up="processor seconds",
             span=(math.floor(min(logs)), math.ceil(max(logs))),
-            shown=lambda log: f"{10**log:.2g}",
+            shown=lambda log: f"{10**log:.3g}",
         )
         (DOCS / f"performance-{over}.svg").write_text(drawing)
 

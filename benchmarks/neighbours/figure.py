@@ -65,7 +65,7 @@ def figure(
         parts.append(f'<path d="M{LEFT} {y(value):.1f}H{RIGHT}" stroke="#d9dde1"/>')
         parts.append(f'<text x="{LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{shown(value)}</text>')
     for place in places:
-        parts.append(f'<text x="{x(place):.1f}" y="{BOTTOM + 20}" text-anchor="middle">{place:,g}</text>')
+        parts.append(f'<text x="{x(place):.1f}" y="{BOTTOM + 20}" text-anchor="middle">{place:,.7g}</text>')
     middle = (LEFT + RIGHT) / 2
     parts.append(f'<text x="{middle}" y="{BOTTOM + 44}" text-anchor="middle">{escape(across)}</text>')
     parts.append(f'<text transform="translate(18 {(TOP + BOTTOM) / 2}) rotate(-90)" text-anchor="middle">{up}</text>')
