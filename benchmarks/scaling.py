@@ -34,7 +34,7 @@ Work = Callable[[], Any]
 
 
 def sizes(quick: bool) -> Iterator[tuple[str, int, dict[str, int]]]:
-    """What grows, to what, and how many holders, queries and classes there are."""
+    """Pairs of a quantity that grows and its value, with the numbers of holders, queries and classes."""
     usual = {"holders": SOME_HOLDERS, "queries": FEW_QUERIES, "classes": TEN}
     grown = {"holders": HOLDERS, "queries": QUERIES, "classes": CLASSES}
     for over, values in grown.items():
@@ -43,7 +43,7 @@ def sizes(quick: bool) -> Iterator[tuple[str, int, dict[str, int]]]:
 
 
 def contenders(holders: int, queries: int, classes: int) -> dict[str, Work]:
-    """What is measured at a size, by name."""
+    """Work that is measured at a size, by name."""
     import numpy as np
     from sklearn.neighbors import NearestNeighbors
 
