@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from consent.models import Study
 from tests.factories import user_create
-from tests.training.asking import ASKING_RUN, STEPS_RUN, batch_ask, run_ask
+from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, batch_ask, run_ask
 from tests.training.runs import TABLE_RUN, run_draft, run_teach, study_with_table
 from training.models import Run
 from training.services.runs import run_approve
@@ -67,7 +67,9 @@ def pages(study: Study, run: Run, language: str, zone: str) -> dict[str, str]:
     return {name: TOKEN.sub("", page.text) for name, page in found.items()}
 
 
-@pytest.mark.parametrize("fields", [TABLE_RUN, ASKING_RUN, STEPS_RUN], ids=["pate", "neighbours", "sgd"])
+@pytest.mark.parametrize(
+    "fields", [TABLE_RUN, ASKING_RUN, STEPS_RUN, SAMPLED_RUN], ids=["pate", "neighbours", "sgd", "sampled"]
+)
 def test_pages_say_the_same_with_kept_parts_as_without(study: Study, fields: dict[str, Any]) -> None:
     """In each state of a run, with what is left of the states before; different readers look in turns."""
     caches["template_fragments"].clear()
