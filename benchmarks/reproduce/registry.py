@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from benchmarks.reproduce.results import Case
-from benchmarks.reproduce.tables import figures, holders, idpsgd, ipate, pate2017, pate2018, skew
+from benchmarks.reproduce.tables import figures, holders, idpsgd, ipate, pate2017, pate2018, skew, small
 
 PATE_2017 = "Papernot et al., Semi-supervised knowledge transfer for deep learning from private training data (2017)"
 PATE_2018 = "Papernot et al., Scalable private learning with PATE (2018)"
 IPATE = "Boenisch et al., Individualized PATE (2023)"
 IDPSGD = "Boenisch et al., Have it your way: individualized privacy assignment for DP-SGD (2023)"
+NOBODY = "Nobody has published it"
 THESIS = "The thesis before Individualized PATE"
 
 
@@ -50,6 +51,7 @@ _TABLES = (
     Table("thesis-6.5", "MNIST, ε = 1 with a larger one: votes", THESIS, partial(ipate.thesis, "mnist", "right")),
     Table("thesis-6.6", "Adult, ε = 1 with a larger one: labels", THESIS, partial(ipate.thesis, "adult", "labels")),
     Table("thesis-6.7", "Adult, ε = 1 with a larger one: votes", THESIS, partial(ipate.thesis, "adult", "right")),
+    Table("small-groups", "Groups too small for a teacher of their own, MNIST", NOBODY, small.cases),
     Table("idpsgd-table2", "Individualized DP-SGD on MNIST (Tables 2 and 3)", IDPSGD, idpsgd.measured, derived=True),
 )
 _BESIDE = Table(

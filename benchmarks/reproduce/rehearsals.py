@@ -20,11 +20,13 @@ FIRST_QUERIES = 500
 AGGREGATOR = ConfidentGNMax(sigma=40.0, sigma_threshold=150.0, threshold=200.0)
 """Parameters of every plan of the authors' repository (fraboeni/individualized-pate, experiment_plans)."""
 
+LEFT_OUT = "weighting, groups too small for a teacher left out"
 VARIANTS = {
     "PATE": {"variant": "standard"},
     "upsampling": {"variant": "upsampling"},
     "vanishing": {"variant": "vanishing", "exponent": 1.0},
     "weighting": {"variant": "weighting"},
+    LEFT_OUT: {"variant": "weighting", "small_groups": "leave_out"},
 }
 """As the authors' code has them: duplicates and weights in proportion to ε, and participation, too."""
 

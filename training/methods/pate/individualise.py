@@ -37,6 +37,30 @@ def upsampling_factors(budgets: ArrayLike, precision: int = 1) -> NDArray[np.int
     return scaled // np.gcd.reduce(scaled)
 
 
+def factors_for_most_labels(mu: ArrayLike, holders: ArrayLike) -> NDArray[np.int64]:
+    """Duplicates of the holders of each group with which accounts afford most labels, one each in the strictest group.
+
+    A label is charged 2f²/(σG)² to a holder of f duplicates, with G = Σ n·f / Σ n by which the noise grows: the first
+    account to end, of those with the least t = μ/f, pays for as many as (t·G)² is large. For a given t the best f are
+    ⌊μ/t⌋, and only t = μ/k of some group and integer k can be best. f = 1 for all is among the candidates: nobody's
+    larger promise ever makes labels fewer. Ratios rounded to the nearest integer are not always: f = 3 for the few with
+    μ 2.7 times as large ends their accounts after 4/5 of the labels.
+
+    mu: `(groups,)`, of the promises.  holders: `(groups,)` counts, at least one in all.  Returns `(groups,)` integers.
+    Raises ValueError on bad values.
+
+    >>> factors_for_most_labels([0.27, 0.5, 0.72], [340, 430, 230]), factors_for_most_labels([0.27, 0.72], [999, 1])
+    (array([1, 2, 3]), array([1, 2]))
+    """
+    values, sizes = require_budgets(mu), np.asarray(holders)
+    least = values.min()
+    # k up to the largest ratio, t from the largest on, so that of equally good ones the fewest duplicates are taken
+    ends = np.unique(np.concatenate([values / k for k in range(1, int(values.max() / least) + 2)]))[::-1]
+    ends = ends[(ends <= least) & (ends > least / 2)]
+    factors = np.floor(values / ends[:, None] * (1 + 1e-12)).astype(np.int64)
+    return factors[np.argmax(ends * (factors @ sizes))]
+
+
 def teacher_weights(
     budgets: ArrayLike,
     teachers_per_group: ArrayLike,

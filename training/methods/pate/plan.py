@@ -15,6 +15,7 @@ from training.methods.pate.aggregators import Aggregator
 from training.methods.pate.apportionment import largest_remainder
 from training.methods.pate.individualise import (
     WEIGHT_SCHEMES,
+    factors_for_most_labels,
     participation_frequencies,
     require_delta,
     teacher_weights,
@@ -156,8 +157,9 @@ def make_plan(
     "vanishing": teachers as in weighting, each of weight 1, of which a group sends a share to each vote
     (`participation_frequencies`); σ, σ_T and T shrink with the number of participants.
 
-    With the scheme "gdp", weights and duplicates follow μ instead of ε, and participation μ²: then the charges of all
-    groups, which grow with the square of the weight, reach the same share of their caps together.
+    With the scheme "gdp", weights follow μ instead of ε, and participation μ²: then the charges of all groups, which
+    grow with the square of the weight, reach the same share of their caps together. Duplicates, which are integers,
+    are those that afford most labels (`factors_for_most_labels`).
 
     In weighting and vanishing, a group is too small if it falls to fewer than half as many holders as a teacher has on
     average, or to no teacher. It is merged into the next stricter group (`small_groups="merge"`), or left out
@@ -188,7 +190,7 @@ def make_plan(
         if variant == "standard":
             plan = _plan_standard(present, teachers, aggregator)
         elif variant == "upsampling":
-            plan = _plan_upsampling(present, teachers, aggregator, *_scale(present, weight_scheme, delta, precision))
+            plan = _plan_upsampling(present, teachers, aggregator, _factors(present, weight_scheme, delta, precision))
         else:
             plan = _plan_teachers_of_one_group(present, teachers, aggregator, variant, small_groups)
             if variant == "weighting":
@@ -214,19 +216,14 @@ def _plan_standard(groups: list[Group], teachers: int, aggregator: Aggregator) -
     return Plan("standard", (everyone,), aggregator, teachers, notes=notes)
 
 
-def _scale(groups: Sequence[Group | GroupPlan], scheme: str, delta: float, precision: int) -> tuple[list[float], int]:
-    """The budgets that duplicates follow, and to how many decimals: ε, or μ relative to the smallest."""
+def _factors(groups: Sequence[Group], scheme: str, delta: float, precision: int) -> NDArray[np.int64]:
     epsilons = [group.epsilon for group in groups]
-    if scheme != "gdp":
-        return epsilons, precision
-    mu = gdp_mu(epsilons, delta)
-    return (mu / mu.min()).tolist(), 0
+    if scheme == "gdp":
+        return factors_for_most_labels(gdp_mu(epsilons, delta), [group.holders for group in groups])
+    return upsampling_factors(epsilons, precision)
 
 
-def _plan_upsampling(
-    groups: list[Group], teachers: int, aggregator: Aggregator, budgets: list[float], precision: int
-) -> Plan:
-    factors = upsampling_factors(budgets, precision)
+def _plan_upsampling(groups: list[Group], teachers: int, aggregator: Aggregator, factors: NDArray[np.int64]) -> Plan:
     holders = np.array([group.holders for group in groups])
     growth = float(holders @ factors / holders.sum())
     grown = round(teachers * growth)
@@ -308,8 +305,10 @@ def _with_weights(plan: Plan, scheme: str, delta: float, conversion: Conversion)
 
 
 def _with_participation(plan: Plan, exponent: float, scheme: str, delta: float) -> Plan:
-    budgets, _ = _scale(plan.groups, scheme, delta, 0)
-    frequencies = participation_frequencies(budgets, 2.0 if scheme == "gdp" else exponent)
+    budgets = np.array([group.epsilon for group in plan.groups])
+    if scheme == "gdp":
+        budgets, exponent = gdp_mu(budgets, delta), 2.0
+    frequencies = participation_frequencies(budgets, exponent)
     groups = tuple(
         replace(group, participants=max(1, round(group.teachers * frequency)))
         for group, frequency in zip(plan.groups, frequencies, strict=True)

@@ -1,5 +1,6 @@
 """Budgets into duplicates, weights and shares, against first principles."""
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -11,6 +12,7 @@ from scipy.optimize import minimize_scalar
 
 from accounting.privacy import DEFAULT_ORDERS, epsilon_from_rdp
 from training.methods.pate import participation_frequencies, teacher_weights, upsampling_factors
+from training.methods.pate.individualise import factors_for_most_labels
 
 repeatable = settings(derandomize=True, deadline=None, max_examples=60)
 budgets = st.lists(st.integers(1, 100).map(lambda tenths: tenths / 10), min_size=1, max_size=6)
@@ -20,6 +22,23 @@ def epsilon_of_gaussian(rho: float, delta: float) -> float:
     """The classic conversion of the RDP curve ρ·α, minimised over all real orders."""
     best = minimize_scalar(lambda log: rho * (1 + math.exp(log)) - math.log(delta) / math.exp(log), (-5.0, 5.0))
     return float(best.fun)
+
+
+def labels_afforded(mu: list[int], holders: list[int], factors: tuple[int, ...]) -> Fraction:
+    """The square root of the number of labels, in units of σ: that of the group whose accounts end first."""
+    growth = Fraction(sum(n * f for n, f in zip(holders, factors, strict=True)), sum(holders))
+    return min(Fraction(one, f) for one, f in zip(mu, factors, strict=True)) * growth
+
+
+@repeatable
+@given(st.lists(st.tuples(st.integers(4, 20), st.integers(1, 1_000)), min_size=1, max_size=4))
+def test_no_other_duplicates_afford_more_labels(groups: list[tuple[int, int]]) -> None:
+    mu, holders = [list(column) for column in zip(*groups, strict=True)]
+    factors = tuple(factors_for_most_labels(mu, holders).tolist())
+    assert factors[mu.index(min(mu))] == 1
+    ranges = [range(1, one // min(mu) + 2) if one > min(mu) else [1] for one in mu]
+    best = max(labels_afforded(mu, holders, others) for others in itertools.product(*ranges))
+    assert labels_afforded(mu, holders, factors) >= best * (1 - Fraction(1, 10**9))
 
 
 @repeatable

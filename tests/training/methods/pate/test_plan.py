@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from common.gaussian_dp import gdp_mu
@@ -86,10 +86,27 @@ def test_under_the_scheme_gdp_charges_reach_the_same_share_of_their_caps() -> No
     np.testing.assert_allclose(weights / weights[0], mu / mu[0], rtol=1e-3)
     assert (weights / GRID == np.rint(weights / GRID)).all(), "multiples of the noise's grid"
     factors = [group.factor for group in plan_of(variant="upsampling", weight_scheme="gdp").groups]
-    assert factors == np.rint(mu / mu[0]).astype(int).tolist()
+    assert factors == [1, 2, 3], "integers near the ratios of μ, 1.9 and 2.7"
     vanishing = plan_of(variant="vanishing", weight_scheme="gdp").groups
     shares = [group.participants / group.teachers for group in vanishing]
     np.testing.assert_allclose(shares, (mu / mu.max()) ** 2, atol=0.01)
+
+
+@repeatable
+@given(groups=group_lists)
+def test_upsampling_under_the_scheme_gdp_never_affords_fewer_labels_than_one_promise_for_all(
+    groups: list[Group],
+) -> None:
+    def affordable(variant: str) -> float:
+        try:
+            plan = plan_of(groups, variant, 300, weight_scheme="gdp")
+        except PlanError:
+            reject()
+        return min(
+            gdp_mu(one.epsilon, 1e-6) ** 2 / plan.aggregator.charge(one.sensitivity).label for one in plan.groups
+        )
+
+    assert affordable("upsampling") >= affordable("standard") * (1 - 1e-9)
 
 
 def test_a_group_too_small_for_a_teacher_is_merged_into_the_next_stricter_one() -> None:

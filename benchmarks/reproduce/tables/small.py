@@ -1,0 +1,41 @@
+"""A group too small for a teacher of its own: by every variant, merged, left out, and where every holder votes.
+
+Teachers of one group need holders enough to learn from. The planner merges a group that has too few into the next
+stricter one, or leaves it out; upsampling mixes all groups, and every holder's vote knows no groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from benchmarks.reproduce.rehearsals import LEFT_OUT, by_accounts, by_paper, groups_of, plan_of, tally
+from benchmarks.reproduce.results import Case, Promises, Row
+from benchmarks.reproduce.votes import published_votes
+
+SEEDS = (0, 1, 2)
+SHARES = (0.001, 0.005)  # 60 and 300 of 60,000 holders: a quarter of what a teacher has on average, and a little more
+STRICT, GENEROUS = (0.5, 2.0), (1.0, 3.0)
+COMPARED = ("PATE", "upsampling", "weighting", LEFT_OUT)
+
+
+def cases(quick: bool) -> Iterator[Case]:
+    """The strictest group small, then the most generous one."""
+    for share in SHARES[:1] if quick else SHARES:
+        for epsilons, shares in ((STRICT, (share, 1 - share)), (GENEROUS, (1 - share, share))):
+            small, large = sorted(zip(shares, epsilons, strict=True))
+            for variant in COMPARED:
+                setting = f"{100 * small[0]:g} % at ε {small[1]:g}, all others at {large[1]:g}, {variant}"
+                seeds = SEEDS[:1] if quick else SEEDS
+                promises = Promises("mnist", epsilons, shares)
+                yield Case(setting, seeds, partial(_rows, promises, variant, seeds), promises)
+
+
+def _rows(promises: Promises, variant: str, seeds: Sequence[int]) -> Sequence[Row]:
+    votes, groups = published_votes("mnist"), groups_of(promises.epsilons, promises.shares)
+    here = tally([by_paper(votes, plan_of(variant, groups), groups, seed) for seed in seeds])
+    ours = tally([by_accounts(votes, variant, groups, seed) for seed in seeds])
+    return [
+        Row("labels", None, here.labels, here_spread=here.spread, accounts=ours.labels, holders="labels"),
+        Row("labels right, %", None, here.right, accounts=ours.right, holders="right"),
+    ]
