@@ -6,7 +6,7 @@
 `one-run` puts a thousand of them into one run each. `membership` asks published models of real data who took part
 (IPATE_DATA_DIR for others than digits). All bounds together hold with a confidence of 99.9 %. Exit status 1 where one
 exceeds its promise: that is a defect. `--plant` puts one in, which has to be found. Numbers are kept in
-benchmarks/results/attacks.json, but for `--quick` and planted defects.
+benchmarks/results/attacks.json, and ROC curves drawn as docs/attacks-*.svg, but for `--quick` and planted defects.
 """
 
 import argparse
@@ -21,6 +21,8 @@ from typing import Any
 Row = dict[str, Any]
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "attacks.json"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+METHODS = {"neighbours": "neighbours", "teachers": "pate", "steps": "sgd"}
 DOUBT = 1e-3
 TRANSCRIPTS = 100_000
 ONE_RUN, GUESSES = 1_000, 200
@@ -76,7 +78,8 @@ def membership(quick: bool) -> Iterator[Row]:
     from benchmarks.attacks import published
     from benchmarks.attacks.membership import attack, likelihood_ratios, shadows
 
-    cases = [("digits", 1_300, published.neighbours_target), ("digits", 1_300, published.steps_target)]
+    targets = (published.neighbours_target, published.teachers_target, published.steps_target)
+    cases = [("digits", 1_300, target_of) for target_of in targets]
     if not quick:
         cases.append(("adult", 2_000, published.steps_target))
     for name, people, target_of in cases:
@@ -92,7 +95,7 @@ def membership(quick: bool) -> Iterator[Row]:
                     "published": target_of.__name__.removesuffix("_target"),
                     "epsilon": epsilon,
                     "shadows": len(taking),
-                } | {key: round(value, 4) for key, value in vars(found).items()}
+                } | {key: value if key == "curve" else round(value, 4) for key, value in vars(found).items()}
 
 
 def main() -> None:
@@ -122,12 +125,32 @@ def main() -> None:
         with FAULTS[options.plant]() if options.plant else nullcontext():
             rows = list(parts[part]())
         print(f"\n{part}:")
-        table(rows)
+        table([{key: value for key, value in row.items() if key != "curve"} for row in rows])
         broken += [_named(row) for row in rows if exceeds(row)]
         if not options.plant and not options.quick:
             _keep(part, rows)
+            if part == "membership":
+                draw(rows)
     if broken:
         sys.exit(f"More can be proven than was promised: {'; '.join(broken)}.")
+
+
+def draw(rows: Sequence[Row]) -> None:
+    """Write docs/attacks-*.svg: ROC curves of what is published, a line for each promise."""
+    from benchmarks.neighbours.figure import Line, figure
+
+    for data, published in dict.fromkeys((row["data"], row["published"]) for row in rows):
+        mine = [row for row in rows if (row["data"], row["published"]) == (data, published)]
+        drawing = figure(
+            [
+                Line(f"ε = {row['epsilon']:g}", {float(rate): true for rate, true in row["curve"].items()})
+                for row in mine
+            ],
+            title=f"Membership inference: {data}, method {METHODS[published]}",
+            across="false positives",
+            up="true positives",
+        )
+        (DOCS / f"attacks-{data}-{published}.svg").write_text(drawing)
 
 
 def exceeds(row: Row) -> bool:

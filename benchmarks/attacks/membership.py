@@ -21,6 +21,8 @@ Taking = NDArray[np.bool_]
 Publish = Callable[[Taking, int], Floats]
 """Probabilities `(people, classes)` of a model learned from those taking part, with a seed."""
 FALSE_POSITIVES = 1e-3
+RATES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""False positives at which the ROC curve is kept."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Attack:
     """Outcome among the people of one promise.
 
     area: under the ROC curve.  uncertain: its standard error.  found: true positives at `FALSE_POSITIVES`.
-    most_area, most_found: what a μ-GDP promise allows.
+    most_area, most_found: what a μ-GDP promise allows.  curve: true positives by rate of false positives, of `RATES`.
     """
 
     area: float
@@ -36,6 +38,7 @@ class Attack:
     found: float
     most_area: float
     most_found: float
+    curve: dict[float, float]
 
 
 def shadows(publish: Publish, truth: NDArray[np.integer], count: int, *, seed: int) -> tuple[Taking, Floats]:
@@ -90,4 +93,5 @@ def attack(taking: Taking, ratios: Floats, mu: float) -> Attack:
         float(np.interp(FALSE_POSITIVES, false, true)),
         float(norm.cdf(mu / np.sqrt(2))),
         float(norm.cdf(norm.ppf(FALSE_POSITIVES) + mu)),
+        {rate: round(float(np.interp(rate, false, true)), 4) for rate in RATES},
     )

@@ -14,10 +14,14 @@ from benchmarks.sgd.study import case_of, splits_load
 from benchmarks.sgd.study import hold as hold_steps
 from benchmarks.students.parts import teacher
 from benchmarks.students.study import hold
+from benchmarks.students.teachers import vote
+from training.learners import learner_create
+from training.methods.pate import GNMax, Group, assign, make_plan
 from training.methods.sgd.parameters import Steps
 
 Floats = NDArray[np.float64]
 Taking = NDArray[np.bool_]
+TEACHERS, SIGMA = 25, 8.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +46,35 @@ def neighbours_target(name: str, people: int, epsilons: Sequence[float]) -> Targ
         some = data.of(taking)
         held = hold(some, list(epsilons), caps=caps[taking], seed=seed)
         return teacher("consistency", some, steps=100)(some.x, held.releases).predict_proba(x)
+
+    return Target(truth, caps, publish)
+
+
+def teachers_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
+    """Method pate, weighting: little noise on few teachers, so that there are labels; student `consistency`."""
+    splits = splits_load(name)
+    x, truth, caps = _people(name, people, epsilons)
+    places = np.searchsorted(np.unique(caps), caps)
+    learner, points, classes = learner_create("logistic_regression"), splits.public.x, len(splits.schema.classes)
+
+    def publish(taking: Taking, seed: int) -> Floats:
+        mine, groups = np.flatnonzero(taking), np.bincount(places[taking], minlength=len(epsilons))
+        plan = make_plan(
+            [Group(f"{one:g}", one, int(count)) for one, count in zip(sorted(epsilons), groups, strict=True)],
+            variant="weighting",
+            teachers=TEACHERS,
+            aggregator=GNMax(sigma=SIGMA),
+            delta=DELTAS[name],
+            weight_scheme="gdp",
+        )
+        records, taught_by = assign(plan, places[mine], np.random.default_rng(seed))
+        models = (
+            learner.fit(x[rows], truth[rows], classes=classes, seed=seed)
+            for rows in (mine[records[taught_by == teacher]] for teacher in range(plan.teachers))
+        )
+        said = np.stack([model.predict(points) for model in models])
+        answers = vote(name, plan, said, classes, seed=seed)
+        return teacher("consistency", steps=100)(points, answers.releases).predict_proba(x)
 
     return Target(truth, caps, publish)
 

@@ -108,6 +108,10 @@ def test_likelihood_ratios_find_members_of_a_model_that_remembers():
     assert found.most_area == pytest.approx(norm.cdf(mu / np.sqrt(2)))
     assert found.area == pytest.approx(found.most_area, abs=0.02)
     assert 0.3 * found.most_found < found.found <= found.most_found + 0.02
+    assert found.curve[0.001] == pytest.approx(found.found, abs=1e-4)
+    for rate in (0.1, 0.2, 0.5):
+        assert found.curve[rate] == pytest.approx(norm.cdf(norm.ppf(rate) + mu), abs=0.04)
+    assert found.curve[1.0] == 1.0
 
 
 def test_a_study_that_is_attacked_is_not_learned_from():
