@@ -12,7 +12,6 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connection, transaction
-from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
@@ -29,6 +28,7 @@ from consent.models import ConsentForm, DataHolder, Study
 from consent.odds import right_guesses_at
 from ipate_web import environment
 from tests.factories import user_create
+from tests.pages import as_
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, attempt, batch_ask, commit, run_ask
 from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
 from training.models import Run
@@ -233,8 +233,7 @@ def test_without_a_ceiling_nothing_is_kept_of_an_ended_study(pair: tuple[Study, 
 
 
 def test_the_page_of_all_studies_tells_the_ceiling(settings: Any, hanna: User, pair: tuple[Study, Study]) -> None:
-    client = Client()
-    client.force_login(hanna)
+    client = as_(hanna)
 
     def page() -> str:
         return client.get(reverse("consent:my_studies")).content.decode()

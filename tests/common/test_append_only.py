@@ -7,7 +7,6 @@ import pytest
 from django.apps import apps
 from django.core.exceptions import ValidationError
 from django.db import DatabaseError, IntegrityError, connection, models, transaction
-from django.test import Client
 from django.urls import reverse
 
 from common.append_only import (
@@ -23,6 +22,7 @@ from common.append_only import (
 from consent import selectors, services
 from consent.models import ChainHead, ConsentEvent, ConsentForm, EpsilonPolicy, EpsilonPolicyApproval, Study
 from tests import factories
+from tests.pages import as_
 
 pytestmark = pytest.mark.django_db
 
@@ -159,8 +159,7 @@ def test_each_study_has_its_own_chain(study: Study) -> None:
 
 
 def test_a_study_that_begins_has_the_signed_head_of_every_chain(study: Study) -> None:
-    client = Client()
-    client.force_login(factories.user_create("root", is_superuser=True, is_staff=True))
+    client = as_(factories.user_create("root", is_superuser=True, is_staff=True))
     names = ("title", "purpose", "controller", "contact", "lawful_basis")
     names += ("after_withdrawal", "after_death", "after_incapacity")
     basics = {name: getattr(study, name) for name in names}

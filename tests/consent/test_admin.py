@@ -8,13 +8,12 @@ from consent import services
 from consent.models import ConsentEvent, DataHolder
 from tests import factories
 from tests.consent.conftest import Decide
+from tests.pages import as_
 
 
 @pytest.fixture
 def admin(db: None) -> Client:
-    client = Client()
-    client.force_login(factories.user_create("root", is_superuser=True, is_staff=True))
-    return client
+    return as_(factories.user_create("root", is_superuser=True, is_staff=True))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 from django.conf import LazySettings
 from django.core.management import CommandError, call_command
 from django.db import connection
-from django.test import Client
 
 from common.append_only import GENESIS, triggers_remove
 from common.row_hashes import _content_hash
@@ -19,6 +18,7 @@ from consent.models import ConsentEvent, ConsentForm, Level, Role, Study
 from consent.receipts import receipt_number
 from tests import factories
 from tests.consent.conftest import Decide
+from tests.pages import as_
 
 ADDRESS = "/studies/digits/recruitment/consents."
 
@@ -38,8 +38,7 @@ def study(db: None, give: Decide) -> Study:
 
 
 def export(kind: str) -> str:
-    client = Client()
-    client.force_login(factories.user_create("aud"))
+    client = as_("aud")
     response = client.get(ADDRESS + kind)
     assert response.streaming
     return b"".join(response.streaming_content).decode()
@@ -144,7 +143,6 @@ def test_a_missing_end_is_seen(study: Study, tmp_path: Path) -> None:
 def test_it_is_for_auditors(study: Study, name: str) -> None:
     role = Role.STEWARD if name == "olga" else Role.COMMITTEE
     services.membership_add(study=study, user=factories.user_create(name), role=role, acting_user=None)
-    client = Client()
-    client.force_login(factories.user_create(name))
+    client = as_(name)
     assert client.get(ADDRESS + "csv").status_code == 403
     assert client.get("/studies/digits/recruitment/").text.count("consents.csv") == 0

@@ -21,6 +21,7 @@ from consent.invitations import IssuedInvitation
 from consent.models import ConsentEvent, DataHolder, Invitation, LinkReissue, Mail, Role, Study
 from tests import factories
 from tests.consent.conftest import Clock, Decide
+from tests.pages import as_
 
 HERE = "203.0.113.7"
 
@@ -285,9 +286,7 @@ def steward(study: Study) -> Client:
     """Has the role of data steward and no other."""
     user = factories.user_create("stella")
     services.membership_add(study=study, user=user, role=Role.STEWARD, acting_user=None)
-    client = Client()
-    client.force_login(user)
-    return client
+    return as_(user)
 
 
 def new_link(client: Client, study: Study, pseudonym: str = "P-1", reason: str = "Lost the letter; called back."):
@@ -315,8 +314,7 @@ def test_a_new_link_ends_the_old_one_and_is_on_record(
     )  # fmt: skip
     assert list(LinkReissue.chain_faults(study.pk)) == []
     assert ConsentEvent.objects.count() == 1
-    overseer = Client()
-    overseer.force_login(factories.user_create("ada"))
+    overseer = as_("ada")
     services.membership_add(study=study, user=User.objects.get(username="ada"), role=Role.AUDITOR, acting_user=None)
     assert "Lost the letter; called back." in overseer.get(reverse("staff:holder_looks", args=[study.slug])).text
 
@@ -340,8 +338,7 @@ def test_a_new_link_needs_a_person_and_a_reason(
 def test_who_decides_about_runs_makes_no_links(study: Study, invited: IssuedInvitation) -> None:
     otto = factories.user_create("otto")
     services.membership_add(study=study, user=otto, role=Role.OPERATOR, acting_user=None)
-    client = Client()
-    client.force_login(otto)
+    client = as_(otto)
     assert new_link(client, study).status_code == 403
 
 
@@ -512,9 +509,7 @@ def test_behind_a_proxy_the_proxys_word_counts(
 
 @pytest.fixture
 def operator(study: Study) -> Client:
-    client = Client()
-    client.force_login(factories.user_create("olga"))
-    return client
+    return as_("olga")
 
 
 def test_new_invitations_are_shown_once_with_letters_and_list(operator: Client, study: Study) -> None:

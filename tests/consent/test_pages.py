@@ -15,6 +15,7 @@ from consent.models import ConsentEvent, DataHolder, Study
 from consent.questions import questions
 from tests import factories
 from tests.consent.conftest import Decide
+from tests.pages import text
 
 
 @pytest.fixture
@@ -60,11 +61,6 @@ def checked(client: Client, holder: DataHolder, choice: str):
 
 def events(holder: DataHolder) -> list[tuple[str, str]]:
     return list(ConsentEvent.objects.filter(holder=holder).order_by("sequence").values_list("kind", "level"))
-
-
-def text(response) -> str:
-    """Text that a reader sees, in one line."""
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", response.content.decode()))
 
 
 # --- Reading and choosing -------------------------------------------------------------------------------------------

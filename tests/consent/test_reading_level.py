@@ -15,6 +15,7 @@ from consent.models import Study
 from tests import factories
 from tests.consent.conftest import Decide
 from tests.consent.readability import FORMULAS, flesch_kincaid, sentences, wiener_sachtextformel
+from tests.pages import as_
 from training.services.closing import study_close
 
 #: What a study says of itself, which the site does not write.
@@ -40,9 +41,7 @@ def study(db: None) -> Study:
 
 @pytest.fixture
 def browser(hanna: User) -> Client:
-    client = Client()
-    client.force_login(hanna)
-    return client
+    return as_(hanna)
 
 
 @pytest.mark.parametrize("renewal", [None, "asked", "required"])

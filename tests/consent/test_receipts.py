@@ -27,6 +27,7 @@ from consent.paper import PaperConsent, paper_consents_record
 from consent.receipts import receipt_code, receipt_copy_facts, receipt_event, receipt_number
 from tests import factories
 from tests.consent.conftest import Decide
+from tests.pages import as_
 
 FIELDS = {
     "data_categories": "Handwritten digits from 2020.",
@@ -43,9 +44,7 @@ def study(db: None) -> Study:
 
 @pytest.fixture
 def browser(hanna: User) -> Client:
-    client = Client()
-    client.force_login(hanna)
-    return client
+    return as_(hanna)
 
 
 def text(response: HttpResponse) -> str:
@@ -251,8 +250,7 @@ def test_two_receipts_do_not_tell_the_level_of_who_decided_in_between(study: Stu
 
     def numbers(event: ConsentEvent) -> set[str]:
         """All that could be a hash, in everything that a holder may take away."""
-        client = Client()
-        client.force_login(event.holder.user)
+        client = as_(event.holder.user)
         names = {"receipt": [1], "receipt_json": [1], "export": []}
         shown = " ".join(client.get(url(name, study, *args)).text for name, args in names.items())
         return set(re.findall(r"\b[0-9a-f]{64}\b", shown))

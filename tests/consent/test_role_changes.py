@@ -8,13 +8,13 @@ from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import IntegrityError, connection, transaction
 from django.db.models import ProtectedError
-from django.test import Client
 from django.urls import reverse
 
 from consent import services
 from consent.models import Membership, Role, RoleChange, Study
 from consent.selectors import role_faults
 from tests import factories
+from tests.pages import as_
 from tests.training.test_concurrency import at_once
 
 EXCLUSIVE = ("operator", "committee", "chair")
@@ -22,12 +22,6 @@ EXCLUSIVE = ("operator", "committee", "chair")
 
 def give(study: Study, user: User, role: str, acting_user: User | None = None) -> Membership:
     return services.membership_add(study=study, user=user, role=role, acting_user=acting_user)
-
-
-def as_(user: User) -> Client:
-    client = Client()
-    client.force_login(user)
-    return client
 
 
 def record(study: Study) -> list[tuple[str, str, str]]:

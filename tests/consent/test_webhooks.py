@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 from django.db import connection
-from django.test import Client
 from django.utils import timezone
 from ipate_client import SignatureError, signature_verify
 
@@ -25,6 +24,7 @@ from consent.webhook_endpoints import MOST, MadeEndpoint, endpoint_create, endpo
 from consent.webhooks import EVENTS, KEPT, TRIES, webhooks_deliver
 from tests import factories
 from tests.hooks import Receiver, certificate_make, receiver, serving
+from tests.pages import as_
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
 from training.models import Run
 from training.services.ending import run_fail
@@ -321,8 +321,7 @@ def test_a_name_that_changes_its_address_leads_nowhere_private(
 
 
 def test_a_secret_is_stored_encrypted_and_shown_once(study: Study, receiver: Receiver) -> None:
-    client = Client()
-    client.force_login(factories.user_create("olga"))
+    client = as_("olga")
     page = client.post("/studies/digits/webhooks/", {"url": receiver.url, "events": ["run.failed"]})
     assert page["Cache-Control"] == "max-age=0, no-cache, no-store, must-revalidate, private"
     (secret,) = re.findall(r"whsec_[\w-]{43}", page.content.decode())
@@ -346,8 +345,7 @@ def test_a_secret_is_stored_encrypted_and_shown_once(study: Study, receiver: Rec
 
 
 def test_a_wrong_form_says_what_to_do(study: Study) -> None:
-    client = Client()
-    client.force_login(factories.user_create("olga"))
+    client = as_("olga")
     page = client.post("/studies/digits/webhooks/", {"url": "http://x"})
     assert page.status_code == 422
     assert "Choose at least one event." in page.content.decode()

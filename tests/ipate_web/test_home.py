@@ -13,6 +13,7 @@ from consent import services
 from consent.accounts import administrator_set
 from consent.models import Study
 from tests import factories
+from tests.pages import as_
 
 pytestmark = pytest.mark.django_db
 
@@ -26,9 +27,7 @@ def signed_in(name: str, study: Study, role: str = "") -> Client:
     user = factories.user_create(name)
     if role:
         services.membership_add(study=study, user=user, role=role, acting_user=None)
-    client = Client()
-    client.force_login(user)
-    return client
+    return as_(user)
 
 
 def links(client: Client, path: str = "/") -> set[str]:
@@ -63,8 +62,7 @@ def test_a_role_finds_its_studies_and_no_others(study: Study, role: str) -> None
 def test_an_administrator_finds_what_programs_need() -> None:
     user = factories.user_create("ada")
     administrator_set(user=user, appointed=True, acting_user=None)
-    client = Client()
-    client.force_login(user)
+    client = as_(user)
     assert links(client) >= {"API tokens", "API docs", "Staff accounts"}
 
 

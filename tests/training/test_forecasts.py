@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.test import Client
 
 from accounting.models import HeadCount
 from accounting.shares import share_free, share_suggested
@@ -14,6 +13,7 @@ from consent import services
 from consent.models import Study
 from ipate_web.staff.forms.runs import initial_for
 from tests import factories
+from tests.pages import as_
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_start, study_with_table
 from training.methods.pate.aggregators import AGGREGATORS
 from training.models import Dataset, Run
@@ -33,12 +33,6 @@ def study() -> Study:
     return study
 
 
-def signed_in(name: str = "ada") -> Client:
-    client = Client()
-    client.force_login(factories.user_create(name))
-    return client
-
-
 def planned(run: Run, **options: Any) -> dict[str, Any]:
     """Output of the command."""
     out = StringIO()
@@ -53,7 +47,7 @@ def test_page_api_and_command_tell_the_same(study: Study) -> None:
     assert any("where the public points come from" in note for note in expected.notes)
     told = planned(run)
     assert told["notes"] == [str(note) for note in expected.notes]
-    answer = signed_in().post(f"/api/v1/runs/{run.pk}/approve", {"only_plan": True}, "application/json").json()
+    answer = as_("ada").post(f"/api/v1/runs/{run.pk}/approve", {"only_plan": True}, "application/json").json()
     assert answer["status"] == "draft"
     assert answer["plan"]["notes"] == told["notes"]
     assert [budget["allowed"] for budget in answer["plan"]["budgets"]] == [each["allowed"] for each in told["budgets"]]
@@ -67,16 +61,16 @@ def test_page_api_and_command_tell_the_same(study: Study) -> None:
         "teachers": run.teachers,
         **{f"{each.kind}_dataset": each.pk for each in Dataset.objects.filter(study=study)},
     }
-    answer = signed_in().post("/api/v1/runs/plan", proposal, "application/json").json()
+    answer = as_("ada").post("/api/v1/runs/plan", proposal, "application/json").json()
     assert (answer["notes"], answer["share"]) == (told["notes"], 0.25)
-    page = signed_in().get(f"/studies/table/runs/{run.pk}/approve/").text
+    page = as_("ada").get(f"/studies/table/runs/{run.pk}/approve/").text
     for note in told["notes"]:
         assert note.replace("'", "&#x27;").partition(":")[0] in page
 
 
 def test_a_share_that_nobody_names_is_not_all(study: Study) -> None:
     run = run_draft(study, **TABLE_RUN)
-    answer = signed_in().post(f"/api/v1/runs/{run.pk}/approve", {}, "application/json").json()
+    answer = as_("ada").post(f"/api/v1/runs/{run.pk}/approve", {}, "application/json").json()
     assert (answer["status"], answer["share"], answer["plan"]["share"]) == ("approved", 0.25, 0.25)
     assert share_free(study) == pytest.approx(0.75)
     run_start(study, share=0.7, **TABLE_RUN)

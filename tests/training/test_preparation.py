@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from django.core.files.storage import storages
-from django.test import Client
 from django.urls import reverse
 
 from accounting.book import balances
@@ -17,6 +16,7 @@ from consent import services
 from consent.models import ConsentForm, Study
 from consent.selectors import consent_snapshot
 from tests.factories import user_create
+from tests.pages import as_
 from tests.training.runs import TABLE_RUN, run_finish, run_prepared, run_start, study_with_table
 from tests.workers import wait_until, worker
 from training.methods.pate import PlanError
@@ -80,8 +80,7 @@ def test_the_progress_moves_in_tenths_and_pages_and_the_api_tell_it(
     study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, told = run_start(study, **TABLE_RUN), []
-    client = Client()
-    client.force_login(user_create("olga"))
+    client = as_("olga")
 
     def look() -> None:
         page = client.get(reverse("staff:run", args=[study.slug, run.pk])).content.decode()

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
-from django.test import Client
 from django.utils import timezone
 
 from common.models import WorkerHeartbeat
@@ -13,6 +12,7 @@ from consent import services
 from consent.accounts import administrator_set
 from consent.models import Study
 from tests import factories
+from tests.pages import as_
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, run_teach, study_with_table
 from tests.workers import wait_until, worker
 from training.leases import claimant, lease, worker_claims
@@ -37,12 +37,6 @@ def operator(study: Study) -> User:
     return user
 
 
-def signed_in(user: User) -> Client:
-    client = Client()
-    client.force_login(user)
-    return client
-
-
 def test_runs_wait_in_the_order_in_which_they_were_approved(study: Study, operator: User) -> None:
     first, second = (run_start(study, share=0.1, title=title, **TABLE_RUN) for title in ("First", "Second"))
     draft = run_draft(study, **TABLE_RUN)
@@ -50,9 +44,9 @@ def test_runs_wait_in_the_order_in_which_they_were_approved(study: Study, operat
     queue = queue_for(operator)
     assert [(row.run, row.place) for row in queue.waiting] == [(first, 1), (second, 2)]
     assert queue.under_way == []
-    page = signed_in(operator).get(f"/studies/table/runs/{second.pk}/").content.decode()
+    page = as_(operator).get(f"/studies/table/runs/{second.pk}/").content.decode()
     assert "1 run is before it in the queue." in page
-    assert signed_in(operator).get(f"/api/v1/runs/{second.pk}").json()["place"] == 2
+    assert as_(operator).get(f"/api/v1/runs/{second.pk}").json()["place"] == 2
     run_teach(first)
     first.refresh_from_db()
     assert (run_place(first), run_place(second)) == (None, 1)
@@ -108,14 +102,14 @@ def test_of_other_studies_runs_only_their_number_is_told(study: Study, operator:
     foreign.study.memberships.filter(user=operator).delete()
     rows = queue_for(operator).waiting
     assert [(row.run, row.place, row.workers) for row in rows] == [(None, 1, ()), (mine, 2, ())]
-    page = signed_in(operator).get("/queue/").content.decode()
+    page = as_(operator).get("/queue/").content.decode()
     assert "Mine" in page
     assert "A run of another study" in page
     assert "Nobody&#x27;s business" not in page
     assert "foreign" not in page
     boss = factories.user_create("boss")
     administrator_set(user=boss, appointed=True, acting_user=None)
-    page = signed_in(boss).get("/queue/live/").content.decode()
+    page = as_(boss).get("/queue/live/").content.decode()
     assert page.count("A run of another study") == 2
     assert "Mine" not in page
 
@@ -126,13 +120,13 @@ def test_only_operators_and_administrators_watch_it(study: Study, operator: User
         user = factories.user_create(role)
         services.membership_add(study=study, user=user, role=role, acting_user=None)
         assert not queue_watchable(user)
-        assert signed_in(user).get("/queue/").status_code == 403
-        assert "/queue/" not in signed_in(user).get("/").content.decode()
-    assert "/queue/" in signed_in(operator).get("/").content.decode()
+        assert as_(user).get("/queue/").status_code == 403
+        assert "/queue/" not in as_(user).get("/").content.decode()
+    assert "/queue/" in as_(operator).get("/").content.decode()
 
 
 def test_an_empty_queue_says_what_to_do(operator: User) -> None:
-    page = signed_in(operator).get("/queue/").content.decode()
+    page = as_(operator).get("/queue/").content.decode()
     for told in ("No run is under way", "No approved run waits", "No worker was heard from within a day"):
         assert told in page
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from django.test import Client
 from django.urls import reverse
 
 from accounting.book import balances, charges_of
@@ -14,6 +13,7 @@ from consent.models import ConsentForm, DataHolder, Study
 from consent.services import holder_link
 from consent.uses import Usage, right_guesses_together, usage_of
 from tests.factories import user_create
+from tests.pages import as_
 from tests.training.asking import ASKING_RUN, EVERYBODY, run_ask
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, run_teach, study_with_table
 from training.models import Run
@@ -142,8 +142,7 @@ def test_the_largest_cap_counts_for_who_chose_a_stronger_level_since() -> None:
 
 def test_whoever_is_in_several_studies_reads_what_they_release_together() -> None:
     user = user_create("hanna")
-    client = Client()
-    client.force_login(user)
+    client = as_(user)
     for slug in ("one", "two"):
         study = study_with_table(slug, holders=6)
         holder_link(holder=DataHolder.objects.filter(study=study).earliest("pk"), user=user)

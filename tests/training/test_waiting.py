@@ -17,6 +17,7 @@ from consent.models import ConsentEvent, Disposal, Role, Study
 from consent.paper import PaperConsent, paper_consents_record
 from consent.standing import REMINDED
 from tests import factories
+from tests.pages import as_
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_start, study_with_table
 from training.models import Dataset, Run, StudentModel
 from training.services.closing import study_close
@@ -48,9 +49,7 @@ def told(study: Study, kind: str) -> dict[str, list[str]]:
 
 
 def client_of(study: Study, role: str) -> Client:
-    client = Client()
-    client.force_login(member(study, role))
-    return client
+    return as_(member(study, role))
 
 
 def task(study: Study, role: str, kind: str) -> Waiting:
@@ -251,8 +250,7 @@ def test_more_studies_need_no_more_queries(study: Study) -> None:
 
 def test_home_and_api_tell_the_same(study: Study) -> None:
     run = run_draft(study, title="First", **TABLE_RUN)
-    client = Client()
-    client.force_login(member(study, "operator"))
+    client = as_(member(study, "operator"))
     page = client.get("/").content.decode()
     document = client.get("/api/v1/waiting").json()["waiting"]
     assert [each["kind"] for each in document] == ["provenance", "run"]
@@ -266,7 +264,6 @@ def test_home_and_api_tell_the_same(study: Study) -> None:
     }
     for each in document:
         assert f'href="{each["url"].removeprefix("http://127.0.0.1:8000")}"' in page
-    auditor = Client()
-    auditor.force_login(member(study, "auditor"))
+    auditor = as_(member(study, "auditor"))
     assert "Nothing waits for you" in auditor.get("/").content.decode()
     assert auditor.get("/api/v1/waiting").json() == {"waiting": []}

@@ -13,6 +13,7 @@ from consent.models import AccountChange, Membership, Role, Study
 from ipate_web.tokens.models import ApiToken
 from tests import factories
 from tests.ipate_web.accounts.conftest import Mailbox, link_in, sign_in, subject
+from tests.pages import as_
 from training.demonstration import people
 
 pytestmark = pytest.mark.django_db
@@ -29,9 +30,7 @@ def ada() -> User:
 
 @pytest.fixture
 def administrator(ada: User) -> Client:
-    client = Client()
-    client.force_login(ada)
-    return client
+    return as_(ada)
 
 
 def test_a_new_account_gets_its_password_by_mail(administrator: Client, mailbox: Mailbox, ada: User) -> None:
@@ -117,8 +116,7 @@ def test_they_cannot_appoint_the_committee_nor_each_other(administrator: Client,
 
 
 def test_superusers_say_who_administers_on_record(ada: User) -> None:
-    root = Client()
-    root.force_login(factories.user_create("root", is_superuser=True, is_staff=True))
+    root = as_(factories.user_create("root", is_superuser=True, is_staff=True))
     page = reverse("administrator", args=[ada.pk])
     assert "Dismiss ada as administrator?" in root.get(page).text
     root.post(page)

@@ -12,6 +12,7 @@ from consent.models import Role, Study
 from consent.services import membership_add
 from ipate_web.tokens.models import ApiToken
 from tests.factories import holder_create, study_open, user_create
+from tests.pages import as_
 
 TOKENS = "/api/tokens"
 
@@ -24,9 +25,7 @@ def ward(db: None) -> Study:
 
 
 def browser(username: str) -> Client:
-    client = Client()
-    client.force_login(user_create(username))
-    return client
+    return as_(username)
 
 
 ALL = ("read", "propose", "predict", "decide")

@@ -4,11 +4,11 @@ import re
 
 import pytest
 from django.db import DatabaseError, connection, transaction
-from django.test import Client
 
 from consent import services
 from consent.models import LevelAccess, Role, Study
 from tests import factories
+from tests.pages import as_, text
 
 pytestmark = pytest.mark.django_db
 
@@ -23,16 +23,6 @@ def study() -> Study:
     services.consent_give(holder=holder, level="LOW", form=study.consent_forms.get(), acting_user=None)
     services.membership_add(study=study, user=factories.user_create("aud"), role=Role.AUDITOR, acting_user=None)
     return study
-
-
-def as_(name: str) -> Client:
-    client = Client()
-    client.force_login(factories.user_create(name))
-    return client
-
-
-def text(response) -> str:
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", response.content.decode()))
 
 
 def test_a_look_shows_the_choice_and_is_on_record_for_the_auditor(study: Study) -> None:

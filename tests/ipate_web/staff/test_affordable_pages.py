@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 from django.template.defaultfilters import floatformat
-from django.test import Client
-from django.urls import reverse
 
 from accounting.head_counts import head_counts_enter
 from accounting.models import HeadCount
@@ -14,6 +12,7 @@ from accounting.shares import share_free
 from consent import services
 from consent.models import EpsilonPolicy, Role, Study
 from tests import factories
+from tests.pages import as_, text, url
 from tests.training.asking import CLEAR_RUN
 from tests.training.runs import run_start, study_with_table
 from training.methods.neighbours.parameters import Asking
@@ -35,24 +34,9 @@ def study() -> Study:
     return study
 
 
-def as_(name: str) -> Client:
-    client = Client()
-    client.force_login(factories.user_create(name))
-    return client
-
-
-def url(page: str, study: Study, *args: object) -> str:
-    return reverse(f"staff:{page}", args=[study.slug, *args])
-
-
 def asked(study: Study, values: dict[str, str], *, htmx: bool = True, **changes: str) -> Any:
     sent = {"public_dataset": str(study.datasets.get(kind="public").pk), **HOLDERS, **values, **changes}
     return as_("carla").post(url("policy_affordable", study), sent, headers={"HX-Request": "true"} if htmx else {})
-
-
-def text(page: Any) -> str:
-    """Text that a reader sees, in one line."""
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page.text))
 
 
 def test_the_values_in_force_stand_beside_the_proposed_ones(study: Study) -> None:

@@ -8,15 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from django.test import Client
-from django.urls import reverse
 
 from accounting.models import Release
 from accounting.shares import share_free
 from consent.models import Role, Study
 from consent.services import membership_add
-from ipate_web.staff.forms.runs import RunForm, initial_for
 from tests import factories
+from tests.pages import as_, roles_fill, run_form_filled, url
 from tests.training.asking import CLEAR_RUN, batch_ask, run_ask
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
 from training.models import Dataset, Run
@@ -29,30 +27,12 @@ pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 @pytest.fixture
 def study() -> Study:
     study = study_with_table(holders=60)
-    for role in Role.values:
-        membership_add(study=study, user=factories.user_create(role), role=role, acting_user=None)
-    return study
-
-
-def as_(role: str) -> Client:
-    client = Client()
-    client.force_login(factories.user_create(role))
-    return client
-
-
-def url(page: str, study: Study, *args: object) -> str:
-    return reverse(f"staff:{page}", args=[study.slug, *args])
+    return roles_fill(study)
 
 
 def filled_in(study: Study, **changes: Any) -> dict[str, Any]:
     """Data that a browser sends for the form as it was opened, with ``changes``."""
-    form = RunForm(study=study, acting_user=factories.user_create("operator"), initial=initial_for(study))
-    values = {field.html_name: field.value() for field in form}
-    sent = {
-        name: getattr(value, "pk", value) for name, value in values.items() if value is not None and value is not False
-    }
-    changes = {"title": "Asked", "method": "neighbours", **changes}
-    return {name: value for name, value in {**sent, **changes}.items() if value is not None}
+    return run_form_filled(study, **{"title": "Asked", "method": "neighbours", **changes})
 
 
 # --- Proposing ------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from consent.invitations import invitations_create
 from consent.models import Circumstance, ConsentEvent, DataHolder, Invitation, Letter, LevelAccess, Role, Study
 from consent.services import Valid
 from tests import factories
+from tests.pages import as_, text
 
 pytestmark = pytest.mark.django_db
 
@@ -28,22 +29,12 @@ def study() -> Study:
     return study
 
 
-def as_(name: str) -> Client:
-    client = Client()
-    client.force_login(factories.user_create(name))
-    return client
-
-
 def by_link(study: Study, pseudonym: str) -> Client:
     """Browser in which the link of a new invitation was opened."""
     (new,) = invitations_create(study=study, acting_user=None, pseudonyms=[pseudonym], replace=True)
     client = Client()
     client.get(f"/join/{new.code}/")
     return client
-
-
-def text(response) -> str:
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", response.content.decode()))
 
 
 def later(days: int):

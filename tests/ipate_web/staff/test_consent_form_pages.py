@@ -8,6 +8,7 @@ from django.test import Client
 from consent import services
 from consent.models import ConsentForm, ConsentFormDraft, Study
 from tests import factories
+from tests.pages import as_, text
 
 pytestmark = pytest.mark.django_db
 
@@ -21,14 +22,7 @@ def study() -> Study:
 
 @pytest.fixture
 def olga(study: Study) -> Client:
-    client = Client()
-    client.force_login(factories.user_create("olga"))
-    return client
-
-
-def text(response) -> str:
-    """Text that a reader sees, in one line."""
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", response.content.decode()))
+    return as_("olga")
 
 
 def seen(client: Client) -> str:
@@ -107,8 +101,7 @@ def test_publishing_shows_what_changes_and_wants_a_decision(olga: Client) -> Non
 
 def test_the_first_version_asks_nobody_again() -> None:
     factories.study_create()
-    client = Client()
-    client.force_login(factories.user_create("olga"))
+    client = as_("olga")
     client.post(BASE + "new/", {"en": "Hello"})
     assert "earlier version" not in text(client.get(BASE + "publish/"))
     client.post(BASE + "publish/", {"seen": seen(client)})

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
-from django.test import Client
 from django.urls import reverse
 from rest_framework.test import APIClient
 
@@ -13,6 +12,7 @@ from consent.models import Role, Study
 from consent.services import membership_add
 from tests import factories
 from tests.ipate_web.staff.test_run_pages import filled_in
+from tests.pages import as_, url
 from tests.training.runs import TABLE_RUN, run_draft, study_with_table
 from training.models import ProposalChange, Run
 from training.services.drafts import run_edit, run_withdraw
@@ -36,16 +36,6 @@ def draft(study: Study) -> Run:
     Run.objects.filter(pk=run.pk).update(created_by=factories.user_create("researcher"))
     run.refresh_from_db()
     return run
-
-
-def as_(name: str) -> Client:
-    client = Client()
-    client.force_login(factories.user_create(name))
-    return client
-
-
-def url(page: str, run: Run) -> str:
-    return reverse(f"staff:{page}", args=[run.study.slug, run.pk])
 
 
 def proposal(run: Run, **changes: Any) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 from datetime import timedelta
 
 import pytest
-from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
 from consent import services
 from consent.models import ConsentForm, DataHolder, Disposal, Role, Study
 from tests.factories import user_create
+from tests.pages import as_
 from tests.training.runs import rehearsal_with_table, study_with_table
 from training.models import Dataset
 from training.services.erasures import records_erase
@@ -24,12 +24,6 @@ def study() -> Study:
     for name in ("steward", "auditor"):
         services.membership_add(study=study, user=user_create(name), role=Role(name), acting_user=None)
     return study
-
-
-def as_(name: str) -> Client:
-    client = Client()
-    client.force_login(user_create(name))
-    return client
 
 
 def url(name: str, *arguments: object) -> str:

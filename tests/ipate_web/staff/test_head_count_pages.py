@@ -10,6 +10,7 @@ from accounting.shares import share_free
 from consent.models import Study
 from consent.permissions import ROLE_PERMISSIONS
 from tests import factories
+from tests.pages import as_
 from tests.training.runs import TABLE_RUN, run_start, study_with_table
 
 pytestmark = pytest.mark.django_db
@@ -25,9 +26,7 @@ def study() -> Study:
 
 @pytest.fixture
 def operator(study: Study) -> Client:
-    client = Client()
-    client.force_login(factories.user_create("olga"))
-    return client
+    return as_("olga")
 
 
 def address(study: Study) -> str:
@@ -98,8 +97,7 @@ def test_what_is_no_number_of_holders_is_refused(study: Study, operator: Client,
 
 def test_without_a_policy_nothing_can_be_counted() -> None:
     study = factories.study_create("young")
-    client = Client()
-    client.force_login(factories.user_create("olga"))
+    client = as_("olga")
     message = "The study has no approved ε policy."
     page = client.get(address(study))
     assert message in page.text
@@ -111,8 +109,7 @@ def test_without_a_policy_nothing_can_be_counted() -> None:
 
 def test_a_rehearsal_has_no_head_counts() -> None:
     study = factories.study_create("rehearsal", rehearsal=True)
-    client = Client()
-    client.force_login(factories.user_create("olga"))
+    client = as_("olga")
     assert client.get(address(study)).status_code == 404
     assert client.post(address(study), ENTERED).status_code == 404
 

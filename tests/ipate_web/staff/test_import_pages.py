@@ -18,6 +18,7 @@ from common.artifacts import arrays_load
 from consent.models import DataHolder, Role, Study
 from consent.services import membership_add
 from tests.factories import study_create, user_create
+from tests.pages import as_
 from training.models import Dataset, DatasetImport
 from training.services.imports import import_work
 
@@ -48,9 +49,7 @@ def commit() -> None:
 
 @pytest.fixture
 def client(study: Study) -> Client:
-    client = Client()
-    client.force_login(user_create("sven"))
-    return client
+    return as_("sven")
 
 
 def work(begun: DatasetImport) -> None:

@@ -8,7 +8,6 @@ from uuid import uuid4
 
 import pytest
 from django.db import connection
-from django.test import Client
 from django.urls import reverse
 
 from accounting.head_counts import head_counts_draw
@@ -20,6 +19,7 @@ from consent.models import Role, Study
 from consent.permissions import ROLE_PERMISSIONS
 from ipate_web.staff.views import ledger
 from tests import factories
+from tests.pages import as_
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
 from training.models import Run
 
@@ -50,12 +50,6 @@ def forged(run: Run) -> Any:
 
     yield forge
     triggers_install(connection)
-
-
-def as_(role: str) -> Client:
-    client = Client()
-    client.force_login(factories.user_create(role))
-    return client
 
 
 def url(name: str, study: Study, *args: object, **query: object) -> str:

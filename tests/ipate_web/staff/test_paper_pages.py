@@ -1,7 +1,5 @@
 """Pages to record decisions on paper."""
 
-import re
-
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
@@ -10,6 +8,7 @@ from django.utils import timezone
 from consent import services
 from consent.models import ConsentEvent, Study
 from tests import factories
+from tests.pages import as_, text
 
 pytestmark = pytest.mark.django_db
 
@@ -26,9 +25,7 @@ def study() -> Study:
 
 @pytest.fixture
 def olga(study: Study) -> Client:
-    client = Client()
-    client.force_login(factories.user_create("olga"))
-    return client
+    return as_("olga")
 
 
 def scan(name: str = "a.pdf", content: bytes = b"%PDF-1.7") -> SimpleUploadedFile:
@@ -42,10 +39,6 @@ def today() -> str:
 def one(**changes: object) -> dict[str, object]:
     fields = {"pseudonym": "P-1", "level": "LOW", "form_version": "1", "signed_on": today(), "scan": scan()}
     return {**fields, **changes}
-
-
-def text(response) -> str:
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", response.content.decode()))
 
 
 def test_one_decision_is_recorded_with_who_did_it(olga: Client) -> None:

@@ -1,15 +1,14 @@
 """Policy pages: the consequences of a policy, before and during its approval."""
 
-import re
 from datetime import timedelta
 
 import pytest
-from django.test import Client
 from django.utils import timezone
 
 from consent import selectors, services
 from consent.models import EpsilonPolicy, Role, Study
 from tests import factories
+from tests.pages import as_, text
 from tests.training.runs import consents_give
 
 pytestmark = pytest.mark.django_db
@@ -27,17 +26,6 @@ def study() -> Study:
     for name in ("carla", "conrad"):
         services.membership_add(study=study, user=factories.user_create(name), role=Role.COMMITTEE, acting_user=None)
     return study
-
-
-def as_(name: str) -> Client:
-    client = Client()
-    client.force_login(factories.user_create(name))
-    return client
-
-
-def text(response) -> str:
-    """Text that a reader sees, in one line."""
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", response.content.decode()))
 
 
 def propose(study: Study) -> EpsilonPolicy:

@@ -13,6 +13,7 @@ from common.noise import SimulationNoise
 from consent import selectors, services
 from consent.models import ConsentForm, ConsentFormProposal, EpsilonPolicy, Remark, Role, Study
 from tests import factories
+from tests.pages import as_, text
 from tests.training.runs import consents_give
 
 pytestmark = pytest.mark.django_db
@@ -31,17 +32,6 @@ def study() -> Study:
     for name in ("carla", "conrad"):
         services.membership_add(study=study, user=factories.user_create(name), role=Role.COMMITTEE, acting_user=None)
     return study
-
-
-def as_(name: str) -> Client:
-    client = Client()
-    client.force_login(factories.user_create(name))
-    return client
-
-
-def text(response) -> str:
-    """Text that a reader sees, in one line."""
-    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", response.content.decode()))
 
 
 def policy_propose(study: Study) -> EpsilonPolicy:

@@ -3,12 +3,12 @@
 import re
 
 import pytest
-from django.test import Client
 
 from consent import services
 from consent.models import Role, Study
 from consent.permissions import ROLE_PERMISSIONS
 from tests import factories
+from tests.pages import as_
 from tests.training.runs import consents_give
 
 pytestmark = pytest.mark.django_db
@@ -24,8 +24,7 @@ def study() -> Study:
 
 def page_for(study: Study, role: str) -> str:
     services.membership_add(study=study, user=factories.user_create("reader"), role=role, acting_user=None)
-    client = Client()
-    client.force_login(factories.user_create("reader"))
+    client = as_("reader")
     html = client.get(f"/studies/{study.slug}/recruitment/").content.decode()
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", html.replace("</script>", "")))
 

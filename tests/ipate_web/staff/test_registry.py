@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from django.core.exceptions import ValidationError
-from django.test import Client
 from django.urls import reverse
 from rest_framework.test import APIClient
 
@@ -15,6 +14,7 @@ from accounting.models import Release
 from consent.models import Role, Study
 from consent.services import membership_add
 from tests import factories
+from tests.pages import as_, url
 from tests.training.asking import CLEAR_RUN, run_ask
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
 from training.fairness import fairness_of
@@ -41,13 +41,8 @@ def run(study: Study) -> Run:
 
 
 def browse(name: str, address: str) -> Any:
-    client = Client()
-    client.force_login(factories.user_create(name))
+    client = as_(name)
     return client.get(address)
-
-
-def url(page: str, run: Run, *args: object) -> str:
-    return reverse(f"staff:{page}", args=[run.study.slug, run.pk, *args])
 
 
 # --- Files ------------------------------------------------------------------------------------------------------------
@@ -89,8 +84,7 @@ def test_a_run_without_labels_gives_an_empty_table(study: Study) -> None:
 
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_the_report_as_a_tagged_pdf(run: Run, language: str) -> None:
-    client = Client()
-    client.force_login(factories.user_create("auditor"))
+    client = as_("auditor")
     client.cookies["django_language"] = language
     answer = client.get(url("ledger_report_pdf", run))
     assert answer["Content-Type"] == "application/pdf"
@@ -160,8 +154,7 @@ def test_a_model_goes_from_candidate_to_production_on_record(run: Run) -> None:
     assert "candidate</span>" in page and model.digest in page and model.onnx_digest in page
     assert reverse("api:model-statement", args=[run.pk]) in page
     assert url("model_stage", run) not in page
-    client = Client()
-    client.force_login(factories.user_create("operator"))
+    client = as_("operator")
     assert "In production" in client.get(url("model_stage", run)).text
     answer = client.post(url("model_stage", run), {"stage": "production"}, follow=True)
     assert "in production now" in answer.text

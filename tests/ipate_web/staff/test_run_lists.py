@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from consent.models import Role, Study
 from consent.services import membership_add
 from tests import factories
+from tests.pages import as_
 from tests.training.asking import CLEAR_RUN, STEPS_RUN, run_ask
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
 from training.models import Run, StudentModel
@@ -50,8 +50,7 @@ def runs(study: Study) -> dict[str, Run]:
 
 
 def browse(address: str, user: str = "researcher") -> Any:
-    client = Client()
-    client.force_login(factories.user_create(user))
+    client = as_(user)
     return client.get(address)
 
 
@@ -105,8 +104,7 @@ def test_the_api_refuses_a_filter_that_it_does_not_know(study: Study) -> None:
 
 
 def test_the_number_of_queries_does_not_grow_with_the_list(study: Study, runs: dict[str, Run]) -> None:
-    client = Client()
-    client.force_login(factories.user_create("researcher"))
+    client = as_("researcher")
     for address in (reverse("staff:runs", args=[study.slug]), reverse("api:runs")):
         counts = []
         for query in ("search=vote", "search=alpha", ""):  # two runs, one, three

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
@@ -22,6 +21,7 @@ from consent.permissions import ROLE_PERMISSIONS
 from consent.services import membership_add
 from ipate_web.staff.forms.runs import RunForm, initial_for
 from tests import factories
+from tests.pages import as_, roles_fill, run_form_filled, url
 from tests.training.runs import (
     TABLE,
     TABLE_RUN,
@@ -47,19 +47,7 @@ Commits = Any  # the fixture django_capture_on_commit_callbacks
 @pytest.fixture
 def study() -> Study:
     study = study_with_table()
-    for role in Role.values:
-        membership_add(study=study, user=factories.user_create(role), role=role, acting_user=None)
-    return study
-
-
-def as_(role: str) -> Client:
-    client = Client()
-    client.force_login(factories.user_create(role))
-    return client
-
-
-def url(page: str, study: Study, *args: object) -> str:
-    return reverse(f"staff:{page}", args=[study.slug, *args])
+    return roles_fill(study)
 
 
 @pytest.fixture
@@ -78,14 +66,8 @@ def separated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def filled_in(study: Study, **changes: Any) -> dict[str, Any]:
     """Data that a browser sends for the form as it was opened, with ``changes``."""
-    form = RunForm(study=study, acting_user=factories.user_create("operator"), initial=initial_for(study))
-    values = {field.html_name: field.value() for field in form}
-    sent = {
-        name: getattr(value, "pk", value) for name, value in values.items() if value is not None and value is not False
-    }
     teachers = {"method": "pate", "teachers": 6, "aggregator": "gnmax", "aggregator-gnmax-sigma": 10}
-    changes = {"title": "First", **teachers, **changes}
-    return {name: value for name, value in {**sent, **changes}.items() if value is not None}
+    return run_form_filled(study, **{"title": "First", **teachers, **changes})
 
 
 # --- Proposing ------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from consent.models import Role, Study
 from consent.services import membership_add
 from tests import factories
 from tests.ipate_web.staff.test_steps_pages import as_, filled_in, url
+from tests.pages import roles_fill
 from tests.training.asking import SAMPLED_RUN, batch_ask, run_ask
 from tests.training.runs import rehearsal_with_table, run_draft, run_start, study_with_table
 from training.models import Run
@@ -22,9 +23,7 @@ ALL = {"steps-variant": "scale", "steps-expected": 60, "steps-steps": 6, "steps-
 @pytest.fixture
 def study() -> Study:
     study = study_with_table(holders=60)
-    for role in Role.values:
-        membership_add(study=study, user=factories.user_create(role), role=role, acting_user=None)
-    return study
+    return roles_fill(study)
 
 
 def test_a_plan_shows_noise_norms_and_charges_of_each_level(study: Study) -> None:

@@ -3,14 +3,12 @@
 from typing import Any
 
 import pytest
-from django.test import Client
-from django.urls import reverse
 
 from accounting.models import Release
 from consent.models import Role, Study
 from consent.services import membership_add
-from ipate_web.staff.forms.runs import RunForm, initial_for
 from tests import factories
+from tests.pages import as_, roles_fill, run_form_filled, url
 from tests.training.asking import STEPS_RUN, batch_ask, run_ask
 from tests.training.runs import rehearsal_with_table, run_draft, run_start, study_with_table
 from training.models import Run
@@ -21,29 +19,12 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def study() -> Study:
     study = study_with_table(holders=60)
-    for role in Role.values:
-        membership_add(study=study, user=factories.user_create(role), role=role, acting_user=None)
-    return study
-
-
-def as_(role: str) -> Client:
-    client = Client()
-    client.force_login(factories.user_create(role))
-    return client
-
-
-def url(page: str, study: Study, *args: object) -> str:
-    return reverse(f"staff:{page}", args=[study.slug, *args])
+    return roles_fill(study)
 
 
 def filled_in(study: Study, **changes: Any) -> dict[str, Any]:
     """Data that a browser sends for the form as it was opened and the method chosen, with ``changes``."""
-    form = RunForm(study=study, acting_user=factories.user_create("operator"), initial=initial_for(study))
-    values = {field.html_name: field.value() for field in form}
-    sent = {
-        name: getattr(value, "pk", value) for name, value in values.items() if value is not None and value is not False
-    }
-    return {**sent, "title": "Steps", "method": "sgd", **changes}
+    return run_form_filled(study, **{"title": "Steps", "method": "sgd", **changes})
 
 
 def test_what_is_left_open_is_chosen_by_rule(study: Study) -> None:

@@ -1,14 +1,12 @@
 """Pages of the versions of a run's student."""
 
-from typing import Any
-
 import pytest
-from django.test import Client
 from django.urls import reverse
 
 from consent.models import Role
 from consent.services import membership_add
 from tests import factories
+from tests.pages import as_, url
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
 from training.models import Run
 from training.services.trainings import student_learn
@@ -27,16 +25,6 @@ def run() -> Run:
     for role in (Role.OPERATOR, Role.RESEARCHER, Role.AUDITOR):
         membership_add(study=study, user=factories.user_create(role), role=role, acting_user=None)
     return run_finish(run_start(study, **TABLE_RUN))
-
-
-def as_(person: str) -> Client:
-    client = Client()
-    client.force_login(factories.user_create(person))
-    return client
-
-
-def url(page: str, run: Run, *args: Any) -> str:
-    return reverse(f"staff:{page}", args=[run.study.slug, run.pk, *args])
 
 
 def test_another_version_is_trained_compared_and_published(run: Run) -> None:

@@ -18,15 +18,14 @@ from consent.invitations import invitations_create
 from consent.models import EpsilonPolicy, Membership, Role, Study
 from consent.selectors import policy_in_force
 from tests import factories
+from tests.pages import as_, roles_fill, url
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
 
 pytestmark = pytest.mark.django_db
 
 
 def with_people(study: Study) -> Study:
-    for role in Role.values:
-        services.membership_add(study=study, user=factories.user_create(role), role=role, acting_user=None)
-    return study
+    return roles_fill(study)
 
 
 @pytest.fixture
@@ -37,16 +36,6 @@ def study() -> Study:
 @pytest.fixture
 def empty() -> Study:
     return with_people(factories.study_create("empty"))
-
-
-def as_(role: str) -> Client:
-    client = Client()
-    client.force_login(factories.user_create(role))
-    return client
-
-
-def url(page: str, study: Study, *args: object) -> str:
-    return reverse(f"staff:{page}", args=[study.slug, *args])
 
 
 # --- A new study ----------------------------------------------------------------------------------------------------
