@@ -51,7 +51,8 @@ def _code_digest() -> str:
     """Digest of all that decides what a migrated database looks like: migrations, models, triggers, packages."""
     digest = hashlib.sha256()
     apps = [Path(config.path) for config in django_apps.get_app_configs() if _is_ours(Path(config.path))]
-    files = [file for app in apps for file in (*app.glob("models.py"), *app.glob("migrations/*.py"))]
+    kinds = ("models.py", "models/*.py", "migrations/*.py")
+    files = [file for app in apps for kind in kinds for file in app.glob(kind)]
     others = [settings.BASE_DIR / name for name in ("requirements.txt", "common/append_only.py", "common/apps.py")]
     for file in [*others, *sorted(files)]:
         digest.update(str(file.relative_to(settings.BASE_DIR)).encode() + file.read_bytes())

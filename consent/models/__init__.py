@@ -1,0 +1,59 @@
+"""Models of the consent app, one module for each thing that is stored."""
+
+# ruff: noqa: I001
+# Not in the order of the alphabet: in this one Django registers the tables, pages and verify_ledger list the chains.
+# A module imports only from those before it, and from actors.
+from consent.models.studies import AfterWithdrawal, Afterwards, LawfulBasis, Study
+from consent.models.chains import ChainHead, StudyChained
+from consent.models.roles import EXCLUSIVE_ROLES, Membership, Role, RoleChange
+from consent.models.consent_forms import ConsentForm, ConsentFormDraft, ConsentFormProposal, Renewal, Validity
+from consent.models.policies import EpsilonPolicy, EpsilonPolicyApproval, Level
+from consent.models.remarks import Remark
+from consent.models.holders import DataHolder
+from consent.models.circumstances import Answerer, Circumstance
+from consent.models.decisions import ConsentEvent, DecisionCount
+from consent.models.accesses import LevelAccess
+from consent.models.invitations import Invitation, LinkReissue
+from consent.models.mails import Mail, MailWishes
+from consent.models.letters import Letter
+from consent.models.webhooks import WebhookDelivery, WebhookEndpoint
+from consent.models.disposals import Disposal
+from consent.models.accounts import AccountChange, Administrator
+
+__all__ = [
+    "EXCLUSIVE_ROLES",
+    "AccountChange",
+    "Administrator",
+    "AfterWithdrawal",
+    "Afterwards",
+    "Answerer",
+    "ChainHead",
+    "Circumstance",
+    "ConsentEvent",
+    "ConsentForm",
+    "ConsentFormDraft",
+    "ConsentFormProposal",
+    "DataHolder",
+    "DecisionCount",
+    "Disposal",
+    "EpsilonPolicy",
+    "EpsilonPolicyApproval",
+    "Invitation",
+    "LawfulBasis",
+    "Letter",
+    "Level",
+    "LevelAccess",
+    "LinkReissue",
+    "Mail",
+    "MailWishes",
+    "Membership",
+    "Remark",
+    "Renewal",
+    "Role",
+    "RoleChange",
+    "Study",
+    "StudyChained",
+    "Validity",
+    "WebhookDelivery",
+    "WebhookEndpoint",
+]

@@ -1,0 +1,58 @@
+"""Circumstances of holders: who answers for them, death and incapacity."""
+
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from consent.models.actors import actor
+from consent.models.chains import StudyChained
+from consent.models.holders import DataHolder
+from consent.models.studies import Study
+
+
+class Answerer(models.TextChoices):
+    """Role of whoever decides for a holder."""
+
+    PERSON = "person", _("the person")
+    GUARDIAN = "guardian", _("parent or guardian")
+    PROXY = "proxy", _("legal proxy")
+
+
+class Circumstance(StudyChained):
+    """Record of who answers for a holder from then on, or that the holder has died or can no longer decide.
+
+    ``until`` is the first day on which a guardian or proxy no longer answers: then the person does. No birth date is
+    kept. ``recorded_by`` is empty where that day came.
+    """
+
+    class Kind(models.TextChoices):
+        PERSON = "person", _("the person answers")
+        GUARDIAN = "guardian", _("a parent or guardian answers")
+        PROXY = "proxy", _("a legal proxy answers")
+        INCAPABLE = "incapable", _("the person can no longer decide")
+        DIED = "died", _("the person has died")
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="circumstances")
+    holder = models.ForeignKey(DataHolder, on_delete=models.PROTECT, related_name="circumstances")
+    kind = models.CharField(max_length=10, choices=Kind)
+    until = models.DateField(null=True, blank=True)
+    reason = models.CharField(max_length=500)
+    recorded_by = actor(null=True, blank=True)
+    recorded_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta(StudyChained.Meta):
+        verbose_name = _("circumstance of a holder")
+        verbose_name_plural = _("circumstances of holders")
+        constraints = [
+            models.UniqueConstraint(fields=["study", "sequence"], name="circumstance_sequence_is_unique"),
+            models.CheckConstraint(
+                condition=Q(kind="guardian", until__isnull=False)
+                | Q(kind="proxy")
+                | Q(kind__in=["person", "incapable", "died"], until=None),
+                name="circumstance_has_a_day_where_it_needs_one",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} from {self.recorded_at:%Y-%m-%d} on"

@@ -1,0 +1,121 @@
+"""Consent forms: versions, proposals that ask people again, drafts, and how long a consent counts."""
+
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.db.models import F, Q
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from consent.models.actors import actor
+from consent.models.chains import StudyChained
+from consent.models.studies import Study
+
+
+class Renewal(models.TextChoices):
+    """Consequence of a new version of the consent form for those who consented to an earlier one."""
+
+    NOT_ASKED = "not_asked", _("they are not asked again")
+    ASKED = "asked", _("they are asked again; their consent stands until they answer")
+    REQUIRED = "required", _("they are asked again; their consent does not count until they answer")
+
+
+class Validity(models.Model):
+    """Abstract model of how long a consent to a version of the form counts: some months, until a day, or for good."""
+
+    valid_months = models.PositiveSmallIntegerField(
+        null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(600)]
+    )
+    valid_until = models.DateField(null=True, blank=True, help_text="The last day on which a consent counts.")
+
+    class Meta:
+        abstract = True
+
+
+#: Versions from before validity count for good, as their holders agreed.
+_VALID_FOR_GOOD = {"valid_months": None, "valid_until": None}
+#: At most one of the two says how long.
+_ONE_VALIDITY = Q(valid_months=None) | Q(valid_until=None)
+
+
+class ConsentFormProposal(Validity, StudyChained):
+    """Version of the consent form that asks holders again. It is published once a second person approves it.
+
+    ``follows`` is the version in force when it was proposed; after a newer one it cannot be published any more.
+    """
+
+    added_columns = _VALID_FOR_GOOD
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="consent_form_proposals")
+    follows = models.PositiveIntegerField()
+    texts = models.JSONField()
+    digest = models.CharField(max_length=64, help_text="SHA-256 of the canonical JSON of texts.")
+    renewal = models.CharField(max_length=10, choices=Renewal)
+    proposed_by = actor()
+    proposed_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta(StudyChained.Meta):
+        verbose_name = _("proposed consent form")
+        verbose_name_plural = _("proposed consent forms")
+        constraints = [
+            models.UniqueConstraint(fields=["study", "sequence"], name="consent_form_proposal_sequence_is_unique"),
+            models.CheckConstraint(
+                condition=Q(renewal__in=[Renewal.ASKED, Renewal.REQUIRED]), name="consent_form_proposal_asks_again"
+            ),
+            models.CheckConstraint(condition=_ONE_VALIDITY, name="consent_form_proposal_has_one_validity"),
+        ]
+
+    def __str__(self) -> str:
+        return f"proposal after version {self.follows}"
+
+
+class ConsentForm(Validity, StudyChained):
+    """Published version of a study's consent form. ``texts`` maps a language code to Markdown.
+
+    ``proposal`` and ``proposed_by`` are those of a version that asks holders again; ``published_by`` approved it.
+    """
+
+    added_columns = {"renewal": Renewal.NOT_ASKED, "proposal_id": None, "proposed_by_id": None, **_VALID_FOR_GOOD}
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="consent_forms")
+    version = models.PositiveIntegerField()
+    texts = models.JSONField()
+    digest = models.CharField(max_length=64, help_text="SHA-256 of the canonical JSON of texts.")
+    renewal = models.CharField(max_length=10, choices=Renewal, default=Renewal.NOT_ASKED)
+    proposal = models.OneToOneField(
+        ConsentFormProposal, on_delete=models.PROTECT, null=True, blank=True, related_name="form"
+    )
+    proposed_by = actor(null=True, blank=True)
+    published_by = actor()
+    published_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta(StudyChained.Meta):
+        verbose_name = _("consent form version")
+        ordering = ["-version"]
+        constraints = [
+            models.UniqueConstraint(fields=["study", "version"], name="consent_form_version_is_unique"),
+            models.UniqueConstraint(fields=["study", "sequence"], name="consent_form_sequence_is_unique"),
+            models.CheckConstraint(condition=Q(renewal__in=Renewal.values), name="consent_form_renewal_is_known"),
+            models.CheckConstraint(condition=_ONE_VALIDITY, name="consent_form_has_one_validity"),
+            models.CheckConstraint(
+                condition=Q(proposed_by=None) | ~Q(published_by=F("proposed_by")),
+                name="consent_form_is_approved_by_a_second_person",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"version {self.version}"
+
+
+class ConsentFormDraft(models.Model):
+    """The next version of a study's form while it is being written. ``texts`` as in :class:`ConsentForm`."""
+
+    study = models.OneToOneField(Study, on_delete=models.CASCADE, related_name="consent_form_draft")
+    texts = models.JSONField(default=dict)
+    saved_by = actor()
+    saved_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        verbose_name = _("draft of a consent form")
+
+    def __str__(self) -> str:
+        return f"draft for {self.study}"

@@ -1,0 +1,114 @@
+"""Decisions of holders, and the number of holders by their last one."""
+
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from consent.models.actors import actor
+from consent.models.chains import StudyChained
+from consent.models.circumstances import Answerer
+from consent.models.consent_forms import ConsentForm
+from consent.models.holders import DataHolder
+from consent.models.policies import EpsilonPolicy, Level
+from consent.models.studies import Study
+
+
+class ConsentEvent(StudyChained):
+    """Decision about a holder's records, with its time, consent form and ε policy.
+
+    ``renew_by`` is when the form asks for another decision: from then on a consent no longer counts.
+    """
+
+    class Kind(models.TextChoices):
+        GIVEN = "given", _("consent given")
+        CHANGED = "changed", _("consent given again")
+        WITHDRAWN = "withdrawn", _("consent withdrawn")
+        REFUSED = "refused", _("refused")
+
+    class Channel(models.TextChoices):
+        FORM = "form", _("consent form")
+        STAFF = "staff", _("recorded by staff")
+        PAPER = "paper", _("on paper")
+
+    added_columns = {"evidence": "", "signed_on": None, "answered_by": Answerer.PERSON, "renew_by": None}
+
+    # An index of several columns begins with each of these two: one more of their own would only slow writing down.
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="consent_events", db_index=False)
+    holder = models.ForeignKey(DataHolder, on_delete=models.PROTECT, related_name="consent_events", db_index=False)
+    kind = models.CharField(max_length=10, choices=Kind)
+    level = models.CharField(max_length=10, choices=Level, blank=True)
+    form = models.ForeignKey(ConsentForm, on_delete=models.PROTECT, related_name="+", null=True, blank=True)
+    policy = models.ForeignKey(EpsilonPolicy, on_delete=models.PROTECT, related_name="+", null=True, blank=True)
+    channel = models.CharField(max_length=10, choices=Channel, default=Channel.FORM)
+    evidence = models.CharField(
+        max_length=64, blank=True, default="", help_text="SHA-256 of the scan, for what was decided on paper."
+    )
+    signed_on = models.DateField(null=True, blank=True, help_text="When it was decided on paper.")
+    answered_by = models.CharField(max_length=10, choices=Answerer, default=Answerer.PERSON)
+    renew_by = models.DateTimeField(null=True, blank=True, editable=False)
+    recorded_by = actor(null=True, blank=True)
+    recorded_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta(StudyChained.Meta):
+        verbose_name = _("consent event")
+        indexes = [
+            # With all that says who takes part and how, so that PostgreSQL need not look into the rows.
+            models.Index(
+                fields=["holder", "-sequence"],
+                include=[
+                    "study",
+                    "kind",
+                    "level",
+                    "form",
+                    "policy",
+                    "recorded_at",
+                    "answered_by",
+                    "renew_by",
+                ],
+                name="consent_event_last",
+            ),
+            models.Index(fields=["renew_by"], condition=Q(renew_by__isnull=False), name="consent_event_renew_by"),
+        ]
+        constraints = [
+            models.UniqueConstraint(fields=["study", "sequence"], name="consent_event_sequence_is_unique"),
+            models.CheckConstraint(
+                condition=(
+                    Q(kind__in=["given", "changed"], level__in=Level.values, form__isnull=False, policy__isnull=False)
+                    | Q(kind__in=["withdrawn", "refused"], level="")
+                ),
+                name="consent_event_has_a_level_where_it_grants_one",
+            ),
+            models.CheckConstraint(
+                condition=~Q(channel="paper") | (~Q(evidence="") & Q(signed_on__isnull=False)),
+                name="consent_on_paper_has_evidence_and_a_date",
+            ),
+            models.CheckConstraint(
+                condition=Q(answered_by__in=Answerer.values), name="consent_event_says_who_answered"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.get_kind_display()} {self.level}".strip()
+
+    @property
+    def grants(self) -> bool:
+        """Whether the holder takes part after this event."""
+        return self.kind in (self.Kind.GIVEN, self.Kind.CHANGED)
+
+
+class DecisionCount(models.Model):
+    """Numbers of a study's holders by their last decision, up to event ``sequence``; see :mod:`consent.counts`.
+
+    It follows from the consent events, and may be deleted at any time.
+    """
+
+    study = models.OneToOneField(Study, on_delete=models.CASCADE, primary_key=True, related_name="+")
+    sequence = models.PositiveBigIntegerField()
+    counts = models.JSONField(help_text="Kind, level, form and end of the decision, and the number of holders.")
+
+    class Meta:
+        verbose_name = _("count of decisions")
+
+    def __str__(self) -> str:
+        return f"decisions up to {self.sequence}"

@@ -1,0 +1,52 @@
+"""Disposals: what ended for good, on record."""
+
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from consent.models.actors import actor
+from consent.models.chains import StudyChained
+from consent.models.holders import DataHolder
+from consent.models.studies import Study
+
+
+class Disposal(StudyChained):
+    """Act that ended something for good: records or a dataset erased, the study closed, its records at their end.
+
+    Of a holder's records there are two rows: that it was asked for, and that it was done.
+    """
+
+    class Kind(models.TextChoices):
+        ASKED = "asked", _("erasure of a person's records was asked for")
+        ERASED = "erased", _("a person's records were erased")
+        DATASET = "dataset", _("dataset removed")
+        CLOSED = "closed", _("study closed")
+        EXPIRED = "expired", _("all private records erased")
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="disposals")
+    kind = models.CharField(max_length=10, choices=Kind)
+    holder = models.ForeignKey(DataHolder, on_delete=models.PROTECT, null=True, related_name="disposals")
+    subject = models.CharField(max_length=100, blank=True, help_text="Name of the dataset.")
+    rows = models.PositiveIntegerField(
+        null=True, blank=True, help_text="How many rows of private datasets were erased."
+    )
+    files = models.PositiveIntegerField(null=True, blank=True, help_text="How many scans of letters were erased.")
+    reason = models.CharField(max_length=500, blank=True)
+    recorded_by = actor(null=True, help_text="Empty: the holder by their link, the study's rule, or a date.")
+    recorded_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta(StudyChained.Meta):
+        verbose_name = _("closing or erasure")
+        verbose_name_plural = _("closings and erasures")
+        constraints = [
+            models.UniqueConstraint(fields=["study", "sequence"], name="disposal_sequence_is_unique"),
+            models.CheckConstraint(
+                condition=Q(kind__in=["asked", "erased"], holder__isnull=False)
+                | Q(kind__in=["dataset", "closed", "expired"], holder__isnull=True),
+                name="disposal_kind_is_known_and_says_of_whom",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.sequence}"

@@ -1,0 +1,77 @@
+"""Levels of protection, and the ε policies that say what they mean."""
+
+from django.core.validators import MinValueValidator
+from django.db import models
+from django.db.models import F, Q
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from consent.models.actors import actor
+from consent.models.chains import StudyChained
+from consent.models.studies import Study
+
+
+class Level(models.TextChoices):
+    """Level of protection: HIGH protection has the smallest ε."""
+
+    HIGH = "HIGH", _("high protection")
+    AVERAGE = "AVERAGE", _("average protection")
+    LOW = "LOW", _("low protection")
+
+
+class EpsilonPolicy(StudyChained):
+    """A proposed mapping level → ε. It counts once it is approved by a second person."""
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="epsilon_policies")
+    version = models.PositiveIntegerField()
+    high = models.FloatField(_("ε at high protection"), validators=[MinValueValidator(0)])
+    average = models.FloatField(_("ε at average protection"), validators=[MinValueValidator(0)])
+    low = models.FloatField(_("ε at low protection"), validators=[MinValueValidator(0)])
+    reason = models.TextField(_("reason"))
+    proposed_by = actor()
+    proposed_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta(StudyChained.Meta):
+        verbose_name = _("ε policy")
+        verbose_name_plural = _("ε policies")
+        ordering = ["-version"]
+        constraints = [
+            models.UniqueConstraint(fields=["study", "version"], name="epsilon_policy_version_is_unique"),
+            models.UniqueConstraint(fields=["study", "sequence"], name="epsilon_policy_sequence_is_unique"),
+            models.CheckConstraint(
+                condition=Q(high__gt=0, average__gt=F("high"), low__gt=F("average")), name="epsilon_policy_is_ordered"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"version {self.version}: ε {self.high:g} / {self.average:g} / {self.low:g}"
+
+    def epsilon(self, level: str) -> float:
+        return {Level.HIGH: self.high, Level.AVERAGE: self.average, Level.LOW: self.low}[Level(level)]
+
+
+class EpsilonPolicyApproval(StudyChained):
+    """Approval by a second person. ``proposed_by`` repeats the policy's, so that the database can compare the two."""
+
+    study_lookup = "policy__study_id"
+
+    policy = models.OneToOneField(EpsilonPolicy, on_delete=models.PROTECT, related_name="approval")
+    proposed_by = actor()
+    approved_by = actor()
+    approved_at = models.DateTimeField(default=timezone.now, editable=False)
+    effective_from = models.DateTimeField(default=timezone.now)
+
+    class Meta(StudyChained.Meta):
+        verbose_name = _("ε policy approval")
+        constraints = [
+            models.CheckConstraint(
+                condition=~Q(approved_by=F("proposed_by")), name="epsilon_policy_is_approved_by_a_second_person"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.policy} approved"
+
+    @property
+    def study_id(self) -> int:
+        return self.policy.study_id
