@@ -5,10 +5,10 @@
 Makes a bridge with 1 to 8 namespaces on it (two without --hosts), each with an address of its own and one Celery worker
 of one process, and beside them a PostgreSQL cluster, a Redis and an S3 (moto) that listen on the bridge alone. The
 workers carry out a run of 100 teachers, random forests, whose training in 20 chunks is most of the work. Prints the
-seconds on the wall from the approval of the run to its end and how many chunks each host has done, after
-verify_ledger has found nothing wrong. With --cut one host loses its network for ten seconds while all of them train
-teachers. Everything is removed at the end (--keep leaves the logs). Needs root, iproute2, redis-server and PostgreSQL's
-initdb; nothing that runs on the machine is touched.
+seconds on the wall from the approval of the run to its end, the workers' processor time in between, and how many chunks
+each host has done, after verify_ledger has found nothing wrong. With --cut one host loses its network for ten seconds
+while all of them train teachers. Everything is removed at the end (--keep leaves the logs). Needs root, iproute2,
+redis-server and PostgreSQL's initdb; nothing that runs on the machine is touched.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -171,19 +171,31 @@ def buckets_made(storage: dict[str, str]) -> bool:
 
 
 @contextmanager
-def workers(folder: Path, number: int, hosts: str) -> Iterator[None]:
-    """A worker on each host, all of them ready; the first one sends what is due."""
+def workers(folder: Path, number: int, hosts: str) -> Iterator[set[int]]:
+    """A worker on each host, all of them ready, the first of which sends what is due; their sessions."""
     logs = {host: folder / f"worker-{host}.log" for host in hosts}
+    sessions = set()
     with ExitStack() as stack:
         for host, log in logs.items():
             celery = [sys.executable, "-m", "celery", "-A", "ipate_web", "worker", "--loglevel", "INFO"]
             celery += ["--concurrency", "1", "--hostname", f"{host}@%h", *(["--beat"] if host == hosts[0] else [])]
             command = ["ip", "netns", "exec", f"ipate-{host}{number}", *celery]
             environment = os.environ | {"IPATE_VAR_DIR": str(folder / host)}
-            stack.enter_context(process(command, log, cwd=ROOT, env=environment))
+            sessions.add(stack.enter_context(process(command, log, cwd=ROOT, env=environment)).pid)
         for host, log in logs.items():
             wait_for(f"worker {host}", lambda log=log: "ready." in log.read_text())
-        yield
+        yield sessions
+
+
+def processor_seconds(sessions: set[int]) -> float:
+    """Processor time of all processes of these sessions, since they began."""
+    ticks = 0
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            fields = file.read_text().rpartition(")")[2].split()
+            if int(fields[3]) in sessions:
+                ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 class Course:
@@ -243,8 +255,8 @@ def run_carry_out(folder: Path, number: int, hosts: str, cut: bool) -> None:
 
     study = study_with_table("hosts", holders=200, records=3, points=24)
     forest = {"learner": "random_forest", "learner_parameters": {"trees": 300}, "teachers": 100}
-    with workers(folder, number, hosts):
-        begun = time.monotonic()
+    with workers(folder, number, hosts) as sessions:
+        begun, used = time.monotonic(), processor_seconds(sessions)
         run = run_start(study, share=0.5, **TABLE_RUN | forest)
         with tqdm(total=CHUNKS, desc=f"hosts: {len(hosts)}", unit="chunk") as bar:
             course = Course(run, bar)
@@ -254,11 +266,12 @@ def run_carry_out(folder: Path, number: int, hosts: str, cut: bool) -> None:
                 with cut_off(number, hosts[-1]):
                     course.follow("the cut", lambda: time.monotonic() > until)
             course.follow("the end of the run", lambda: False)
-        seconds = time.monotonic() - begun
+        seconds, used = time.monotonic() - begun, processor_seconds(sessions) - used
     call_command("verify_ledger")
     took = Counter(course.took.values())
     print(f"run: {run.status}, {run.labels} labels; {run.message or 'no message'}")
-    print(f"hosts: {len(hosts)}; {seconds:.1f} s; chunks: {', '.join(f'{host} {took[host]}' for host in hosts)}")
+    chunks = ", ".join(f"{host} {took[host]}" for host in hosts)
+    print(f"hosts: {len(hosts)}; {seconds:.1f} s, {used:.1f} s of processor time of the workers; chunks: {chunks}")
     if run.status != Run.Status.FINISHED or not all(took[host] for host in hosts):
         raise SystemExit("Not all hosts have worked, or the run has not finished.")
 
