@@ -60,8 +60,8 @@ def rows_insert(rows: Sequence[models.Model]) -> None:
         ),
         strict=True,
     )
-    columns = ", ".join(str(field.column) for field in fields)
-    table = f"{model._meta.db_table} ({columns})"
+    quoted = connection.ops.quote_name
+    table = f"{quoted(model._meta.db_table)} ({', '.join(quoted(str(field.column)) for field in fields)})"
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             with connection.wrap_database_errors, cursor.copy(f"COPY {table} FROM STDIN") as stream:

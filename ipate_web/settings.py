@@ -409,7 +409,7 @@ SPECTACULAR_SETTINGS = {
         "What the API tells depends on your role in each study; what you may not see answers 404."
     ),
     "VERSION": "1",
-    "TAGS": [{"name": "studies"}, {"name": "runs"}, {"name": "labels and models"}],
+    "TAGS": [{"name": "studies"}, {"name": "runs"}, {"name": "labels and models"}, {"name": "webhooks"}],
     "SERVE_INCLUDE_SCHEMA": False,
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "defaultModelsExpandDepth": 0},
     "SWAGGER_UI_DIST": "SIDECAR",

@@ -209,6 +209,10 @@ TABLE: dict[str, Row] = {
     "api:studies": Row(SIGNED_IN),
     "api:study": Row(RUNNERS, SLUG),
     "api:study-datasets": Row(STEWARDS, SLUG, "post", answer=400),  # nothing is sent
+    "api:study-webhooks": Row(OPERATORS, SLUG),
+    "api:study-webhook-deliveries": Row(OPERATORS, SLUG),
+    "api:study-webhook-test": Row(OPERATORS, ("slug", "webhook"), "post", answer=202),
+    "api:study-webhook": Row(OPERATORS, ("slug", "webhook"), "delete", answer=204),
     "api:waiting": Row(SIGNED_IN),
     "api:learners": Row(SIGNED_IN),
     "api:students": Row(SIGNED_IN),

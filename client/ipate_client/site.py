@@ -8,7 +8,7 @@ import io
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,35 @@ class Site:
         columns = ["study", "kind", "text", "url", "since", "own"]
         return pd.DataFrame(self._json("GET", "waiting")["waiting"], columns=columns)
 
+    # --- Webhooks, for operators with a token of the scope “webhooks”
+
+    def webhooks(self, study: Study | str) -> list[dict[str, Any]]:
+        """The programs that are told what happens in a study: id, url, events, and who made it when."""
+        return list(self._pages(f"studies/{_slug(study)}/webhooks"))
+
+    def make_webhook(self, study: Study | str, url: str, *, events: Sequence[str]) -> dict[str, Any]:
+        """Have a program told of some events of a study; the new webhook with its ``secret``, which is told only now.
+
+        Args:
+            study: One that you operate.
+            url: Of the program: begins with https:// and leads to a public host.
+            events: Names such as ``run.finished``; docs/webhooks.md lists them.
+        """
+        return self._json("POST", f"studies/{_slug(study)}/webhooks", json={"url": url, "events": list(events)})
+
+    def test_webhook(self, study: Study | str, webhook: int) -> dict[str, Any]:
+        """Send a test to a webhook by its id; the delivery as it begins, `webhook_deliveries` says how it went."""
+        return self._json("POST", f"studies/{_slug(study)}/webhooks/{webhook}/test")
+
+    def remove_webhook(self, study: Study | str, webhook: int) -> None:
+        """Tell the program of a webhook nothing any more, by the webhook's id."""
+        self._request("DELETE", f"studies/{_slug(study)}/webhooks/{webhook}")
+
+    def webhook_deliveries(self, study: Study | str) -> pd.DataFrame:
+        """Messages of the last 30 days to a study's webhooks, newest first, and how each of them went."""
+        columns = ["id", "webhook", "event", "state", "tries", "status", "fault", "created_at", "sent_at", "next_try"]
+        return pd.DataFrame(self._pages(f"studies/{_slug(study)}/webhooks/deliveries"), columns=columns)
+
     # --- Rehearsals
 
     def set_up_rehearsal(self, *, members: Mapping[str, str] | None = None, **fields: Any) -> Study:
@@ -118,8 +147,7 @@ class Site:
         if labels is not None:
             files["label_file"] = (Path(labels).name, Path(labels).read_bytes())
         sent = {"name": name, "kind": kind, **fields} | ({} if schema is None else {"schema": json.dumps(schema)})
-        slug = study.slug if isinstance(study, Study) else study
-        return Dataset.of(self._json("POST", f"studies/{slug}/datasets", data=sent, files=files))
+        return Dataset.of(self._json("POST", f"studies/{_slug(study)}/datasets", data=sent, files=files))
 
     # --- Runs
 
@@ -336,6 +364,10 @@ class Site:
 
 def _id(run: Run | str) -> str:
     return run.id if isinstance(run, Run) else run
+
+
+def _slug(study: Study | str) -> str:
+    return study.slug if isinstance(study, Study) else study
 
 
 def _version(version: int | None) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from consent.rendering import consent_text
 from consent.standing import Standing, standing
 from consent.uses import right_guesses_together, usage_of
 from consent.views.page import acting_user, holder_page, own_page
-from consent.views.visits import answer_forget, answer_keep, answer_kept, visit_of
+from consent.views.visits import answer_forget, answer_keep, answer_kept, erasure_forget, erasure_kept, visit_of
 
 
 def _decision_form(holder: DataHolder, data: Any = None) -> DecisionForm | None:
@@ -232,13 +232,24 @@ def withdraw(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @holder_page
 def erase(request: HttpRequest, holder: DataHolder) -> HttpResponse:
-    """Explain what erasing leaves, and ask for the erasure of the records of somebody who does not take part."""
+    """Explain what erasing leaves, and ask for the erasure of the records of somebody who does not take part.
+
+    Whose records are erased already, or are going to be, reads so on their choice.
+    """
     current, state = selectors.consent_current(holder), erasure_state(holder)
-    if current is None or current.grants or state.asked_at or state.done_at:
-        return redirect("consent:choice", holder.study.slug)
-    if request.method != "POST":
-        return render(request, "consent/erase.html", {"study": holder.study})
-    with suppress(ValidationError):  # They took part again in another window.
-        erasure_ask(holder=holder, acting_user=acting_user(request))
-        messages.success(request, _("Your records are being erased."))
+    grants, settled = current is not None and current.grants, bool(state.asked_at or state.done_at)
+    came_late = erasure_kept(request, holder)
+    erasure_forget(request)
+    if request.method == "POST" and current is not None and (grants or not settled):
+        try:
+            erasure_ask(holder=holder, acting_user=acting_user(request))
+        except ValidationError:  # They took part again in another window.
+            messages.warning(
+                request,
+                _("Nothing was erased, because you take part. If you want your records erased, withdraw first."),
+            )
+        else:
+            messages.success(request, _("Your records are being erased."))
+    elif current is not None and not (grants or settled):
+        return render(request, "consent/erase.html", {"study": holder.study, "came_late": came_late})
     return redirect("consent:choice", holder.study.slug)

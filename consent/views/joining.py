@@ -26,7 +26,7 @@ from consent.models import DataHolder, Invitation, Study
 from consent.selectors import consent_current
 from consent.views.decision import closed_page
 from consent.views.page import own_page
-from consent.views.visits import answer_kept, visit_begin, visit_forget, visit_of
+from consent.views.visits import answer_kept, erasure_kept, visit_begin, visit_forget, visit_of
 
 
 def _closed(request: HttpRequest, invitation: Invitation) -> HttpResponse:
@@ -35,8 +35,14 @@ def _closed(request: HttpRequest, invitation: Invitation) -> HttpResponse:
         request.session["closed_study"] = invitation.study_id
         return redirect("closed")
     visit_begin(request, invitation)
-    page = "consent:check" if answer_kept(request, invitation.holder) else "consent:choice"
-    return redirect(page, invitation.study.slug)
+    return redirect(_page_kept(request, invitation.holder) or "consent:choice", invitation.study.slug)
+
+
+def _page_kept(request: HttpRequest, holder: DataHolder) -> str:
+    """Page on which the holder confirms what they sent too late; empty where there is nothing."""
+    if answer_kept(request, holder):
+        return "consent:check"
+    return "consent:erase" if erasure_kept(request, holder) else ""
 
 
 @never_cache
@@ -64,8 +70,7 @@ def _open(request: HttpRequest, code: str) -> HttpResponse:
         return redirect("join")
     # A session of its own: what the browser was signed in to before has nothing to do with this person.
     visit_begin(request, invitation)
-    page = "consent:check" if answer_kept(request, invitation.holder) else "consent:study"
-    return redirect(page, invitation.study.slug)
+    return redirect(_page_kept(request, invitation.holder) or "consent:study", invitation.study.slug)
 
 
 @never_cache

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import wraps
 
+from django.contrib import messages
 from django.contrib.auth.models import User
 from django.contrib.auth.views import redirect_to_login
 from django.db.models import QuerySet
@@ -10,11 +11,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 
 from consent.circumstances import answering_for, circumstances_over
 from consent.models import DataHolder, Invitation
-from consent.views.visits import answer_keep, visit_extend, visit_of, withdrawal_keep
+from consent.views.visits import answer_keep, erasure_keep, visit_extend, visit_forget, visit_of, withdrawal_keep
 
 
 def holders_reached(request: HttpRequest) -> QuerySet[DataHolder] | None:
@@ -42,7 +44,7 @@ def own_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
     """Decorator of views about all holders of a session. Everybody else is asked to sign in.
 
     Every page lets a visit by invitation last longer. Whose visit is over is asked for the invitation again; an answer
-    that comes too late is kept for them.
+    that comes too late is kept for them. Whose invitation opens nothing any more is told so.
     """
 
     @never_cache
@@ -54,6 +56,16 @@ def own_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
             if visit is not None:
                 visit_extend(request)
             return view(request, holders, **kwargs)
+        if visit is not None and not visit.is_over:
+            visit_forget(request)
+            messages.warning(
+                request,
+                _(
+                    "Nothing was changed, because the link of your invitation opens nothing any more: it was replaced "
+                    "by a newer one, you have an account by now, or you no longer answer for this person. Open the "
+                    "newer link, sign in, or ask whoever invited you."
+                ),
+            )
         if visit is None or not visit.is_over:
             return redirect_to_login(request.get_full_path())
         invitation = Invitation.objects.filter(pk=visit.invitation_id).first()
@@ -65,9 +77,11 @@ def own_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
 
 
 def _late_answer_keep(request: HttpRequest, holder: DataHolder) -> None:
-    """Keep what was sent to a page of the holder after the visit: an answer, or a withdrawal."""
+    """Keep what was sent to a page of the holder after the visit: an answer, a withdrawal, or a wish for erasure."""
     if request.method == "POST" and request.path == reverse("consent:withdraw", args=[holder.study.slug]):
         withdrawal_keep(request, holder)
+    elif request.method == "POST" and request.path == reverse("consent:erase", args=[holder.study.slug]):
+        erasure_keep(request, holder)
     else:
         answer_keep(request, holder.pk)
 

@@ -20,7 +20,7 @@ from consent.selectors import consent_form_in_force, policy_in_force
 LASTS = timedelta(hours=2)
 #: How long after that an answer is kept.
 REMEMBERED = timedelta(hours=22)
-_INVITATION, _ENDS, _ANSWER = "invitation", "visit_ends", "answer"
+_INVITATION, _ENDS, _ANSWER, _ERASURE = "invitation", "visit_ends", "answer", "erasure"
 _ANSWER_FIELDS = ("form_version", "policy_version", "choice", "records")
 
 
@@ -45,12 +45,14 @@ def visit_of(request: HttpRequest) -> Visit | None:
 
 
 def visit_begin(request: HttpRequest, invitation: Invitation) -> None:
-    """Begin a visit in a session of its own, which keeps an answer of the same holder and nothing besides."""
-    answer = request.session.get(_ANSWER)
+    """Begin a visit in a session of its own, which keeps what the same holder has sent late and nothing besides."""
+    answer, erasure = request.session.get(_ANSWER), request.session.get(_ERASURE)
     logout(request)
     request.session[_INVITATION] = invitation.pk
     if answer and answer["holder"] == invitation.holder_id:
         request.session[_ANSWER] = answer
+    if erasure and erasure == invitation.holder_id:
+        request.session[_ERASURE] = erasure
     visit_extend(request)
 
 
@@ -94,3 +96,18 @@ def answer_kept(request: HttpRequest, holder: DataHolder) -> dict[str, Any] | No
 def answer_forget(request: HttpRequest) -> None:
     """Forget the unconfirmed answer."""
     request.session.pop(_ANSWER, None)
+
+
+def erasure_keep(request: HttpRequest, holder: DataHolder) -> None:
+    """Keep that the holder pressed the button that has records erased; they are asked again before anything is done."""
+    request.session[_ERASURE] = holder.pk
+
+
+def erasure_kept(request: HttpRequest, holder: DataHolder) -> bool:
+    """Whether the holder pressed that button after their visit was over."""
+    return request.session.get(_ERASURE) == holder.pk
+
+
+def erasure_forget(request: HttpRequest) -> None:
+    """Forget that press: the holder sees the button again."""
+    request.session.pop(_ERASURE, None)

@@ -25,11 +25,13 @@ class ApiView(APIView):
     Attributes:
         query_class: The serializer of the parameters in the address; None where there are none but those of pages.
         scope: What a token needs for whatever is no reading.
+        reading_scope: What a token needs for reading.
         query: What it made of them, once the user is known; an unknown or malformed one is refused.
     """
 
     query_class: ClassVar[type[serializers.Serializer] | None] = None
     scope: ClassVar[Scope] = Scope.PROPOSE
+    reading_scope: ClassVar[Scope] = Scope.READ
     query: dict[str, Any]
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:

@@ -5,19 +5,20 @@ from typing import Any
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 
-from ipate_web.tokens.models import ApiToken, Scope
+from ipate_web.tokens.models import ApiToken
 
 
 class WithinScope(BasePermission):
     """Refusal of what a token was not made for; whoever signs in by a browser has no scopes.
 
-    Reading takes the scope “read”. What else an endpoint does takes the one that it names as ``scope``.
+    Reading takes the one that an endpoint names as ``reading_scope``, “read” with few exceptions. What else it does
+    takes the one that it names as ``scope``.
     """
 
     def has_permission(self, request: Request, view: Any) -> bool:
         token = request.auth
         if not isinstance(token, ApiToken) or request.method == "OPTIONS":
             return True
-        wanted = Scope.READ if request.method in SAFE_METHODS else view.scope
+        wanted = view.reading_scope if request.method in SAFE_METHODS else view.scope
         self.message = f"This token has no scope “{wanted}”. Make one that has, on the page “API tokens”."
         return wanted in token.scopes

@@ -17,6 +17,7 @@ from ipate_web.api import (
     students,
     studies,
     waiting,
+    webhooks,
 )
 from ipate_web.tokens import views as tokens
 
@@ -24,6 +25,14 @@ version_1 = [
     path("studies", studies.StudyList.as_view(), name="studies"),
     path("studies/<slug:slug>", studies.StudyDetail.as_view(), name="study"),
     path("studies/<slug:slug>/datasets", datasets.StudyDatasets.as_view(), name="study-datasets"),
+    path("studies/<slug:slug>/webhooks", webhooks.StudyWebhooks.as_view(), name="study-webhooks"),
+    path(
+        "studies/<slug:slug>/webhooks/deliveries",
+        webhooks.StudyWebhookDeliveries.as_view(),
+        name="study-webhook-deliveries",
+    ),
+    path("studies/<slug:slug>/webhooks/<int:pk>", webhooks.StudyWebhook.as_view(), name="study-webhook"),
+    path("studies/<slug:slug>/webhooks/<int:pk>/test", webhooks.StudyWebhookTest.as_view(), name="study-webhook-test"),
     path("waiting", waiting.WaitingList.as_view(), name="waiting"),
     path("learners", parts.LearnerList.as_view(), name="learners"),
     path("students", parts.StudentList.as_view(), name="students"),

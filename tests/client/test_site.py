@@ -15,16 +15,20 @@ import pytest
 from django.conf import settings
 from django.db import connection
 from django.utils import timezone
-from ipate_client import LocalModel, ProblemError, RunEndedError, Site
+from ipate_client import LocalModel, ProblemError, RunEndedError, Site, signature_verify
 from pytest_django.live_server_helper import LiveServer
 
 from consent.accounts import administrator_set
 from consent.models import Study
+from consent.webhooks import webhooks_deliver
 from tests.factories import user_create
+from tests.hooks import Receiver, receiver
 from tests.ipate_web.api.test_runs import proposal
 from tests.training.runs import run_draft
 from training.models import Run
 from training.services.runs import run_cancel
+
+__all__ = ["receiver"]
 
 pytestmark = pytest.mark.slow
 
@@ -268,3 +272,24 @@ def test_images_are_taken_as_arrays_or_lists() -> None:
 def test_the_server_is_named_with_or_without_a_slash(study: Study, live_server: LiveServer, token: str) -> None:
     with Site(f"{live_server.url}/", token) as site:
         assert len(site.studies()) == 1
+
+
+def test_an_operator_makes_tests_and_removes_a_webhook(
+    study: Study, site: Site, site_of: Callable[[str], Site], receiver: Receiver
+) -> None:
+    operator = site_of("operator")
+    made = operator.make_webhook("ward", receiver.url, events=["run.finished"])
+    assert made["secret"].startswith("whsec_")
+    assert [each["id"] for each in operator.webhooks(operator.study("ward"))] == [made["id"]]
+    delivery = operator.test_webhook("ward", made["id"])
+    webhooks_deliver()
+    signature_verify(*reversed(receiver.received[0]), made["secret"])
+    told = operator.webhook_deliveries("ward")
+    assert told[["id", "event", "state"]].values.tolist() == [[delivery["id"], "test", "sent"]]
+    operator.remove_webhook("ward", made["id"])
+    assert operator.webhooks("ward") == [] and operator.webhook_deliveries("ward").empty
+    with pytest.raises(ProblemError, match="scope “webhooks”"):
+        site.webhooks("ward")
+    with pytest.raises(ProblemError, match="begins with https://") as caught:
+        operator.make_webhook("ward", "http://hooks.example.org/", events=["run.finished"])
+    assert caught.value.errors[0]["field"] == "url"

@@ -87,6 +87,43 @@ def test_whoever_takes_part_cannot_erase_in_passing() -> None:
     assert not Disposal.objects.exists()
 
 
+# --- The button pressed too late: what it offers was done, or is not possible any more
+
+
+def asked_times() -> int:
+    return Disposal.objects.filter(kind=Disposal.Kind.ASKED).count()
+
+
+def test_a_press_in_a_second_window_says_that_it_is_under_way_or_done() -> None:
+    study = study_open()
+    client, _holder = invited(study)
+    client.post(url("withdraw"))
+    for told in ("You asked on", "Your stored records were erased on"):
+        for _ in range(2):
+            page = client.post(url("erase"), follow=True)
+            assert (page.status_code, page.redirect_chain) == (200, [(url("choice"), 302)])
+            assert told in page.text and "Nothing was erased" not in page.text
+        records_erase(study.pk)
+    assert asked_times() == 1
+
+
+@pytest.mark.parametrize("erased_before", [False, True])
+def test_a_press_after_taking_part_again_says_that_nothing_was_erased(erased_before: bool) -> None:
+    study = study_open()
+    client, holder = invited(study)
+    client.post(url("withdraw"), {"records": "erase"} if erased_before else {})
+    if erased_before:
+        records_erase(study.pk)
+    form = ConsentForm.objects.get(study=study)
+    services.consent_give(holder=holder, level="LOW", form=form, acting_user=None)
+    page = client.post(url("erase"), follow=True)
+    assert (page.status_code, page.redirect_chain) == (200, [(url("choice"), 302)])
+    assert "Nothing was erased, because you take part." in page.text and url("withdraw") in page.text
+    assert "are being erased" not in page.text
+    assert asked_times() == int(erased_before) and not holders_waiting(study)
+    assert "Nothing was erased" not in client.get(url("erase"), follow=True).text, "nothing was pressed"
+
+
 def close(study: Study, days: int = 30) -> None:
     last = timezone.localdate() + timedelta(days=days)
     study_close(study=study, reason="All is learned.", acting_user=user_create("olga"), erase_after=last)

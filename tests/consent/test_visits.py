@@ -8,7 +8,7 @@ from django.test import Client
 from django.urls import reverse
 
 from consent import invitations
-from consent.erasures import erasure_state
+from consent.erasures import erasure_ask, erasure_state
 from consent.models import ConsentEvent, DataHolder, Study
 from tests import factories
 from tests.consent.conftest import Clock
@@ -143,6 +143,70 @@ def test_a_late_withdrawal_depends_on_nothing_that_the_study_asks(
     late.post(url("withdraw", study), {"records": "keep"})
     assert ConsentEvent.objects.latest("sequence").kind == ConsentEvent.Kind.WITHDRAWN
     assert again(late, codes[0]).redirect_chain[-1][0] != url("check", study)  # nothing is left to confirm
+
+
+@pytest.fixture
+def late_erasure(late: Client, study: Study, codes: list[str], clock: Clock) -> Client:
+    """P-1 does not take part any more, and pressed the button that erases records three hours after they saw it."""
+    again(late, codes[0])
+    late.post(url("withdraw", study), {"records": "keep"})
+    assert late.get(url("erase", study)).status_code == 200
+    clock.days_pass(3 * HOURS)
+    told = late.post(url("erase", study), follow=True)
+    assert told.redirect_chain == [(reverse("join"), 302)] and "Your visit ended at" in told.text
+    assert erasure_state(DataHolder.objects.get(pseudonym="P-1")).asked_at is None
+    return late
+
+
+@pytest.mark.parametrize("meanwhile", [lambda _study: None, close], ids=["open", "closed"])
+def test_an_erasure_that_comes_too_late_is_asked_for_once_more(
+    late_erasure: Client, study: Study, codes: list[str], meanwhile: Callable[[Study], object]
+) -> None:
+    meanwhile(study)
+    shown = again(late_erasure, codes[0])
+    assert shown.redirect_chain[-1][0] == url("erase", study)
+    assert "Nothing is erased yet: your visit had ended before you pressed the button." in shown.text
+    holder = DataHolder.objects.get(pseudonym="P-1")
+    assert erasure_state(holder).asked_at is None, "opening a link changes nothing"
+    assert "Nothing is erased yet" not in late_erasure.get(url("erase", study)).text
+    late_erasure.post(url("erase", study))
+    assert erasure_state(holder).asked_at is not None
+    assert again(late_erasure, codes[0]).redirect_chain[-1][0] != url("erase", study)
+
+
+def test_a_late_erasure_that_somebody_asked_for_meanwhile_leads_to_what_stands(
+    late_erasure: Client, study: Study, codes: list[str]
+) -> None:
+    erasure_ask(holder=DataHolder.objects.get(pseudonym="P-1"), acting_user=None)
+    shown = again(late_erasure, codes[0])
+    assert shown.redirect_chain[-1][0] == url("choice", study)
+    assert "This is done within a day" in shown.text
+
+
+def test_a_late_erasure_is_kept_for_nobody_else(late_erasure: Client, study: Study, codes: list[str]) -> None:
+    assert again(late_erasure, codes[1]).redirect_chain[-1][0] == url("study", study)
+    assert again(late_erasure, codes[0]).redirect_chain[-1][0] != url("erase", study)
+
+
+@pytest.mark.parametrize("page", ["erase", "withdraw"])
+def test_a_press_after_the_link_was_replaced_says_that_nothing_was_changed(
+    visitor: Client, study: Study, page: str
+) -> None:
+    visitor.post(url("decide", study), {**ANSWER, "choice": "LOW"})
+    if page == "erase":
+        visitor.post(url("withdraw", study))
+    olga = factories.user_create("olga")
+    new = invitations.link_reissue(study=study, pseudonym="P-1", reason="It was lost.", acting_user=olga)
+    told = visitor.post(url(page, study), {"records": "erase"}, follow=True)
+    assert told.status_code == 200
+    assert "Nothing was changed, because the link of your invitation opens nothing any more" in told.text
+    assert reverse("join") in told.text and "Your invitation stays open" not in told.text
+    holder = DataHolder.objects.get(pseudonym="P-1")
+    assert erasure_state(holder).asked_at is None
+    assert again(visitor, new.code).status_code == 200
+    visitor.get(url("choice", study))
+    assert visitor.post(url(page, study), {"records": "erase"}).url == url("choice", study)
+    assert erasure_state(holder).asked_at is not None
 
 
 def test_it_is_kept_for_nobody_else(visitor: Client, study: Study, codes: list[str], clock: Clock) -> None:

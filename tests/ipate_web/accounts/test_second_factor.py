@@ -1,11 +1,14 @@
 """The second factor: asked for at every sign-in, limited, kept encrypted, required of staff by a setting."""
 
+import base64
 import re
+from types import SimpleNamespace
 
 import pytest
 from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
+from allauth.mfa.totp.internal import auth
 from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
 from django.contrib.auth.models import User
 from django.test import Client
@@ -67,6 +70,30 @@ def test_sign_in_asks_for_it(client: Client, olga: User, secret: str) -> None:
     sign_in(again, "olga")
     again.post(reverse("mfa_authenticate"), {"code": code})
     assert not is_signed_in(again), "a code counts once"
+
+
+@pytest.mark.parametrize(
+    ("moment", "code"),
+    [
+        (59, "94287082"),
+        (1111111109, "07081804"),
+        (1111111111, "14050471"),
+        (1234567890, "89005924"),
+        (2000000000, "69279037"),
+        (20000000000, "65353130"),
+    ],
+)
+def test_a_code_of_the_standards_own_examples_signs_in(
+    client: Client, olga: User, monkeypatch: pytest.MonkeyPatch, moment: int, code: str
+) -> None:
+    """RFC 6238, Appendix B, mode SHA1: its codes have eight digits, and an app shows the last six of them."""
+    TOTP.activate(olga, base64.b32encode(b"12345678901234567890").decode())
+    monkeypatch.setattr(auth, "time", SimpleNamespace(time=lambda: float(moment)))
+    sign_in(client, "olga")
+    client.post(reverse("mfa_authenticate"), {"code": code[:6]})
+    assert not is_signed_in(client), "else any code does"
+    assert client.post(reverse("mfa_authenticate"), {"code": code[-6:]}).status_code == 302
+    assert is_signed_in(client)
 
 
 def test_a_recovery_code_signs_in_once(client: Client, olga: User, secret: str) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from django.urls import reverse
 from django.utils import timezone
 
-from consent.models import Study
+from consent.models import Study, WebhookEndpoint
 from tests.factories import holder_create, user_create
 from tests.ipate_web.api.conftest import Client
 from tests.ipate_web.api.test_runs import proposal
@@ -20,6 +20,11 @@ TABLE = {
     ("POST", "studies"): (403, 403, 403, 403, 403, 403, 401),  # administrators set them up, see test_rehearsals
     ("POST", "study-datasets"): (403, 403, 403, 403, 404, 404, 401),  # data stewards of a rehearsal, there as well
     ("GET", "study"): (200, 200, 200, 200, 404, 404, 401),
+    ("GET", "study-webhooks"): (200, 403, 403, 403, 404, 404, 401),
+    ("POST", "study-webhooks"): (400, 403, 403, 403, 404, 404, 401),  # an address that is not allowed
+    ("GET", "study-webhook-deliveries"): (200, 403, 403, 403, 404, 404, 401),
+    ("POST", "study-webhook-test"): (202, 403, 403, 403, 404, 404, 401),
+    ("DELETE", "study-webhook"): (204, 403, 403, 403, 404, 404, 401),
     ("GET", "waiting"): (200, 200, 200, 200, 200, 200, 401),
     ("GET", "learners"): (200, 200, 200, 200, 200, 200, 401),
     ("GET", "students"): (200, 200, 200, 200, 200, 200, 401),
@@ -60,6 +65,9 @@ def test_the_table_is_complete() -> None:
 def test_every_role_can_do_what_it_should_and_nothing_else(study: Study, run: Run, client: Client) -> None:
     holder_create(study, "one who signs in", user=user_create("holder"))
     clients = {role: client(role) for role in ROLES}
+    webhook = WebhookEndpoint.objects.create(
+        study=study, url="https://hooks.example.org/", events=[], created_by=user_create("operator")
+    )
     bodies: dict[str, dict[str, Any]] = {
         "runs": proposal(study),
         "run-plan": proposal(study),
@@ -68,14 +76,19 @@ def test_every_role_can_do_what_it_should_and_nothing_else(study: Study, run: Ru
         "run-approve": {"share": 0.1},
         "run-students": {"student_learner": "logistic_regression"},
         "run-student-withdraw": {"reason": "A defect."},
+        "study-webhooks": {"url": "https://127.0.0.1/", "events": ["run.failed"]},
         "model-predict": {"rows": [{"age": 30, "smoker": "no"}]},
     }
     answers = {}
     for (method, name), _ in TABLE.items():
         draft = run_draft(study) if name in ("run-approve", "run-cancel", "run-withdraw") or method == "PUT" else None
         arguments: dict[str, Any] = {"pk": draft.pk if draft else run.pk}
-        if name in ALONE | PAIRS | {"run-plan", "study", "study-datasets"}:
-            arguments = {"slug": study.slug} if name.startswith("study") else {}
+        if name in ALONE | PAIRS | {"run-plan"}:
+            arguments = {}
+        if name == "study" or name.startswith("study-"):
+            arguments = {"slug": study.slug}
+        if name in ("study-webhook", "study-webhook-test"):
+            arguments["pk"] = webhook.pk
         if name.startswith("run-student-"):
             arguments["version"] = 1
         if name == "run-student-withdraw":  # one that is not asked for below

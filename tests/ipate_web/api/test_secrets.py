@@ -15,8 +15,9 @@ from accounting.book import balances
 from accounting.models import Release
 from accounting.services import book_write
 from common.artifacts import arrays_load
-from consent.models import ConsentForm, DataHolder, Role, Study
+from consent.models import ConsentForm, DataHolder, Role, Study, WebhookEndpoint
 from consent.services import consent_give, consent_withdraw
+from consent.webhook_endpoints import endpoint_test
 from tests.factories import user_create
 from tests.ipate_web.api.conftest import HEAD_COUNTS, HOLDERS, POINTS, UNDECIDED, Client, run_whole
 from tests.training.asking import EVERYBODY, run_ask
@@ -29,9 +30,9 @@ pytestmark = pytest.mark.slow
 
 SECRET_NAMES = {
     *("account", "accounts", "balance", "teacher_accuracy", "votes", "seen_classes", "pseudonym", "consent_sequence"),
-    *("snapshot_at", "artifact", "assignment", "claimed_by", "heartbeat", "deaths", "forgotten_at"),
+    *("secret", "snapshot_at", "artifact", "assignment", "claimed_by", "heartbeat", "deaths", "forgotten_at"),
 }
-KEYS = {"id", "private_dataset", "public_dataset", "test_dataset", "row", "counts"}
+KEYS = {"id", "private_dataset", "public_dataset", "test_dataset", "row", "counts", "webhook"}
 """Names under which a number counts something else, or holds noise and may be any."""
 ALONE = {
     "studies",
@@ -57,7 +58,11 @@ POSTED = {
     "model-predict",
     "model-stage",
     "study-datasets",
+    "study-webhook",
+    "study-webhook-test",
 }
+STUDY = {"study", "study-webhooks", "study-webhook-deliveries"}
+"""Endpoints about a study; those of its webhooks are for operators alone."""
 ROLES = [*Role.values, "stranger", "root"]
 
 
@@ -71,9 +76,9 @@ def addresses(study: Study) -> list[str]:
     """Everything that can be fetched about a study, its runs and their models."""
     names = api_names() - POSTED - PAIRS
     found = [reverse(f"api:{name}") for name in sorted(names & ALONE)]
-    found.append(reverse("api:study", kwargs={"slug": study.slug}))
+    found += [reverse(f"api:{name}", kwargs={"slug": study.slug}) for name in sorted(names & STUDY)]
     runs = list(study.runs.values_list("pk", flat=True))
-    found += [reverse(f"api:{name}", kwargs={"pk": pk}) for name in sorted(names - ALONE - {"study"}) for pk in runs]
+    found += [reverse(f"api:{name}", kwargs={"pk": pk}) for name in sorted(names - ALONE - STUDY) for pk in runs]
     pairs = [f"{reverse(f'api:{name}')}?runs={one},{other}" for name in PAIRS for one, other in pairwise(runs)]
     return [*found, *pairs, *(f"{address}?format=csv" for address in found if address.endswith("/labels"))]
 
@@ -95,6 +100,11 @@ Answers = dict[tuple[str, str], tuple[int, bytes]]
 def everything(client: Client, study: Study) -> Answers:
     """Answers to each role: whatever can be fetched, plans that head counts do and do not allow, predictions."""
     user_create("root", is_superuser=True)
+    webhook, is_new = WebhookEndpoint.objects.get_or_create(
+        study=study, url="https://hooks.example.org/", events=[], created_by=user_create("operator")
+    )
+    if is_new:
+        endpoint_test(endpoint=webhook)
     answers: Answers = {}
     for role in ROLES:
         asking = client(role)
@@ -181,7 +191,8 @@ def test_nobody_is_told_an_exact_number(study: Study, client: Client) -> None:
             found = [number for number in numbers if np.isclose(told, number, rtol=1e-9, atol=0).any()]
             assert not found, f"{kind} in {asked}: {found}"
     allowed = [status for (role, asked), (status, _) in answers.items() if role in ("researcher", "operator")]
-    assert sorted(set(allowed)) == [200, 409]
+    assert sorted(set(allowed)) == [200, 403, 409]
+    assert allowed.count(403) == 2, "webhooks and their deliveries, which a researcher does not manage"
     assert allowed.count(409) == 4, "two plans too large for the head counts, each asked by both"
 
 

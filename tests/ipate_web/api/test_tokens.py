@@ -127,6 +127,7 @@ def test_a_token_does_what_it_was_made_for_and_nothing_else(ward: Study) -> None
         "predict": ("post", run.replace("runs", "models") + "/predict", 404),
         "decide": ("post", f"{run}/approve", 404),
         "rehearse": ("post", "/api/v1/studies/nowhere/datasets", 404),
+        "webhooks": ("get", "/api/v1/studies/nowhere/webhooks", 404),  # reading them takes it, too
     }
     for scope in asked:
         token = token_make(browser("rita2"), name=scope, scopes=(scope,))

@@ -1,0 +1,172 @@
+"""Webhooks of a study: its operators list, make, test and remove them, as on the page of the same name."""
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_field, extend_schema_view
+from rest_framework import exceptions, generics, serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from consent.models import Study, WebhookDelivery, WebhookEndpoint
+from consent.webhook_endpoints import endpoint_create, endpoint_remove, endpoint_test
+from consent.webhooks import EVENTS, TEST
+from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, permission_check, request_user, visible_study
+from ipate_web.tokens.models import Scope
+
+_NAMES = ", ".join(EVENTS)
+
+
+class WebhookSerializer(serializers.ModelSerializer):
+    """Program that is told what happens in a study. Its secret is not told."""
+
+    events = serializers.ListField(child=serializers.ChoiceField([(name, name) for name in EVENTS]))
+    created_by = serializers.CharField(
+        source="created_by.username", allow_null=True, help_text="Its user's name; null if gone."
+    )
+
+    class Meta:
+        model = WebhookEndpoint
+        fields = ["id", "url", "events", "created_by", "created_at"]
+
+
+class MadeWebhookSerializer(WebhookSerializer):
+    """New webhook with its secret."""
+
+    secret = serializers.CharField(help_text="Signs each message. It is told here and never again: keep it.")
+
+    class Meta(WebhookSerializer.Meta):
+        fields = [*WebhookSerializer.Meta.fields, "secret"]
+
+
+class WebhookRequestSerializer(StrictSerializer):
+    """Webhook to be made; whether its address is allowed the service says."""
+
+    url = serializers.CharField(
+        max_length=WebhookEndpoint._meta.get_field("url").max_length,
+        help_text="Begins with https:// and leads to a public host. Requests are sent there by POST.",
+    )
+    events = serializers.ListField(
+        child=serializers.ChoiceField(
+            [(name, name) for name in EVENTS],
+            error_messages={"invalid_choice": f"There is no event “{{input}}”. Use: {_NAMES}."},
+        ),
+        help_text="Names of what it is told of; at least one.",
+    )
+
+
+class WebhookDeliverySerializer(serializers.ModelSerializer):
+    """Message to a webhook, and how that went; times to the minute."""
+
+    webhook = serializers.IntegerField(source="endpoint_id", help_text="Id of the webhook.")
+    event = serializers.ChoiceField([(name, name) for name in (*EVENTS, TEST)])
+    status = serializers.IntegerField(allow_null=True, help_text="Of the last answer; null where none came.")
+    fault = serializers.CharField(help_text="What kept the last answer away; empty where one came.")
+    created_at = MinuteField()
+    sent_at = MinuteField(allow_null=True, help_text="null where it was not delivered.")
+    next_try = serializers.SerializerMethodField(help_text="null where none follows.")
+
+    class Meta:
+        model = WebhookDelivery
+        fields = ["id", "webhook", "event", "state", "tries", "status", "fault", "created_at", "sent_at", "next_try"]
+
+    @extend_schema_field(MinuteField(allow_null=True))
+    def get_next_try(self, delivery: WebhookDelivery) -> str | None:
+        waits = delivery.state == WebhookDelivery.State.WAITING
+        return MinuteField().to_representation(delivery.due_at) if waits else None
+
+
+def _managed_study(request: Request, slug: str) -> Study:
+    """Study whose webhooks the user may manage.
+
+    Raises:
+        NotFound: the user may not see the study, or there is none.
+        PermissionDenied: the user's role in the study does not include its webhooks.
+    """
+    study = visible_study(request.user, slug)
+    permission_check(request.user, "consent.manage_webhooks", study)
+    return study
+
+
+def _managed_webhook(request: Request, slug: str, pk: int) -> WebhookEndpoint:
+    """Webhook of a study whose webhooks the user may manage.
+
+    Raises:
+        NotFound: the user may not see the study, or the study has no such webhook.
+        PermissionDenied: the user's role in the study does not include its webhooks.
+    """
+    found = WebhookEndpoint.objects.filter(study=_managed_study(request, slug), pk=pk).first()
+    if found is None:
+        raise exceptions.NotFound(
+            "The study has no such webhook. GET /api/v1/studies/{slug}/webhooks lists those it has."
+        )
+    return found
+
+
+class WebhookView(ApiView):
+    """Endpoint of webhooks. Their addresses may hold keys of other programs, so that reading takes the scope, too."""
+
+    scope = Scope.WEBHOOKS
+    reading_scope = Scope.WEBHOOKS
+
+
+@extend_schema_view(get=extend_schema(summary="Webhooks of a study (operators)", tags=["webhooks"]))
+class StudyWebhooks(WebhookView, generics.ListAPIView):
+    """The programs that are told what happens in a study, and what each is told of."""
+
+    serializer_class = WebhookSerializer
+
+    def get_queryset(self) -> QuerySet[WebhookEndpoint]:
+        study = _managed_study(self.request, self.kwargs["slug"])
+        return WebhookEndpoint.objects.filter(study=study)
+
+    @extend_schema(
+        summary="Make a webhook (operators)",
+        tags=["webhooks"],
+        request=WebhookRequestSerializer,
+        responses={201: MadeWebhookSerializer},
+        examples=[
+            OpenApiExample(
+                "Ends of runs",
+                request_only=True,
+                value={"url": "https://hooks.example.org/ipate", "events": ["run.finished", "run.failed"]},
+            )
+        ],
+    )
+    def post(self, request: Request, slug: str) -> Response:
+        """Have a program told of some events. The answer holds the secret that signs its messages, once and for all.
+
+        The address has to begin with `https://` and to lead to a public host. A study has at most ten webhooks.
+        """
+        study = _managed_study(request, slug)
+        asked = WebhookRequestSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        made = endpoint_create(study=study, acting_user=request_user(request), **asked.validated_data)
+        document = WebhookSerializer(made.endpoint).data | {"secret": made.secret}
+        return Response(document, status=status.HTTP_201_CREATED)
+
+
+class StudyWebhook(WebhookView):
+    @extend_schema(summary="Remove a webhook (operators)", tags=["webhooks"], request=None, responses={204: None})
+    def delete(self, request: Request, slug: str, pk: int) -> Response:
+        """Tell a program nothing any more. What waits is not sent, and its deliveries leave the list."""
+        endpoint_remove(endpoint=_managed_webhook(request, slug, pk), acting_user=request_user(request))
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class StudyWebhookTest(WebhookView):
+    @extend_schema(
+        summary="Send a test (operators)", tags=["webhooks"], request=None, responses={202: WebhookDeliverySerializer}
+    )
+    def post(self, request: Request, slug: str, pk: int) -> Response:
+        """Send an event that nothing has happened for. The list of deliveries says how it went."""
+        delivery = endpoint_test(endpoint=_managed_webhook(request, slug, pk))
+        return Response(WebhookDeliverySerializer(delivery).data, status=status.HTTP_202_ACCEPTED)
+
+
+@extend_schema_view(get=extend_schema(summary="Deliveries of a study's webhooks (operators)", tags=["webhooks"]))
+class StudyWebhookDeliveries(WebhookView, generics.ListAPIView):
+    """The messages of the last 30 days, newest first: how often each was tried, and what the last answer was."""
+
+    serializer_class = WebhookDeliverySerializer
+
+    def get_queryset(self) -> QuerySet[WebhookDelivery]:
+        return WebhookDelivery.objects.filter(endpoint__study=_managed_study(self.request, self.kwargs["slug"]))
