@@ -31,17 +31,25 @@ _LARGE = {"name": "confident_gnmax", "sigma": 40.0, "sigma_threshold": 150.0, "t
 
 
 @dataclass(frozen=True)
-class Demonstration:
-    """Dataset of a demonstration study, with the parameters of its runs.
-
-    ``provenance`` is what the card says of the public points. ``asking`` and ``batch_size`` are those of the run in
-    which every holder votes; teachers, learner and aggregator those of the rehearsals. The student is the one that is
-    suggested for such data, with ``student_parameters``.
-    """
+class Words:
+    """What a demonstration study says of itself in a language; ``records`` stands in its consent form."""
 
     title: str
     purpose: str
     records: str
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """Dataset of a demonstration study, with the parameters of its runs.
+
+    ``words`` are those of the site's first language. ``provenance`` is what the card says of the public points.
+    ``asking`` and ``batch_size`` are those of the run in which every holder votes; teachers, learner and aggregator
+    those of the rehearsals. The student is the one that is suggested for such data, with ``student_parameters``.
+    """
+
+    words: Words
+    german: Words
     provenance: str
     delta: float
     batch_size: int
@@ -55,9 +63,16 @@ class Demonstration:
 
 DEMONSTRATIONS = {
     "digits": Demonstration(
-        title="Reading handwritten digits",
-        purpose="A program that reads digits on forms, so that letters reach the right ward.",
-        records="one digit written by your hand, as an image of 8 × 8 pixels",
+        words=Words(
+            title="Reading handwritten digits",
+            purpose="A program that reads digits on forms, so that letters reach the right ward.",
+            records="one digit written by your hand, as an image of 8 × 8 pixels",
+        ),
+        german=Words(
+            title="Handgeschriebene Ziffern lesen",
+            purpose="Ein Programm, das Ziffern auf Formularen liest, damit Briefe auf der richtigen Station ankommen.",
+            records="eine Ziffer von Ihrer Hand, als Bild aus 8 × 8 Punkten",
+        ),
         provenance="Other digits of the set that scikit-learn ships, published by the UCI repository.",
         delta=5e-5,
         batch_size=100,
@@ -68,9 +83,16 @@ DEMONSTRATIONS = {
         student_parameters={"steps": 300},
     ),
     "mnist": Demonstration(
-        title="Reading handwritten digits (MNIST)",
-        purpose="A program that reads digits on forms, so that letters reach the right ward.",
-        records="one digit written by your hand, as an image of 28 × 28 pixels",
+        words=Words(
+            title="Reading handwritten digits (MNIST)",
+            purpose="A program that reads digits on forms, so that letters reach the right ward.",
+            records="one digit written by your hand, as an image of 28 × 28 pixels",
+        ),
+        german=Words(
+            title="Handgeschriebene Ziffern lesen (MNIST)",
+            purpose="Ein Programm, das Ziffern auf Formularen liest, damit Briefe auf der richtigen Station ankommen.",
+            records="eine Ziffer von Ihrer Hand, als Bild aus 28 × 28 Punkten",
+        ),
         provenance="Digits of MNIST's published test set.",
         delta=1e-5,
         batch_size=3000,
@@ -80,9 +102,16 @@ DEMONSTRATIONS = {
         learner_parameters={"epochs": 4, "copies": 4},
     ),
     "adult": Demonstration(
-        title="Who earns above 50,000 (Adult)",
-        purpose="A forecast of incomes from census records, to plan where help with rents is needed.",
-        records="one census record: age, work, schooling, family, hours and origin",
+        words=Words(
+            title="Who earns above 50,000 (Adult)",
+            purpose="A forecast of incomes from census records, to plan where help with rents is needed.",
+            records="one census record: age, work, schooling, family, hours and origin",
+        ),
+        german=Words(
+            title="Wer mehr als 50.000 verdient (Adult)",
+            purpose="Eine Schätzung von Einkommen aus Daten einer Volkszählung, um Hilfe bei der Miete zu planen.",
+            records="ein Eintrag einer Volkszählung: Alter, Arbeit, Schulbildung, Familie, Arbeitszeit und Herkunft",
+        ),
         provenance="Other records of the Adult set, published by the UCI repository.",
         delta=1e-5,
         batch_size=4000,
@@ -92,9 +121,16 @@ DEMONSTRATIONS = {
         learner_parameters={"trees": 100},
     ),
     "diabetes": Demonstration(
-        title="Readmission within 30 days (Diabetes 130-US hospitals)",
-        purpose="A warning when a patient is likely to come back within 30 days, so that care at home is arranged.",
-        records="your stays in hospital: diagnoses, tests, medication and length of stay",
+        words=Words(
+            title="Readmission within 30 days (Diabetes 130-US hospitals)",
+            purpose="A warning when a patient is likely to come back within 30 days, so that care at home is arranged.",
+            records="your stays in hospital: diagnoses, tests, medication and length of stay",
+        ),
+        german=Words(
+            title="Wiederaufnahme binnen 30 Tagen (Diabetes, 130 Krankenhäuser in den USA)",
+            purpose="Eine Warnung, wenn jemand wohl binnen 30 Tagen wiederkommt, damit Pflege zu Hause bereitsteht.",
+            records="Ihre Aufenthalte im Krankenhaus: Diagnosen, Untersuchungen, Medikamente und Dauer",
+        ),
         provenance="Stays of other patients of the same set, published by the UCI repository.",
         delta=1e-5,
         batch_size=4000,
@@ -219,20 +255,24 @@ def study_build(name: str, splits: Splits, users: dict[str, User], track: Track)
 
 
 def _study_create(demonstration: Demonstration, slug: str, users: dict[str, User]) -> Study:
+    words, german = demonstration.words, demonstration.german
     study = services.study_create(
         acting_user=users["operator"],
         slug=slug,
-        title=demonstration.title,
-        purpose=demonstration.purpose,
+        title=words.title,
+        purpose=words.purpose,
+        translations={"de": {"title": german.title, "purpose": german.purpose}},
         controller=_CONTROLLER,
         contact="privacy@hospital.example",
         delta=demonstration.delta,
     )
-    words = {"controller": _CONTROLLER, "records": demonstration.records, "purpose": demonstration.purpose}
     services.consent_form_publish(
         study=study,
         acting_user=users["committee"],
-        texts={"en": _ENGLISH.format(**words), "de": _GERMAN.format(**words)},
+        texts={
+            "en": _ENGLISH.format(controller=_CONTROLLER, **vars(words)),
+            "de": _GERMAN.format(controller=_CONTROLLER, **vars(german)),
+        },
     )
     policy = services.epsilon_policy_propose(
         study=study,
@@ -268,7 +308,7 @@ def rehearsal_build(name: str, splits: Splits, users: dict[str, User]) -> tuple[
         study = services.study_create(
             acting_user=users["operator"],
             slug=slug,
-            title=f"{demonstration.title}: rehearsal",
+            title=f"{demonstration.words.title}: rehearsal",
             purpose="Compare variants and baselines on records that are published anyway.",
             controller=_CONTROLLER,
             contact="privacy@hospital.example",
@@ -353,7 +393,7 @@ def _run_start(
             study=study,
             acting_user=proposer,
             title=title,
-            purpose=demonstration.purpose,
+            purpose=demonstration.words.purpose,
             private_dataset=datasets["private"],
             public_dataset=datasets["public"],
             test_dataset=datasets["test"],

@@ -11,6 +11,7 @@ benchmarks/results/attacks.json, and ROC curves drawn as docs/attacks-*.svg, but
 
 import argparse
 import json
+import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -137,18 +138,24 @@ def main() -> None:
 
 def draw(rows: Sequence[Row]) -> None:
     """Write docs/attacks-*.svg: ROC curves of what is published, a line for each promise."""
+    from benchmarks.attacks.membership import RATES
     from benchmarks.neighbours.figure import Line, figure
 
     for data, published in dict.fromkeys((row["data"], row["published"]) for row in rows):
         mine = [row for row in rows if (row["data"], row["published"]) == (data, published)]
+        curves = {f"ε = {row['epsilon']:g}": {float(rate): true for rate, true in row["curve"].items()} for row in mine}
+        curves["chance"] = {rate: rate for rate in RATES}
+        least = min(RATES) / 2  # where nobody is found at all
         drawing = figure(
             [
-                Line(f"ε = {row['epsilon']:g}", {float(rate): true for rate, true in row["curve"].items()})
-                for row in mine
+                Line(name, {rate: math.log10(max(true, least)) for rate, true in curve.items()})
+                for name, curve in curves.items()
             ],
             title=f"Membership inference: {data}, method {METHODS[published]}",
             across="false positives",
             up="true positives",
+            span=(-3.5, 0.0),
+            shown=lambda log: f"{100 * 10**log:.3g} %",
         )
         (DOCS / f"attacks-{data}-{published}.svg").write_text(drawing)
 

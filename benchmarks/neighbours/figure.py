@@ -10,7 +10,7 @@ from itertools import pairwise
 
 WIDTH, HEIGHT = 760, 460
 LEFT, RIGHT, TOP, BOTTOM = 70, 660, 56, 390
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56606b")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56606b", "#e69f00")
 """Told apart with any colour vision (Okabe, Ito 2008); each line also has a mark of its own and its name at the end."""
 _MARKS = (
     '<circle r="4.5"/>',
@@ -18,6 +18,7 @@ _MARKS = (
     '<path d="M0 -5.5 5 4H-5Z"/>',
     '<path d="M0 -6 5 0 0 6 -5 0Z"/>',
     '<path d="M0 5.5 5 -4H-5Z"/>',
+    '<path d="M-5 -5H5L-5 5H5Z"/>',
 )
 _APART = 15  # pixels between the names of two lines
 
@@ -46,7 +47,7 @@ def figure(
     span: tuple[float, float] = (0.0, 1.0),
     shown: Callable[[float], str] = per_cent,
 ) -> str:
-    """The chart, with a dashed line at `target` where one is given; at most five lines.
+    """The chart, with a dashed line at `target` where one is given; at most six lines.
 
     span: the least and the greatest value of the vertical axis.  shown: how its values are written.
     """

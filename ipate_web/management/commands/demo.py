@@ -71,7 +71,7 @@ class Command(BaseCommand):
     def _print_table(self, data: str, runs: list[Run]) -> None:
         demonstration = DEMONSTRATIONS[data]
         epsilons = " / ".join(f"{value:g}" for value in EPSILONS.values())
-        self.stdout.write(f"\n{demonstration.title}: δ = {demonstration.delta:g}, ε = {epsilons}\n\n")
+        self.stdout.write(f"\n{demonstration.words.title}: δ = {demonstration.delta:g}, ε = {epsilons}\n\n")
         titles = [run.title + (" (rehearsal)" if run.rehearsal else "") for run in runs]
         width = max(map(len, titles))
         reports = [_report(run) for run in runs]
