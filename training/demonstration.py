@@ -32,7 +32,7 @@ _LARGE = {"name": "confident_gnmax", "sigma": 40.0, "sigma_threshold": 150.0, "t
 
 @dataclass(frozen=True)
 class Words:
-    """What a demonstration study says of itself in a language; ``records`` stands in its consent form."""
+    """Texts of a demonstration study about itself, in a language; ``records`` stands in its consent form."""
 
     title: str
     purpose: str
