@@ -87,14 +87,14 @@ def balances_load(name: str) -> Balances:
 _book_load = lru_cache(maxsize=2)(balances_load)
 
 
-def balances_store(study: Study, prefix: str, content: Balances) -> tuple[str, str]:
-    """Write accounts or charges into a new file; returns its name and digest.
+def balances_store(study: Study, prefix: str, content: Balances, **more: np.ndarray) -> tuple[str, str]:
+    """Write accounts or charges into a new file, with ``more`` (H,) of each holder; returns its name and digest.
 
     The salt keeps a digest from being tried against guesses of what the file holds.
     """
     name = f"accounts/{study.pk}/{prefix}-{uuid4().hex}.npz"
     salt = np.frombuffer(secrets.token_bytes(32), dtype=np.uint8)
-    return name, arrays_save(name, holder=content.holders, spent=content.spent, salt=salt)
+    return name, arrays_save(name, holder=content.holders, spent=content.spent, salt=salt, **more)
 
 
 def charges_of(release: Release) -> Balances:

@@ -7,8 +7,10 @@ from datetime import datetime
 import numpy as np
 from django.db.models import Q
 
-from accounting.book import balances, charges_of
+from accounting.accounts import Floor, accounts_stand, caps_largest, floors
+from accounting.book import charges_of
 from accounting.models import Release, ShareRecord
+from common.counted import counted
 from consent.models import DataHolder, Study
 
 #: What sums of charges may exceed the ceiling by: each is tested against its own limit up to the rounding of sums.
@@ -33,9 +35,9 @@ def ceiling_faults(study: Study) -> Iterator[str]:
     opened = dict(ShareRecord.objects.filter(kind=ShareRecord.Kind.OPENED).values_list("subject", "recorded_at"))
     charged = Release.objects.filter(study__in={holder.study_id for holder in holders.values()}).exclude(charges="")
     spent: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-    beyond = set()
+    beyond, raised = set(), _Raised(list(holders.values()), ids)
     for release in charged.order_by("recorded_at", "pk").iterator(chunk_size=100):
-        charges = charges_of(release).of(ids)
+        charges = charges_of(release).of(ids) + raised.by(release)
         for place in np.flatnonzero(charges):
             holder = holders[int(ids[place])]
             own = spent[_account(holder)]
@@ -46,7 +48,35 @@ def ceiling_faults(study: Study) -> Iterator[str]:
             if ceiling is not None and linked and sum(own.values()) > ceiling * (1 + _ROUNDING):
                 beyond.add(holder.user_id)
     if beyond:
-        yield f"{len(beyond)} accounts were charged beyond the ceiling of their person over all studies."
+        accounts = counted(len(beyond), "account", "accounts")
+        yield f"Charged beyond the ceiling of their person over all studies: {accounts}."
+
+
+class _Raised:
+    """Amounts that gaps after restores add to some accounts, of any studies, one gap after the other."""
+
+    def __init__(self, holders: list[DataHolder], ids: np.ndarray) -> None:
+        studies = {holder.study_id: holder.study for holder in holders}
+        self._ids, self._caps, self._so_far = ids, np.zeros(len(ids)), np.zeros(len(ids))
+        study_of = {holder.pk: holder.study_id for holder in holders}
+        self._study = np.array([study_of[holder] for holder in ids.tolist()])
+        self._floors: dict[tuple[int, int], Floor] = {}
+        for study in studies.values():
+            known = {(study.pk, floor.sequence): floor for floor in floors(study)}
+            if known:
+                mine = self._study == study.pk
+                self._caps[mine] = caps_largest(study, ids[mine])
+                self._floors |= known
+
+    def by(self, release: Release) -> np.ndarray:
+        """Amounts that ``release`` adds, (H,) μ²: 0 unless it is a gap."""
+        floor = self._floors.get((release.study_id, release.sequence))
+        if floor is None:
+            return np.zeros(len(self._ids))
+        mine = self._study == release.study_id
+        raised = np.where(mine, np.maximum(self._so_far, floor.missing(self._ids, self._caps)), self._so_far)
+        added, self._so_far = raised - self._so_far, raised
+        return added
 
 
 def _people_above(study: Study, ceiling: float) -> dict[int, list[DataHolder]]:
@@ -60,7 +90,7 @@ def _people_above(study: Study, ceiling: float) -> dict[int, list[DataHolder]]:
         by_study[holder.study_id].append(holder)
     totals: dict[int, float] = defaultdict(float)
     for holders in by_study.values():
-        spent = balances(holders[0].study).of(np.array([holder.pk for holder in holders], dtype=np.int64))
+        spent = accounts_stand(holders[0].study, np.array([holder.pk for holder in holders], dtype=np.int64))
         for holder, charged in zip(holders, spent.tolist(), strict=True):
             totals[_account(holder)] += charged
     return {user: own for user, own in people.items() if totals[user] > ceiling * (1 + _ROUNDING)}

@@ -12,11 +12,13 @@ import numpy as np
 from django.conf import settings
 from django.db.models import F
 
+from accounting.accounts import floors
 from accounting.caps import caps_of
 from accounting.models import EndedReach
 from accounting.restores import missing_rows
 from accounting.shares import share_opened
-from consent.models import DataHolder, EpsilonPolicy, Level, Study
+from consent.models import DataHolder, Study
+from consent.selectors import epsilon_promised_largest
 
 
 def reach(study: Study) -> float:
@@ -26,9 +28,9 @@ def reach(study: Study) -> float:
     """
     # Of a restored database nobody knows what else was opened.
     opened = 1.0 if missing_rows(study) else share_opened(study)
-    approved = EpsilonPolicy.objects.filter(study=study, approval__isnull=False)
-    promised = [policy.epsilon(level) for policy in approved for level in Level.values]
-    return opened * float(caps_of(max(promised), study.delta)) if promised else 0.0
+    # Of policies that a restored database has forgotten, too.
+    largest = max([epsilon_promised_largest(study), *(floor.epsilon for floor in floors(study))])
+    return opened * float(caps_of(largest, study.delta)) if largest else 0.0
 
 
 def rooms(study: Study, holders: np.ndarray) -> np.ndarray:

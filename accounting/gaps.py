@@ -1,41 +1,41 @@
-"""The gap that a restored backup leaves: charged to everybody, so that what was forgotten is paid for."""
+"""The gap that a restored backup leaves: a public floor of every account, so that what was forgotten is paid for."""
 
 from uuid import uuid4
 
-import numpy as np
+from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
-from django.utils.translation import gettext_noop
 
-from accounting.book import Balances
 from accounting.caps import caps_of
 from accounting.models import Release, ShareRecord
 from accounting.restores import missing_rows
-from accounting.services import book_write, release_record
-from accounting.shares import share_free, share_opened, share_settle, shares, shares_committed
+from accounting.services import book_write, gap_record
+from accounting.shares import GAP, share_free, share_opened, share_settle, shares, shares_committed
 from accounting.slacks import slacks_charged
 from accounting.verification import balances_rebuilt
 from common.append_only import chained_models
-from common.journal import facts_note, journal_read, journal_reset
-from consent.models import Level, Study
-from consent.selectors import epsilons_largest, policies_in_force
+from common.journal import journal_read, note
+from consent.models import Study
+from consent.selectors import epsilon_promised_largest
 from consent.services import study_lock
 
 
 @transaction.atomic
-def gap_settle(*, study: Study, share: float | None = None) -> float:
+def gap_settle(*, study: Study, acting_user: AbstractBaseUser | None, share: float | None = None) -> float:
     """Charge what may have been released between the backup and now, and unlock the study.
 
-    Whatever held a share at the backup may have spent all of it since, and so may what was granted one since. Every
-    account is charged up to the share of its cap that anybody can have come to by that: what a holder had not used of
-    earlier shares was theirs to use later. Where only consents were lost nothing is charged.
+    Whatever held a share at the backup may have spent all of it since, and so may what was granted one since. The share
+    of its cap that anybody can have come to by that becomes the floor of every account
+    (:func:`accounting.accounts.accounts_stand`). It is the same whoever takes part. Where only consents were lost
+    nothing is charged.
 
     Args:
         study: A study whose database is older than the journal.
+        acting_user: Who settles it; on record.
         share: The share of every cap that may have been granted since the backup. By default what the journal says was
             committed beyond what the database knows.
 
     Returns:
-        The share of its largest cap that every account has come to; 0 where nothing was charged.
+        The share of its cap that every account has come to; 0 where nothing was charged.
     """
     study = study_lock(study.pk)
     lost = missing_rows(study)
@@ -47,18 +47,28 @@ def gap_settle(*, study: Study, share: float | None = None) -> float:
     if last is not None:
         book_write(study, rebuilt, last)
     reached = 0.0
-    slack = slacks_charged(study)
-    forgotten = max(0.0, journal_read(study.pk)["facts"].get("slack", slack) - slack)
+    facts, slack = journal_read(study.pk)["facts"], slacks_charged(study)
+    forgotten = max(0.0, facts.get("slack", slack) - slack)
     if share or forgotten or {Release._meta.label_lower, ShareRecord._meta.label_lower} & set(lost):
-        reached = _charge(study, rebuilt, _share_of_gap(study, share), forgotten)
+        share = _share_of_gap(study, share)
+        reached = min(1.0, share_opened(study) + share)
+        _share_enter(study, share, reached)
+        # From policies alone: who has which promise is nobody's to know.
+        epsilon = max(epsilon_promised_largest(study), facts.get("epsilon", 0.0))
+        gap_record(
+            study=study,
+            content={"share": share, "reached": reached, "epsilon": epsilon}
+            | ({"slack": forgotten} if forgotten else {}),
+            before=rebuilt,
+            charge=reached * float(caps_of(epsilon, study.delta)) if epsilon else 0.0,
+            acting_user=acting_user,
+        )
     heads = {}
     for model in chained_models():
         head = model.head(study.pk)
         if head.sequence:
             heads[model._meta.label_lower] = (head.sequence, head.hash)
-    committed = shares_committed(study)
-    transaction.on_commit(lambda: journal_reset(study.pk, heads))
-    transaction.on_commit(lambda: facts_note(study.pk, share=committed))
+    note(study.pk, heads=heads, facts={"share": shares_committed(study)}, replace=True)
     return reached
 
 
@@ -74,30 +84,11 @@ def _share_of_gap(study: Study, share: float | None) -> float:
     return min(share, share_free(study))
 
 
-def _charge(study: Study, before: Balances, share: float, slack: float) -> float:
-    """Charge every account up to all that was opened, ``share`` of it to the gap, with the ``slack`` of forgotten runs.
-
-    Returns:
-        The share of its largest cap that every account has come to.
-    """
-    subject, purpose = uuid4(), gettext_noop("gap after a restore")
-    reached = min(1.0, share_opened(study) + share)
+def _share_enter(study: Study, share: float, reached: float) -> None:
+    """Enter the share of the gap: granted, opened and used."""
+    subject = uuid4()
     for kind in ShareRecord.Kind.values:
         limit = reached if kind == ShareRecord.Kind.OPENED else None
         ShareRecord.append(
-            [ShareRecord(study_id=study.pk, subject=subject, purpose=purpose, kind=kind, share=share, limit=limit)]
+            [ShareRecord(study_id=study.pk, subject=subject, purpose=GAP, kind=kind, share=share, limit=limit)]
         )
-    largest = epsilons_largest(study)
-    holders = np.array(sorted(largest), dtype=np.int64)
-    limits = reached * caps_of([largest[holder] for holder in holders.tolist()], study.delta)
-    promised = [policy.epsilon(level) for policy in policies_in_force(study) for level in Level.values]
-    release_record(
-        study=study,
-        kind=Release.Kind.GAP,
-        content={"share": share, "reached": reached} | ({"slack": slack} if slack else {}),
-        holders=holders,
-        charges=np.maximum(limits - before.of(holders), 0.0),
-        # From policies alone: who has which promise is nobody's to know.
-        charge=reached * float(caps_of(max(promised), study.delta)) if promised else 0.0,
-    )
-    return reached

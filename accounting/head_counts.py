@@ -17,7 +17,7 @@ from django.db.models import Subquery
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from accounting.book import balances
+from accounting.accounts import accounts_stand
 from accounting.caps import caps_of
 from accounting.ceilings import rooms
 from accounting.models import HeadCount, Release
@@ -68,7 +68,7 @@ def head_counts_draw(*, study: Study, acting_user: AbstractBaseUser, noise: Nois
     for place, promise in enumerate(drawing.promises):
         counted[place] = snapshot.have(promise)
     limits = np.minimum(limit * caps_of(snapshot.epsilons, study.delta), rooms(study, snapshot.holders))
-    accounts = IndividualAccounts(limits, balances(study).of(snapshot.holders))
+    accounts = IndividualAccounts(limits, accounts_stand(study, snapshot.holders))
     takes_part = accounts.charge(counted.any(axis=0).astype(float), drawing.sigma) & counted.any(axis=0)
     drawn = (counted & takes_part).sum(axis=1) + (noise or SystemNoise()).rounded_normal(
         drawing.sigma, len(drawing.promises)

@@ -6,7 +6,7 @@ from django.utils.translation import gettext as _
 from accounting.caps import SLACKS, slack_of
 from accounting.models import Release
 from common.append_only import chained_models
-from common.journal import facts_note, head_note, journal_read
+from common.journal import head_note, journal_read, pending_confirm
 from consent.models import Study
 
 #: In place of a hash: nobody knows what the database has forgotten.
@@ -39,13 +39,13 @@ def journal_distrust(study: Study) -> None:
     The journal was lost or is older than the backup: what was released since is not known, and may be all that the
     study's caps allow. A rehearsal has promised nothing.
     """
+    pending_confirm(study.pk)  # nobody can look any more whether it was committed
     noted = journal_read(study.pk)["heads"]
     heads = {model._meta.label_lower: model.head(study.pk).sequence for model in chained_models()}
     if study.rehearsal or all(noted.get(chain, [0])[0] >= sequence for chain, sequence in heads.items()):
         return
     chain = Release._meta.label_lower
-    head_note(study.pk, chain, heads[chain] + 1, UNKNOWN)
-    facts_note(study.pk, share=1.0, slack=SLACKS * slack_of(study.delta))
+    head_note(study.pk, chain, heads[chain] + 1, UNKNOWN, share=1.0, slack=SLACKS * slack_of(study.delta))
 
 
 def is_distrusted(study: Study) -> bool:

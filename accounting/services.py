@@ -5,8 +5,10 @@ from uuid import UUID
 
 import numpy as np
 from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 
+from accounting.accounts import accounts_raised
 from accounting.book import Balances, balances, balances_store
 from accounting.models import AccountBook, Release
 from accounting.slacks import slack_fits, slack_note
@@ -72,13 +74,46 @@ def release_record(
     before = balances(study)
     owed = Balances(holders, charges)
     after = before.charged(owed)
-    if limits is not None and ((owed.spent > 0) & (after.of(holders) > limits * (1 + ROUNDING))).any():
-        raise LimitExceeded(f"A {release.get_kind_display()} of study {study.slug} would exceed an account's limit.")
+    if limits is not None:
+        stands = after.of(holders) + accounts_raised(study, holders)
+        if ((owed.spent > 0) & (stands > limits * (1 + ROUNDING))).any():
+            told = f"A {release.get_kind_display()} of study {study.slug} would exceed an account's limit."
+            raise LimitExceeded(told)
     release.charges, release.charges_digest = balances_store(study, "charges", owed)
     Release.append([release])
     if "slack" in content:
         slack_note(study)
     book_write(study, after, release.sequence)
+    return release
+
+
+def gap_record(
+    *, study: Study, content: dict[str, Any], before: Balances, charge: float, acting_user: AbstractBaseUser | None
+) -> Release:
+    """Enter a gap into the register: a floor of every account, which adds nothing to the charges on record.
+
+    Args:
+        study: Locked by :func:`consent.services.study_lock`.
+        content: ``reached``, the share of every cap that is the floor, and what else is public of the gap.
+        before: The accounts when the gap is settled; kept in the release's file.
+        charge: The most that anybody can have been charged, a public number in μ².
+        acting_user: Who settled it.
+    """
+    uncharged = Balances(before.holders, np.zeros(len(before.holders)))
+    charges, digest = balances_store(study, "charges", uncharged, before=before.spent)
+    release = Release(
+        study_id=study.pk,
+        kind=Release.Kind.GAP,
+        content=content,
+        charge=charge,
+        charges=charges,
+        charges_digest=digest,
+        recorded_by_id=acting_user.pk if acting_user else None,
+    )
+    Release.append([release])
+    if "slack" in content:
+        slack_note(study)
+    book_write(study, before, release.sequence)
     return release
 
 

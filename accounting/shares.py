@@ -6,17 +6,17 @@ holder has not used of earlier shares is theirs to use later.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from uuid import UUID
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import connection, transaction
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from accounting.models import ShareRecord
 from accounting.restores import lock_check, missing_rows
-from common.journal import facts_note
+from common.journal import note
 from consent.models import Study
 from consent.services import study_lock, study_open_check
 
@@ -24,6 +24,8 @@ from consent.services import study_lock, study_open_check
 ROUNDING = 1e-9
 #: PostgreSQL's advisory lock of :func:`openings_lock`: any number that nothing else of the installation uses.
 _OPENINGS = 0x69504154
+#: Purpose of the share of a gap.
+GAP = gettext_noop("gap after a restore")
 #: Share that is suggested for a run, where as much is free; and what is planned for where hardly anything is.
 SUGGESTED, _LEAST = 0.25, 0.01
 
@@ -179,7 +181,6 @@ def _append(
             )
         ]
     )
-    if not missing_rows(
-        study
-    ):  # what a restored database does not know of must stay in the journal until it is charged
-        transaction.on_commit(partial(facts_note, study.pk, share=shares_committed(study)))
+    # What a restored database does not know of must stay in the journal until it is charged.
+    if not missing_rows(study):
+        note(study.pk, facts={"share": shares_committed(study)})

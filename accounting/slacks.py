@@ -5,13 +5,10 @@ Public: a run has the same slack whatever its holders are, and it is in the regi
 
 import math
 from collections.abc import Iterator
-from functools import partial
-
-from django.db import transaction
 
 from accounting.caps import SLACKS, slack_of
 from accounting.models import Release
-from common.journal import facts_note
+from common.journal import note
 from consent.models import Study
 
 #: Of what caps leave of δ: the rounding of sums of slacks.
@@ -30,8 +27,8 @@ def slack_fits(study: Study, slack: float) -> bool:
 
 
 def slack_note(study: Study) -> None:
-    """Note in the journal, once the transaction has committed, which slacks were charged: a backup may forget them."""
-    transaction.on_commit(partial(facts_note, study.pk, slack=slacks_charged(study)))
+    """Note in the journal which slacks were charged: a backup may forget them."""
+    note(study.pk, facts={"slack": slacks_charged(study)})
 
 
 def slack_faults(study: Study) -> Iterator[str]:

@@ -2,32 +2,40 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from django.db import transaction
 from django.db.models import Q
 
+from accounting.accounts import accounts_stand, caps_largest
 from accounting.book import Balances, balances, balances_load
-from accounting.caps import caps_of
 from accounting.ceiling_checks import ceiling_faults
 from accounting.models import AccountBook, HeadCount, Release
+from accounting.restores import is_distrusted, missing_rows
 from accounting.services import ROUNDING
 from accounting.shares import share_opened, shares
 from accounting.slacks import slack_faults
-from common.append_only import chained_models
+from common.append_only import chained_models, installation_chains
 from common.artifacts import arrays_digest
+from consent.accounts import account_faults
+from consent.changes import change_faults
+from consent.checkpoints import checkpoint_faults, rows_faults
 from consent.models import Study
-from consent.selectors import epsilons_largest
 from consent.services import study_lock
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing to verify: ``name`` says what is looked at, ``find()`` what is wrong with it, in words."""
+    """One thing to verify: ``name`` says what is looked at, ``find()`` what is wrong with it, in words.
+
+    ``is_told`` is False where a fault would tell those who decide about runs what somebody chose.
+    """
 
     name: str
     find: Callable[[], Iterator[str]]
+    is_told: bool = True
 
     def faults(self) -> list[str]:
         """Faults, in words; content so distorted that it cannot be looked at is one, too."""
@@ -51,13 +59,32 @@ def study_checks(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] =
     ]
     return [
         *chains,
+        Check("configuration as it was recorded", lambda: change_faults(study)),
+        Check("rows that the journal knows, outside the database", lambda: _lost_faults(study)),
         Check("accounts rebuilt from the charges of every release", lambda: _account_faults(study)),
         Check("accounts within their caps", lambda: _cap_faults(study)),
         Check("people within the ceiling over all their studies", lambda: ceiling_faults(study)),
         Check("head counts as they were released", lambda: _head_count_faults(study)),
         Check("shares of all runs together", lambda: _share_faults(study)),
         Check("slacks of all sampled runs together", lambda: slack_faults(study)),
+        Check("rows under signed checkpoints", lambda: checkpoint_faults(study)),
     ]
+
+
+def installation_checks() -> list[Check]:
+    """The chains that belong to no study, and what follows from them."""
+    chains = installation_chains()
+    return [
+        *(Check(_chain_name(model, None), partial(_installation_chain_faults, model)) for model in chains),
+        Check("accounts of staff as they were recorded", account_faults),
+        Check("rows of the installation under signed checkpoints", lambda: rows_faults(None)),
+    ]
+
+
+def _installation_chain_faults(model: Any) -> Iterator[str]:
+    yield from model.chain_faults(None)
+    if missing := model.rows_missing(None):
+        yield f"{model._meta.verbose_name}: the journal knows {missing} rows that are not there."
 
 
 def study_faults(study: Study) -> Iterator[str]:
@@ -66,7 +93,16 @@ def study_faults(study: Study) -> Iterator[str]:
         yield from check.faults()
 
 
-def _chain_name(model: type, study_id: int) -> str:
+def _lost_faults(study: Study) -> Iterator[str]:
+    """Is the database as new as the journal, or was it put back to an earlier state?"""
+    if is_distrusted(study):
+        yield "The journal was lost or older than the backup: what the restored database has forgotten is not known."
+        return
+    for chain, rows in missing_rows(study).items():
+        yield f"{chain}: {rows} rows that the journal knows are missing: the database was put back to an earlier state."
+
+
+def _chain_name(model: type, study_id: int | None) -> str:
     head = model.head(study_id)  # type: ignore[attr-defined]
     rows = model.chain(study_id).count()  # type: ignore[attr-defined]
     return f"{model._meta.verbose_name_plural}: {rows}, ending with {head.hash}"  # type: ignore[attr-defined]
@@ -121,16 +157,15 @@ def _account_faults(study: Study) -> Iterator[str]:
 
 def _cap_faults(study: Study) -> Iterator[str]:
     """Has anybody spent more than the largest promise they ever had allows, at the public share used so far?"""
-    now = balances(study)
-    if not len(now.holders):
+    holders = balances(study).holders
+    if not len(holders):
         return
-    largest = epsilons_largest(study)
-    epsilons = np.array([largest.get(holder, np.nan) for holder in now.holders.tolist()])
-    known = np.isfinite(epsilons)
+    stands, caps = accounts_stand(study, holders), caps_largest(study, holders)
+    known = caps > 0
     if strangers := int((~known).sum()):
         yield f"{strangers} accounts belong to holders who never consented."
     limit = share_opened(study)
-    over = now.spent[known] > limit * caps_of(epsilons[known], study.delta) * (1 + ROUNDING)
+    over = stands[known] > limit * caps[known] * (1 + ROUNDING)
     if count := int(over.sum()):
         yield f"{count} holders have spent more than their promise allows at the share of {limit:g} used so far."
 

@@ -13,16 +13,15 @@ older state of everything; against that, heads are noted outside (see ``manage.p
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any, ClassVar, NoReturn, Self
 
 from django.apps import apps
 from django.core.signing import BadSignature, Signer
-from django.db import connections, models, transaction
+from django.db import connections, models
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from common.bulk import rows_clean, rows_insert
-from common.journal import head_note, journal_read
+from common.journal import acts_read, journal_read, note, pending_confirm, pending_forget
 from common.row_hashes import hashed_columns, possible_hashes, row_hash
 
 GENESIS = "0" * 64
@@ -105,9 +104,13 @@ class Chained(AppendOnly):
     head_model: ClassVar[type[Any]]
     #: How a query finds the rows of a study; a row itself has a ``study_id``.
     study_lookup: ClassVar[str] = "study_id"
+    #: Whether there is one chain of the installation instead of one for each study.
+    of_installation: ClassVar[bool] = False
     #: Columns that came after the first rows, with the value that those rows have: it is left out of the hash, so that
     #: older hashes still hold.
     added_columns: ClassVar[dict[str, Any]] = {}
+    #: Whether the journal keeps every row, to apply it again where a restored database has lost it.
+    is_act: ClassVar[bool] = False
 
     sequence = models.PositiveBigIntegerField(editable=False)
     previous_hash = models.CharField(max_length=64, editable=False)
@@ -122,12 +125,12 @@ class Chained(AppendOnly):
         return row_hash(self)
 
     @classmethod
-    def chain(cls, study_id: int) -> models.QuerySet[Any]:
+    def chain(cls, study_id: int | None) -> models.QuerySet[Any]:
         """Rows of a study's chain, oldest first."""
         return cls._default_manager.filter(**{cls.study_lookup: study_id}).order_by("sequence", "pk")
 
     @classmethod
-    def head(cls, study_id: int) -> Head:
+    def head(cls, study_id: int | None) -> Head:
         """Head of a study's chain; unsigned where it is missing.
 
         Every chain has had one since its study began (:func:`chains_begin`), so that none is ever signed anew.
@@ -171,19 +174,50 @@ class Chained(AppendOnly):
         for sequence, row in enumerate(rows, max(head.sequence, last) + 1):
             row.sequence, row.previous_hash = sequence, previous
             row.hash = previous = row.computed_hash()
+        pending_settle(study_id)
         rows_insert(rows)
         head.advance(sequence=rows[-1].sequence, hash=previous)
-        transaction.on_commit(partial(cls._head_note, study_id, rows[-1].sequence, previous))
+        label = cls._meta.label_lower
+        # What grows on a chain that has lost rows must not hide that.
+        heads = {} if cls.rows_missing(study_id) else {label: (rows[-1].sequence, previous)}
+        note(study_id, heads=heads, acts=[{"chain": label} | row.as_act() for row in rows] if cls.is_act else ())
         return rows
 
-    @classmethod
-    def _head_note(cls, study_id: int, sequence: int, hash: str) -> None:
-        """Note in the journal where the chain ends, unless it has lost rows: what grows on it must not hide that."""
-        if not cls.rows_missing(study_id):
-            head_note(study_id, cls._meta.label_lower, sequence, hash)
+    def as_act(self) -> dict[str, Any]:
+        """Every column but the key, for the journal; :meth:`from_act` reads it."""
+        return {column: getattr(self, column) for column in (*hashed_columns(type(self)), "hash")}
 
     @classmethod
-    def rows_missing(cls, study_id: int) -> int:
+    def from_act(cls, act: dict[str, Any]) -> Self:
+        """Unsaved row with the content of one that was lost, for the end of its chain. Raises ValidationError."""
+        columns = set(hashed_columns(cls)) - {"sequence", "previous_hash"}
+        fields = [field for field in cls._meta.concrete_fields if field.attname in columns]
+        return cls(**{field.attname: field.to_python(act[field.attname]) for field in fields})
+
+    @classmethod
+    def acts_lost(cls, study_id: int) -> tuple[list[dict[str, Any]], bool]:
+        """Acts that the journal knows and the chain has lost.
+
+        Every row names the one before it, so that what was noted and never committed is not among them.
+
+        Returns:
+            The acts, oldest first, and whether these are all: the journal may have forgotten old ones.
+        """
+        if not cls.rows_missing(study_id):
+            return [], True
+        label = cls._meta.label_lower
+        lost: list[dict[str, Any]] = []
+        acts = {act["hash"]: act for act in acts_read(study_id) if act["chain"] == label}
+        hash = journal_read(study_id)["heads"][label][1]
+        while hash != GENESIS and not cls.chain(study_id).filter(hash=hash).exists():
+            if hash not in acts:
+                return lost[::-1], False
+            lost.append(acts[hash])
+            hash = acts[hash]["previous_hash"]
+        return lost[::-1], True
+
+    @classmethod
+    def rows_missing(cls, study_id: int | None) -> int:
         """Number of rows that the journal knows and the chain has lost; at least 1 of a chain with another past."""
         noted = journal_read(study_id)["heads"].get(cls._meta.label_lower)
         if noted is None:
@@ -195,7 +229,7 @@ class Chained(AppendOnly):
 
     @classmethod
     def chain_faults(
-        cls, study_id: int, watch: Callable[[Iterable[Any]], Iterable[Any]] = iter, *, after: int = 0
+        cls, study_id: int | None, watch: Callable[[Iterable[Any]], Iterable[Any]] = iter, *, after: int = 0
     ) -> Iterator[str]:
         """Verify a study's chain row by row.
 
@@ -235,6 +269,27 @@ class Chained(AppendOnly):
             yield f"{name} {last}: is not the row with which the chain ended (its hash differs from the chain's head)."
 
 
+def pending_settle(study_id: int | None) -> None:
+    """Find out whether the last transaction that the journal heard of was committed: a process may have died over it.
+
+    The caller holds the study's lock: that transaction is over.
+    """
+    pending = journal_read(study_id)["pending"]
+    if not pending:
+        return
+    ends = {chain: head for chain, head in pending["heads"].items() if chain in _by_label()}
+    is_there = all(
+        _by_label()[chain].chain(study_id).filter(sequence=sequence, hash=hash).exists()
+        for chain, (sequence, hash) in ends.items()
+    )
+    # Of a restored database nobody knows: rather a row too many.
+    chains = installation_chains() if study_id is None else chained_models()
+    if is_there or any(model.rows_missing(study_id) for model in chains):
+        pending_confirm(study_id)
+    else:
+        pending_forget(study_id)
+
+
 def chains_begin(study_id: int) -> None:
     """Sign the heads of all (empty) chains of a new study; from then on a missing head is a fault."""
     for model in chained_models():
@@ -251,7 +306,26 @@ def append_only_models() -> list[type[AppendOnly]]:
 
 
 def chained_models() -> list[type[Chained]]:
+    """Models of the chains that every study has."""
+    return [model for model in _chains() if not model.of_installation]
+
+
+def installation_chains() -> list[type[Chained]]:
+    """Models of the chains that belong to no study; in their methods None stands in place of its id."""
+    return [model for model in _chains() if model.of_installation]
+
+
+def _chains() -> list[type[Chained]]:
     return [model for model in apps.get_models() if issubclass(model, Chained)]
+
+
+def acts_models() -> list[type[Chained]]:
+    """Chained models whose rows the journal keeps."""
+    return [model for model in chained_models() if model.is_act]
+
+
+def _by_label() -> dict[str, type[Chained]]:
+    return {model._meta.label_lower: model for model in _chains()}
 
 
 def _trigger(table: str, event: str) -> str:

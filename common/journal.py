@@ -2,63 +2,208 @@
 
 A backup that is restored forgets what was released since, and who withdrew since. The journal does not: a study whose
 chains end before the journal says is locked until :mod:`accounting.restores` has settled the difference. The journal is
-a directory of small files, one for each study; it must not be restored together with the database.
+a directory with two files for each study, and ``installation.json`` for the chains of none (in place of a study's id
+stands None); it must not be restored together with the database.
+
+- ``study-N.json``: ``heads`` (chain → sequence and hash), ``facts`` (what is needed to settle a gap), and ``pending``:
+  what a transaction that was about to commit noted. A crash in between leaves it there; the next transaction of the
+  study sees in the database whether it was committed (:meth:`common.append_only.Chained.append`).
+- ``study-N.acts``: rows that must not be lost with the database, encrypted with a key that is not in the database:
+  decisions, circumstances, erasures. One line for each transaction.
 """
 
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+from cryptography.fernet import InvalidToken
 from django.conf import settings
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import transaction
+from django.utils import timezone
+
+from common.encryption import cipher
+
+_ACTS = "journal"
 
 
-def _path(study_id: int) -> Path:
-    return Path(settings.JOURNAL_DIR) / f"study-{study_id}.json"
+@dataclass(eq=False)
+class Note:
+    """Note of a transaction in the journal of a study: written right before its commit, confirmed after it.
+
+    Attributes:
+        study_id: the study; None for the installation.
+        heads: chain → sequence and hash of its last row.
+        facts: what is needed to settle a gap.
+        acts: rows that must not be lost, each with the name of its chain as ``chain``.
+        replace: whether ``heads`` take the place of all that were noted.
+    """
+
+    study_id: int | None
+    heads: dict[str, tuple[int, str]] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    acts: Sequence[dict[str, Any]] = ()
+    replace: bool = False
+    token: str = field(default="", init=False)
+
+    def __call__(self) -> None:
+        """Confirm, after the commit, what was noted before it."""
+        with _rewriting(self.study_id, sync=False) as content:
+            if self.token and content["pending"].get("token") == self.token:
+                _fold(content)
 
 
-def journal_read(study_id: int) -> dict[str, Any]:
-    """Journal of a study: ``heads`` (chain → sequence and hash) and ``facts``; empty before the first note."""
+def note(study_id: int | None, **noted: Any) -> None:
+    """Let the journal know of this transaction right before its commit; see :class:`Note` for what can be noted."""
+    transaction.on_commit(Note(study_id, **noted), robust=True)
+
+
+def notes_write(notes: Iterable[Note]) -> None:
+    """Write what a transaction notes; the database calls it right before the commit. Raises OSError."""
+    by_study: dict[int | None, list[Note]] = {}
+    for each in notes:
+        by_study.setdefault(each.study_id, []).append(each)
+    for study_id, own in by_study.items():
+        token = uuid4().hex
+        with _rewriting(study_id) as content:
+            if content["pending"]:  # of a transaction that nobody could look for: rather a row too many
+                _fold(content)
+            heads: dict[str, Any] = {}
+            facts: dict[str, Any] = {}
+            for each in own:
+                each.token = token
+                heads |= {chain: list(head) for chain, head in each.heads.items()}
+                facts |= each.facts
+            replace = any(each.replace for each in own)
+            content["pending"] = {"token": token, "heads": heads, "facts": facts, "replace": replace}
+            _acts_write(study_id, [act for each in own for act in each.acts])
+
+
+def journal_read(study_id: int | None) -> dict[str, Any]:
+    """Journal of a study: ``heads``, ``facts`` and ``pending``; all empty before the first note."""
+    content: dict[str, Any] = {"heads": {}, "facts": {}, "pending": {}}
     try:
-        return json.loads(_path(study_id).read_text())
+        return content | json.loads(_path(study_id).read_text())
     except FileNotFoundError:
-        return {"heads": {}, "facts": {}}
+        return content
+
+
+def pending_confirm(study_id: int | None) -> None:
+    """Take what is pending for committed: it is in the database, or nobody knows."""
+    with _rewriting(study_id) as content:
+        if content["pending"]:
+            _fold(content)
+
+
+def pending_forget(study_id: int | None) -> None:
+    """Forget what is pending: its transaction was never committed."""
+    with _rewriting(study_id) as content:
+        content["pending"] = {}
+
+
+def head_note(study_id: int | None, chain: str, sequence: int, hash: str, **facts: Any) -> None:
+    """Note at once, whatever the database says, that a chain has come to ``sequence``, and ``facts``."""
+    with _rewriting(study_id) as content:
+        content["heads"][chain] = [sequence, hash]
+        content["facts"].update(facts)
+
+
+def acts_read(study_id: int | None) -> Iterator[dict[str, Any]]:
+    """Rows that were noted as acts, oldest first. What cannot be decrypted or read any more is left out."""
+    try:
+        lines = _acts_path(study_id).read_text().splitlines()
+    except FileNotFoundError:
+        return
+    for line in lines:
+        try:
+            sealed = json.loads(line)["rows"]
+            yield from json.loads(zlib.decompress(cipher(_ACTS).decrypt(sealed.encode())))
+        except (ValueError, KeyError, InvalidToken):
+            continue
+
+
+def acts_forget(study_id: int | None, age: timedelta) -> None:
+    """Forget acts that are older than ``age``: no backup that lacks them is kept any longer."""
+    path, oldest = _acts_path(study_id), timezone.now() - age
+    with _locked(study_id):
+        if path.exists():
+            kept = [line for line in path.read_text().splitlines() if _moment(line) >= oldest]
+            _replace(path, "".join(f"{line}\n" for line in kept), sync=True)
+
+
+def _moment(line: str) -> datetime:
+    try:
+        return datetime.fromisoformat(json.loads(line)["at"])
+    except (ValueError, KeyError):  # a line that a crash cut off
+        return timezone.now() - timedelta(days=365_000)
+
+
+def _path(study_id: int | None) -> Path:
+    name = "installation" if study_id is None else f"study-{study_id}"
+    return Path(settings.JOURNAL_DIR) / f"{name}.json"
+
+
+def _acts_path(study_id: int | None) -> Path:
+    return _path(study_id).with_suffix(".acts")
 
 
 @contextmanager
-def _rewriting(study_id: int) -> Iterator[dict[str, Any]]:
-    """Change a study's file: one process at a time, and wholly or not at all."""
+def _locked(study_id: int | None) -> Iterator[None]:
+    """Let one process at a time write a study's files."""
     path = _path(study_id)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with open(path.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _rewriting(study_id: int | None, *, sync: bool = True) -> Iterator[dict[str, Any]]:
+    """Change a study's file: one process at a time, and wholly or not at all."""
+    with _locked(study_id):
         content = journal_read(study_id)
         yield content
-        draft = path.with_suffix(f".{os.getpid()}")
-        with open(draft, "w") as file:
-            json.dump(content, file)
-            file.flush()
+        _replace(_path(study_id), json.dumps(content), sync=sync)
+
+
+def _replace(path: Path, content: str, *, sync: bool) -> None:
+    draft = path.with_suffix(f"{path.suffix}.{os.getpid()}")
+    with open(draft, "w") as file:
+        file.write(content)
+        file.flush()
+        if sync:
             os.fsync(file.fileno())
-        draft.replace(path)
+    draft.replace(path)
 
 
-def head_note(study_id: int, chain: str, sequence: int, hash: str) -> None:
-    """Note that a chain has come to ``sequence``; a later state that was noted before stays."""
-    with _rewriting(study_id) as content:
+def _fold(content: dict[str, Any]) -> None:
+    """Take what is pending into what is known; a later state of a chain that was noted before stays."""
+    pending, content["pending"] = content["pending"], {}
+    content["facts"].update(pending["facts"])
+    if pending["replace"]:
+        content["heads"] = pending["heads"]
+        return
+    for chain, (sequence, hash) in pending["heads"].items():
         if sequence > content["heads"].get(chain, [0])[0]:
             content["heads"][chain] = [sequence, hash]
 
 
-def facts_note(study_id: int, **facts: Any) -> None:
-    """Note what is needed to settle a gap."""
-    with _rewriting(study_id) as content:
-        content["facts"].update(facts)
-
-
-def journal_reset(study_id: int, heads: dict[str, tuple[int, str]]) -> None:
-    """Put the journal back to ``heads``, after the difference has been settled."""
-    with _rewriting(study_id) as content:
-        content["heads"] = {chain: list(head) for chain, head in heads.items()}
+def _acts_write(study_id: int | None, acts: list[dict[str, Any]]) -> None:
+    """Append one encrypted line with ``acts``; the study's files are locked."""
+    if not acts:
+        return
+    plain = json.dumps(acts, cls=DjangoJSONEncoder).encode()
+    line = {"at": timezone.now().isoformat(), "rows": cipher(_ACTS).encrypt(zlib.compress(plain)).decode()}
+    # A line that a crash has cut off ends with the next one's line break.
+    with open(_acts_path(study_id), "a", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        file.write(f"\n{json.dumps(line)}")
+        file.flush()
+        os.fsync(file.fileno())

@@ -31,3 +31,13 @@ class WorkerHeartbeat(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name}, {self.heard_at:%Y-%m-%d %H:%M:%S}"
+
+
+class BackupRecord(models.Model):
+    """Backup that succeeded; ``ipate_web.backups.making`` writes it."""
+
+    made_at = models.DateTimeField(db_index=True)
+    encrypted = models.BooleanField()
+
+    def __str__(self) -> str:
+        return f"{self.made_at:%Y-%m-%d %H:%M:%S}"

@@ -61,14 +61,15 @@ def zeros_without_sign(value: Any) -> Any:
 def _content_hash(columns: Iterable[str], values: Iterable[Any], added: Mapping[str, Any]) -> str:
     # A column that is younger than the first rows counts only where it says more than they do.
     content = {
-        column: _canonical(value)
+        column: canonical(value)
         for column, value in zip(columns, values, strict=True)
         if not (column in added and value == added[column])
     }
     return hashlib.sha256(_encode(content).encode()).hexdigest()
 
 
-def _canonical(value: Any) -> Any:
+def canonical(value: Any) -> Any:
+    """Value of a column as JSON has it, the same on every database."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="microseconds")
     if value is None or isinstance(value, (bool, int, float, str, list, dict)):

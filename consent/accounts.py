@@ -5,6 +5,9 @@ account and open it again. They can neither change an account that is there, nor
 role of the ethics committee.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from allauth.account.models import EmailAddress
 from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.models import AbstractBaseUser, User
@@ -16,22 +19,54 @@ from django.dispatch import Signal
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from common.journal import note
+from consent.changes import account_forget
 from consent.mail import mails_send
 from consent.models import AccountChange, Administrator, Membership, Role, Study
+from consent.role_rules import WATCHING
 
-#: Whose accounts are out of the reach of an administrator who operates their study.
-_OVERSIGHT = (Role.COMMITTEE, Role.CHAIR, Role.AUDITOR)
+_KIND = AccountChange.Kind
+#: What is done to accounts of staff alone.
+_OF_STAFF = (_KIND.CREATED, _KIND.INVITED, _KIND.APPOINTED, _KIND.DISMISSED)
+#: What an account may do → its kinds of change, where it begins to and where it no longer does; for whom it is usual.
+_STANDING = {
+    "is_active": (_KIND.REOPENED, _KIND.CLOSED, True),
+    "is_staff": (_KIND.ADMIN, _KIND.NO_ADMIN, False),
+    "is_superuser": (_KIND.SUPERUSER, _KIND.NO_SUPERUSER, False),
+    "administrator": (_KIND.APPOINTED, _KIND.DISMISSED, False),
+}
+_USUAL = {name: usual for name, (_given, _taken, usual) in _STANDING.items()}
 #: Sent when an account was closed, with ``user``: whatever it could sign in with elsewhere ends.
 account_closed = Signal()
 
 
 def staff() -> QuerySet[User]:
     """Accounts with a role, of superusers, and those that administrators have made, or that were administrators."""
-    on_record = AccountChange.objects.filter(user_id=OuterRef("pk"))
+    on_record = AccountChange.objects.filter(user_id=OuterRef("pk"), kind__in=_OF_STAFF)
     roles = Q(memberships__isnull=False) | Q(is_superuser=True) | Q(is_staff=True)
     return (
         User.objects.filter(roles | Exists(on_record)).select_related("administrator").distinct().order_by("username")
     )
+
+
+def account_of_staff(username: str) -> User | None:
+    """The open account of this name that can be given a role.
+
+    Holders sign in with an address. Whether there is such an account is not told, not even by giving it a role: a name
+    with an @ is found where the account has a role already, or was made by an administrator.
+    """
+    accounts = staff() if "@" in username else User.objects.all()
+    return accounts.filter(username=username, is_active=True).first()
+
+
+def username_check(username: str) -> None:
+    """Refuse names of staff that could be a holder's: that one is taken would tell that they have an account.
+
+    Raises:
+        ValidationError: it has an @.
+    """
+    if "@" in username:
+        raise ValidationError(_("A user name of the staff has no @: with an address, holders sign in. Choose another."))
 
 
 def staff_waiting() -> QuerySet[User]:
@@ -40,8 +75,114 @@ def staff_waiting() -> QuerySet[User]:
     return User.objects.filter(Exists(made), last_login=None, is_active=True)
 
 
-def _record(user: User, kind: str, acting_user: AbstractBaseUser | None) -> None:
-    AccountChange(user_id=user.pk, kind=kind, changed_by_id=acting_user.pk if acting_user else None).save()
+@transaction.atomic
+def account_touched(*, user: User, acting_user: AbstractBaseUser, made: bool) -> None:
+    """Put on record that a superuser has made or changed somebody's account in the admin: whoever's it is."""
+    if user.pk != acting_user.pk:
+        _record(user, _KIND.CREATED if made else _KIND.CHANGED, acting_user)
+
+
+def account_changes() -> QuerySet[AccountChange]:
+    """Acts on accounts of staff, and on accounts that have been deleted, newest first."""
+    there = User.objects.filter(pk=OuterRef("user_id"))
+    return AccountChange.objects.filter(Q(user_id__in=staff().values("pk")) | ~Exists(there)).order_by("-sequence")
+
+
+@transaction.atomic
+def _record(user: AbstractBaseUser, kind: str, acting_user: AbstractBaseUser | None) -> None:
+    change = AccountChange(
+        user_id=user.pk,
+        kind=kind,
+        changed_by_id=acting_user.pk if acting_user else None,
+        changed_at=timezone.now(),
+    )
+    AccountChange.append([change])
+
+
+def _standings(of: Q) -> dict[int, dict[str, bool]]:
+    """Standing of those accounts of ``of``, by id: what each may do."""
+    administers = Exists(Administrator.objects.filter(user=OuterRef("pk")))
+    rows = User.objects.filter(of).annotate(administers=administers)
+    names = ("is_active", "is_staff", "is_superuser", "administers")
+    return {pk: dict(zip(_STANDING, values, strict=True)) for pk, *values in rows.values_list("pk", *names)}
+
+
+@contextmanager
+def standing_recorded(user: User, *, acting_user: AbstractBaseUser | None) -> Iterator[None]:
+    """Record what the block changes of what an account may do: open, in the site administration, over everything.
+
+    Args:
+        user: the account; one that the block adds is not saved yet.
+        acting_user: who changes it; None at the command line.
+    """
+    with transaction.atomic():
+        before = _standings(Q(pk=user.pk)).get(user.pk, _USUAL)
+        yield
+        after = _standings(Q(pk=user.pk))[user.pk]
+        for name, (given, taken, _usual) in _STANDING.items():
+            if before[name] != after[name]:
+                _record(user, given if after[name] else taken, acting_user)
+
+
+@transaction.atomic
+def account_added(user: User) -> None:
+    """Record what a new account may do from its beginning, such as one that was made at the command line."""
+    for name in ("is_active", "is_staff", "is_superuser"):
+        given, taken, usual = _STANDING[name]
+        if getattr(user, name) != usual:
+            _record(user, taken if usual else given, None)
+
+
+@transaction.atomic
+def account_deleted(user: User) -> None:
+    """Record that an account is about to be deleted, where the record names it, and empty the references to it."""
+    account_forget(user)
+    if AccountChange.objects.filter(user_id=user.pk).exists():
+        _record(user, AccountChange.Kind.DELETED, None)
+
+
+@transaction.atomic
+def accounts_review(*, acting_user: User) -> int:
+    """Record that accounts of staff were looked through after a restored backup, which has forgotten changes of them.
+
+    Args:
+        acting_user: who has looked through them.
+
+    Returns:
+        How many changes the backup had forgotten; 0 where nothing was, and nothing is recorded.
+    """
+    missing = AccountChange.rows_missing(None)
+    if missing:
+        _record(acting_user, AccountChange.Kind.REVIEWED, acting_user)
+        head = AccountChange.head()
+        noted = {AccountChange._meta.label_lower: (head.sequence, head.hash)}
+        note(None, heads=noted, replace=True)
+    return missing
+
+
+def account_faults() -> Iterator[str]:
+    """Accounts that may do what nobody is on record as having allowed, or the other way round; in words."""
+    recorded: dict[int, dict[str, bool]] = {}
+    kinds = {given: (name, True) for name, (given, _taken, _usual) in _STANDING.items()}
+    kinds |= {taken: (name, False) for name, (_given, taken, _usual) in _STANDING.items()}
+    for user, kind in AccountChange.chain().values_list("user_id", "kind"):
+        if kind == AccountChange.Kind.DELETED:
+            recorded.pop(user, None)
+            continue
+        known = recorded.setdefault(user, dict(_USUAL))
+        if kind in kinds:
+            name, value = kinds[kind]
+            if known[name] == value:
+                yield f"account {user}: {kind} is on record, but it was so already."
+            known[name] = value
+    unusual = Q(is_active=False) | Q(is_staff=True) | Q(is_superuser=True) | Q(administrator__isnull=False)
+    held = _standings(unusual | Q(pk__in=list(recorded)))
+    for user in sorted(recorded.keys() - held.keys()):
+        yield f"account {user}: is on record, but is not there, and was not deleted on record."
+    for user, now in sorted(held.items()):
+        for name in _STANDING:
+            if now[name] != recorded.get(user, _USUAL)[name]:
+                yield f"account {user}: {name} is not what was recorded."
 
 
 def _administrator_check(acting_user: AbstractBaseUser | None) -> None:
@@ -64,9 +205,10 @@ def account_create(
 
     Raises:
         PermissionDenied: ``acting_user`` is no administrator of the installation.
-        ValidationError: the name is taken or has characters that names cannot have.
+        ValidationError: the name is taken, or has characters that names of staff cannot have.
     """
     _administrator_check(acting_user)
+    username_check(username)
     user = User(username=username, first_name=first_name, last_name=last_name, email=email.lower())
     user.set_unusable_password()
     user.full_clean()
@@ -114,11 +256,11 @@ def account_close(*, user: User, acting_user: User | None) -> None:
     others = User.objects.filter(Q(pk__in=administrators) | Q(is_superuser=True), is_active=True).exclude(pk=user.pk)
     if (user.pk in administrators or user.is_superuser) and not others.exists():
         raise ValidationError(_("This is the last administrator. Make somebody else one first."))
-    user.is_active = False
-    user.save(update_fields=["is_active"])
+    with standing_recorded(user, acting_user=acting_user):
+        user.is_active = False
+        user.save(update_fields=["is_active"])
     _sessions_end(user)
     account_closed.send(sender=User, user=user)
-    _record(user, AccountChange.Kind.CLOSED, acting_user)
 
 
 @transaction.atomic
@@ -132,9 +274,9 @@ def account_reopen(*, user: User, acting_user: User | None) -> None:
     user = User.objects.select_for_update().get(pk=user.pk)
     if user.is_active:
         return
-    user.is_active = True
-    user.save(update_fields=["is_active"])
-    _record(user, AccountChange.Kind.REOPENED, acting_user)
+    with standing_recorded(user, acting_user=acting_user):
+        user.is_active = True
+        user.save(update_fields=["is_active"])
 
 
 def _of_staff_check(user: User, acting_user: User | None) -> None:
@@ -147,7 +289,7 @@ def _of_staff_check(user: User, acting_user: User | None) -> None:
     if user.is_superuser:
         raise PermissionDenied("Only superusers close and open accounts of superusers.")
     operated = Membership.objects.filter(user=acting_user, role=Role.OPERATOR).values("study")
-    oversees = Membership.objects.filter(user=user, study__in=operated, role__in=_OVERSIGHT)
+    oversees = Membership.objects.filter(user=user, study__in=operated, role__in=WATCHING)
     if oversees.exists():
         raise PermissionDenied("Who operates a study closes no account of those who oversee it.")
 
@@ -179,10 +321,8 @@ def administrator_set(*, user: User, appointed: bool, acting_user: User | None) 
     """
     if acting_user is not None and not acting_user.is_superuser:
         raise PermissionDenied("Only superusers say who administers the installation.")
-    if Administrator.objects.filter(user=user).exists() == appointed:
-        return
-    if appointed:
-        Administrator.objects.create(user=user)
-    else:
-        Administrator.objects.filter(user=user).delete()
-    _record(user, AccountChange.Kind.APPOINTED if appointed else AccountChange.Kind.DISMISSED, acting_user)
+    with standing_recorded(user, acting_user=acting_user):
+        if appointed:
+            Administrator.objects.get_or_create(user=user)
+        else:
+            Administrator.objects.filter(user=user).delete()

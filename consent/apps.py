@@ -1,5 +1,7 @@
 """App configuration of consent."""
 
+from typing import Any
+
 from django.apps import AppConfig
 
 
@@ -7,6 +9,21 @@ class ConsentConfig(AppConfig):
     name = "consent"
 
     def ready(self) -> None:
+        from django.contrib.auth import get_user_model
+        from django.db.models.signals import post_save, pre_delete
+
         from consent import mail_kinds
+        from consent.accounts import account_added, account_deleted
 
         mail_kinds.register()
+
+        def added(instance: Any, created: bool, raw: bool, **_: object) -> None:
+            if created and not raw:
+                account_added(instance)
+
+        def deleted(instance: Any, **_: object) -> None:
+            account_deleted(instance)
+
+        # Whatever makes or deletes accounts: Django's commands, its admin, single sign-on.
+        post_save.connect(added, sender=get_user_model(), weak=False, dispatch_uid="account added")
+        pre_delete.connect(deleted, sender=get_user_model(), weak=False, dispatch_uid="account deleted")

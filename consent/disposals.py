@@ -15,6 +15,7 @@ from django.db.models.functions import Cast, Concat
 from django.utils import timezone
 
 from consent import pseudonyms
+from consent.changes import changes_recorded
 from consent.erasures import disposal_record, holders_granting, holders_waiting
 from consent.models import ConsentEvent, DataHolder, Disposal, Invitation, Mail, Study
 from consent.paper import scan_delete
@@ -103,7 +104,8 @@ def study_close_record(
     """
     study.closed_at = timezone.now()
     study.retention_until = erase_after or study.retention_until
-    study.save(update_fields=["closed_at", "retention_until"])
+    with changes_recorded([study], acting_user=acting_user):
+        study.save(update_fields=["closed_at", "retention_until"])
     disposal_record(study=study, kind=Disposal.Kind.CLOSED, acting_user=acting_user, reason=reason)
     return study
 
@@ -115,7 +117,11 @@ def people_forget(study: Study) -> None:
     study any more, nor are mails, apart from those that are still to be delivered.
     """
     mark = Concat(Value("erased:"), Cast("public_id", CharField()))
-    DataHolder.objects.filter(study=study).update(pseudonym=mark, erased_at=timezone.now(), user=None)
-    Invitation.objects.filter(study=study).delete()
+    linked = DataHolder.objects.filter(study=study, user__isnull=False)
+    with changes_recorded(linked, acting_user=None):
+        DataHolder.objects.filter(study=study).update(pseudonym=mark, erased_at=timezone.now(), user=None)
+    invitations = Invitation.objects.filter(study=study)
+    with changes_recorded(invitations, acting_user=None):
+        invitations.delete()
     Mail.objects.filter(study=study).exclude(state=Mail.State.WAITING).delete()
     transaction.on_commit(lambda: pseudonyms.key_delete(study))

@@ -22,6 +22,7 @@ from common.row_hashes import hashed_columns
 from consent.circumstances import day_of
 from consent.models import (
     Circumstance,
+    ConfigurationChange,
     ConsentEvent,
     ConsentForm,
     ConsentFormProposal,
@@ -56,6 +57,7 @@ _PUBLIC_CHAINS = {
     "policies": EpsilonPolicy,
     "policy_approvals": EpsilonPolicyApproval,
     "remarks": Remark,
+    "changes": ConfigurationChange,
 }
 
 
@@ -64,7 +66,7 @@ def export_name(study: Study, kind: str) -> str:
     return f"{study.slug}-consents-{timezone.localdate():%Y-%m-%d}.{kind}"
 
 
-def holder_mark(holder_id: int, key: str | None = None) -> str:
+def holder_mark(holder_id: int | str, key: str | None = None) -> str:
     """16 hexadecimal digits that stand for a holder in every export, and lead nowhere without the site's secret key."""
     return salted_hmac("consent.exports", str(holder_id), secret=key, algorithm="sha256").hexdigest()[:16]
 

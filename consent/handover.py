@@ -6,7 +6,7 @@ now on, both end, and whoever answers gets an invitation of their own.
 
 from datetime import date
 
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import AbstractBaseUser, User
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
@@ -14,9 +14,9 @@ from django.utils.translation import gettext as _
 
 from consent.circumstances import REPRESENTED, circumstance_last, circumstances_over, day_of
 from consent.mail import mails_send
-from consent.models import Circumstance, DataHolder, Invitation, Study
+from consent.models import Circumstance, DataHolder, Study
 from consent.pseudonyms import holder_found
-from consent.services import holder_link, study_lock
+from consent.services import holder_link, invitations_end, study_lock
 
 _KIND = Circumstance.Kind
 #: Reason on record where a day came, and nobody recorded anything.
@@ -66,7 +66,7 @@ def circumstance_record(
         raise ValidationError({"kind": message})
     if kind == _KIND.INCAPABLE and before in REPRESENTED:
         raise ValidationError({"kind": _("Somebody else answers for this person already. Record who does now.")})
-    return _append(holder, before, kind, until, reason, acting_user)
+    return circumstance_append(_new(holder, kind, until, reason, acting_user))
 
 
 def _day_check(kind: str, until: date | None) -> None:
@@ -79,32 +79,32 @@ def _day_check(kind: str, until: date | None) -> None:
         raise ValidationError({"until": _("This day is not to come. Record that the person answers instead.")})
 
 
-def _append(
-    holder: DataHolder,
-    before: str,
-    kind: str,
-    until: date | None,
-    reason: str,
-    acting_user: AbstractBaseUser | None,
+def _new(
+    holder: DataHolder, kind: str, until: date | None, reason: str, acting_user: AbstractBaseUser | None
 ) -> Circumstance:
-    """Append the record, and end link and account of whoever answers no longer; the study's lock is held."""
-    now = timezone.now()
-    record = Circumstance(
+    return Circumstance(
         study_id=holder.study_id,
         holder=holder,
         kind=kind,
         until=until,
         reason=reason.strip(),
         recorded_by_id=acting_user.pk if acting_user else None,
-        recorded_at=now,
+        recorded_at=timezone.now(),
     )
+
+
+def circumstance_append(record: Circumstance) -> Circumstance:
+    """Append a record, and end link and account of whoever answers no longer; the study's lock is held."""
+    holder, last = record.holder, circumstance_last(record.holder)
+    before = last.kind if last else _KIND.PERSON
     Circumstance.append([record])
-    if kind != before and not (kind in _OWN and before in _OWN):
-        ended = Invitation.objects.filter(holder=holder, revoked_at=None)
-        ended.update(revoked_at=now, revoked_by=acting_user.pk if acting_user else None)
+    if record.kind != before and not (record.kind in _OWN and before in _OWN):
+        by = record.recorded_by_id
+        acting_user = User.objects.filter(pk=by).first() if by is not None else None
+        invitations_end(holders=[holder.pk], acting_user=acting_user)
         if holder.user_id is not None:
             mails_send("handed_over", [holder.user_id], study=holder.study)
-            holder_link(holder=holder, user=None)
+            holder_link(holder=holder, user=None, acting_user=acting_user)
     return record
 
 
@@ -114,7 +114,7 @@ def hand_over(holder: DataHolder) -> None:
     study_lock(holder.study_id)
     last = circumstances_over(timezone.now()).filter(holder=holder).first()
     if last is not None:
-        _append(DataHolder.objects.get(pk=holder.pk), last.kind, _KIND.PERSON, None, _DAY_CAME, None)
+        circumstance_append(_new(DataHolder.objects.get(pk=holder.pk), _KIND.PERSON, None, _DAY_CAME, None))
 
 
 def hand_overs() -> None:

@@ -27,12 +27,13 @@ from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
 from common.throttle import Attempt, Counter, attempt_begin, counters_check, hashed
+from consent.changes import changes_recorded
 from consent.circumstances import REPRESENTED, Answering, answering_for, circumstances_last, circumstances_over
 from consent.handover import circumstance_record, hand_over
 from consent.mail import confirmed_address, mails_send
 from consent.models import Circumstance, DataHolder, Invitation, LinkReissue, Study
 from consent.pseudonyms import holder_found
-from consent.services import holder_link, holders_register, study_asks_check, study_lock
+from consent.services import holder_link, holders_register, invitations_end, study_asks_check, study_lock
 
 CODE_BYTES = 20
 #: Columns of a list of people to invite; the last two may be left out or empty.
@@ -177,10 +178,7 @@ def invitations_create(
     holders: list[DataHolder | None] = [by_id[ids[name]] for name in wanted if ids[name] in by_id]
     now = timezone.now()
     if replace:
-        for start in range(0, len(holders), 500):
-            valid.filter(holder__in=holders[start : start + 500]).update(
-                revoked_at=now, revoked_by=acting_user.pk if acting_user else None
-            )
+        invitations_end(holders=[holder.pk for holder in holders if holder], acting_user=acting_user)
     issued = []
     for holder in [*holders, *[None] * open_places]:
         code = _code()
@@ -192,7 +190,9 @@ def invitations_create(
             created_at=now,
         )
         issued.append(IssuedInvitation(invitation, code))
-    Invitation.objects.bulk_create((new.invitation for new in issued), batch_size=1000)
+    added = [new.invitation for new in issued]
+    with changes_recorded(added, acting_user=acting_user):
+        Invitation.objects.bulk_create(added, batch_size=1000)
     return issued
 
 
@@ -218,9 +218,10 @@ def _answers_record(study: Study, person: Invited, acting_user: AbstractBaseUser
 @transaction.atomic
 def invitation_revoke(*, invitation: Invitation, acting_user: AbstractBaseUser) -> None:
     """Revoke an invitation; a session that it opened ends with its next request."""
-    Invitation.objects.filter(pk=invitation.pk, revoked_at=None).update(
-        revoked_at=timezone.now(), revoked_by=acting_user.pk
-    )
+    with changes_recorded([invitation], acting_user=acting_user):
+        Invitation.objects.filter(pk=invitation.pk, revoked_at=None).update(
+            revoked_at=timezone.now(), revoked_by=acting_user.pk
+        )
 
 
 def _counter(address: str) -> Counter:
@@ -281,8 +282,10 @@ def _invitation_bind(code: str) -> Invitation | None:
         if invitation.holder is None:
             pseudonym = f"new-{secrets.token_hex(6)}"
             invitation.holder = DataHolder.objects.create(study=invitation.study, pseudonym=pseudonym)
+            with changes_recorded([invitation], acting_user=None):
+                invitation.save(update_fields=["holder"])
     invitation.last_used_at = timezone.now()
-    invitation.save(update_fields=["holder", "last_used_at"])
+    invitation.save(update_fields=["last_used_at"])
     return invitation
 
 
@@ -328,6 +331,9 @@ def account_take(*, holder: DataHolder, email: str, password: str, request: Http
             raise ValidationError(
                 _("This account already decides for other records in this study. Use another address.")
             )
+        theirs = DataHolder.objects.filter(user=user).values_list("study", flat=True)
+        for study_id in sorted({holder.study_id, *theirs}):  # one order for everybody: none waits for another forever
+            study_lock(study_id)
         holder_link(holder=holder, user=user)
         if pending and pending != user:
             pending.delete()
@@ -348,7 +354,8 @@ def _pending_account(holder: DataHolder) -> User | None:
 @transaction.atomic
 def account_confirmed(*, user: User) -> None:
     """End the invitations of all holders for whom the account decides: it has proven that it works."""
-    Invitation.objects.filter(holder__user=user, revoked_at=None).update(revoked_at=timezone.now(), revoked_by=user.pk)
+    for pk in DataHolder.objects.filter(user=user).order_by("study").values_list("pk", flat=True):
+        invitations_end(holders=[pk], acting_user=None, account=user)
 
 
 @transaction.atomic
@@ -375,11 +382,13 @@ def link_reissue(*, study: Study, pseudonym: str, reason: str, acting_user: Abst
     now = timezone.now()
     record = LinkReissue(study=study, holder=holder, reason=reason.strip(), issued_by_id=acting_user.pk, issued_at=now)
     LinkReissue.append([record])
-    Invitation.objects.filter(holder=holder, revoked_at=None).update(revoked_at=now, revoked_by=acting_user.pk)
+    invitations_end(holders=[holder.pk], acting_user=acting_user)
     if holder.user_id is not None:
         mails_send("new_link", [holder.user_id], study=study)
     code = _code()
-    invitation = Invitation.objects.create(
+    invitation = Invitation(
         study=study, holder=holder, code_hash=code_hash(code), created_by_id=acting_user.pk, created_at=now
     )
+    with changes_recorded([invitation], acting_user=acting_user):
+        invitation.save()
     return IssuedInvitation(invitation, code)

@@ -1,12 +1,13 @@
-"""Mails about studies: to holders, and to those who approve ε policies and consent forms."""
+"""Mails about studies: to holders, to those who approve ε policies and forms, and to all who have a role."""
 
 from typing import Any
 
 from django.utils.translation import gettext_lazy as _
 
+from consent.checkpoints import checkpoint_extension
 from consent.circumstances import last_day
 from consent.mail import MailKind, kinds_register
-from consent.models import ConsentEvent, ConsentForm, ConsentFormProposal, EpsilonPolicy, Mail
+from consent.models import Checkpoint, ConsentEvent, ConsentForm, ConsentFormProposal, EpsilonPolicy, Mail, RoleChange
 from consent.selectors import consent_current, is_waiting
 
 
@@ -30,11 +31,21 @@ def _waiting_form(mail: Mail) -> dict[str, Any] | None:
     return {"proposal": proposal} if proposal and is_waiting(proposal) else None
 
 
+def _role_change(mail: Mail) -> dict[str, Any] | None:
+    change = RoleChange.objects.filter(pk=mail.about).prefetch_related("user", "changed_by", "proposed_by").first()
+    return {"change": change} if change else None
+
+
 def _renewal(mail: Mail) -> dict[str, Any] | None:
     event = ConsentEvent.objects.filter(pk=mail.about, renew_by__isnull=False).select_related("holder").first()
     if event is None or consent_current(event.holder) != event:
         return None
     return {"last_day": last_day(event)}
+
+
+def _checkpoint(mail: Mail) -> dict[str, Any] | None:
+    checkpoint = Checkpoint.objects.filter(pk=mail.about).first()
+    return {"checkpoint": checkpoint, "text": checkpoint_extension(checkpoint)} if checkpoint else None
 
 
 def register() -> None:
@@ -47,8 +58,10 @@ def register() -> None:
         MailKind("handed_over", _("somebody else answers now")),
         MailKind("study_closed", _("a study was closed")),
         MailKind("new_link", _("a new link was made for you")),
+        MailKind("role_changed", _("a role in a study has changed, or is proposed to"), _role_change),
         MailKind("policy_waiting", _("an ε policy waits for approval"), _waiting_policy, wish="approvals"),
         MailKind("policy_approved", _("an ε policy was approved"), _policy, wish="approvals"),
         MailKind("form_waiting", _("a consent form waits for approval"), _waiting_form, wish="approvals"),
         MailKind("form_approved", _("a consent form was approved"), _form, wish="approvals"),
+        MailKind("checkpoint", _("a signed checkpoint"), _checkpoint),
     )

@@ -13,6 +13,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.db.models import Model, QuerySet
 
 from consent.models import Administrator, Membership, Role, Study
+from consent.role_rules import CONFIRM, GIVERS
 
 _STAFF = {
     "consent.view_dashboard",  # the staff pages of a study
@@ -24,11 +25,15 @@ _STAFF = {
 _SIZES = {"consent.view_group_sizes"}
 _USE_STUDENT = "training.use_student"  # released labels, student models, predictions
 _STATE_PROVENANCE = "training.state_provenance"  # where public points come from
-_VIEW_CIRCUMSTANCES = "consent.view_circumstance"  # who answers for whom, deaths and incapacities
+#: Lists that name holders. They are withheld from the same roles, for the same reason.
+_LISTS = {
+    "consent.view_circumstance",  # who answers for whom, deaths and incapacities
+    "consent.view_levelaccess",  # who looked at whose choice, and for whom new links were made
+}
 _OVERSIGHT = {
-    _VIEW_CIRCUMSTANCES,
-    "consent.view_levelaccess",  # who looked at whose choice
     "consent.view_rolechange",  # who gave which role to whom
+    CONFIRM,  # as a second person, of any role
+    "consent.view_configurationchange",  # who changed what of the study, its data and runs
 }
 _COMMITTEE = {
     *_STAFF,
@@ -47,7 +52,7 @@ ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
             "consent.change_study",
             "consent.close_study",
             "consent.manage_webhooks",
-            "consent.manage_members",  # all roles but those of the committee
+            "consent.manage_members",  # proposes who has which role, but for those of the committee
             "consent.publish_consentform",
             "training.propose_run",
             "training.approve_run",
@@ -61,11 +66,11 @@ ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
     Role.STEWARD: frozenset(
         _STAFF
         | _SIZES
+        | _LISTS
         | {
             "consent.invite_holders",
             "consent.record_paper_consents",
             "consent.record_circumstances",
-            _VIEW_CIRCUMSTANCES,
             "consent.view_holder_level",  # one person's choice; every look is on record
             "consent.erase_records",
             "training.import_dataset",
@@ -75,22 +80,14 @@ ROLE_PERMISSIONS: dict[str, frozenset[str]] = {
     ),
     Role.COMMITTEE: frozenset(_COMMITTEE),
     Role.CHAIR: frozenset(_COMMITTEE | {"consent.appoint_committee"}),
-    Role.AUDITOR: frozenset(_STAFF | _SIZES | _OVERSIGHT | {"consent.export_consents"}),
+    Role.AUDITOR: frozenset(
+        _STAFF | _SIZES | _LISTS | _OVERSIGHT | {"consent.export_consents", "consent.view_sealedchange"}
+    ),
     Role.RESEARCHER: frozenset({"training.view_run", "training.propose_run", _USE_STUDENT}),
 }
 
 #: What an administrator of the installation may do. It is no role in any study: it opens none that is there.
 ADMINISTRATOR_PERMISSIONS = frozenset({"consent.add_study", "consent.manage_accounts"})
-
-#: The permission to give a role and to take it away. Those of the committee are out of the operators' reach.
-ROLE_GIVERS: dict[str, str] = {
-    Role.OPERATOR: "consent.manage_members",
-    Role.STEWARD: "consent.manage_members",
-    Role.AUDITOR: "consent.manage_members",
-    Role.RESEARCHER: "consent.manage_members",
-    Role.COMMITTEE: "consent.appoint_committee",
-    Role.CHAIR: "consent.appoint_committee",
-}
 
 
 class StudyRoleBackend(BaseBackend):
@@ -141,8 +138,34 @@ def studies_with_permission(user: Any, perm: str):
 
 
 def roles_given_by(user: Any, study: Study) -> list[str]:
-    """The roles in ``study`` that ``user`` may give and take away, in the order of :class:`Role`."""
-    return [role for role in Role.values if user.has_perm(ROLE_GIVERS[role], study)]
+    """The roles in ``study`` of which ``user`` may propose changes, in the order of :class:`Role`."""
+    return [role for role in Role.values if user.has_perm(GIVERS[role], study)]
+
+
+def confirms_roles(user: Any, study: Study) -> bool:
+    """Whether ``user`` may confirm changes of roles in ``study``; superusers with a role in it as their role allows."""
+    roles = Membership.objects.filter(study=study, user_id=user.pk).order_by().values_list("role", flat=True)
+    held = set().union(*(ROLE_PERMISSIONS[role] for role in roles))
+    return user.is_active and (CONFIRM in held or (user.is_superuser and not held))
+
+
+def changes_roles_alone(user: Any, study: Study, *, whose: int, giving: bool) -> bool:
+    """Whether a change of a role in ``study`` that ``user`` proposes takes nobody's confirmation.
+
+    Args:
+        user: who proposes it; None at the command line.
+        study: the study.
+        whose: the account (id) that the role is given to or taken from.
+        giving: whether it is given.
+    """
+    if user is None or study.rehearsal:
+        return True
+    if whose == user.pk:
+        return not giving
+    if not user.is_superuser:
+        return False
+    outside = not Membership.objects.filter(study=study, user_id=user.pk).exists()
+    return outside or not members_with_permission(study, CONFIRM).exclude(pk=user.pk).exists()
 
 
 def members_with_permission(study: Study, perm: str) -> QuerySet[Any]:

@@ -162,6 +162,12 @@ def epsilons_largest(study: Study) -> dict[int, float]:
     return largest
 
 
+def epsilon_promised_largest(study: Study) -> float:
+    """Largest ε that any approved policy of a study promises, in force or not yet; 0 before the first. Public."""
+    approved = EpsilonPolicy.objects.filter(study=study, approval__isnull=False)
+    return max((policy.epsilon(level) for policy in approved for level in LEVELS), default=0.0)
+
+
 def epsilons_since(study: Study, since: datetime) -> dict[str, float]:
     """Smallest ε by level among the policies effective after ``since``; infinity if there is none."""
     later = list(policies_in_force(study).filter(approval__effective_from__gt=since))
@@ -305,6 +311,18 @@ def forms_waiting(*studies: Study) -> list[ConsentFormProposal]:
     return list(waiting.exclude(remarks__kind=Remark.Kind.REJECTION).order_by("-sequence"))
 
 
+def role_changes_waiting(*studies: Study) -> list[RoleChange]:
+    """Proposed changes of roles in some studies that nobody has confirmed or dropped yet, newest first.
+
+    Those about accounts that are gone, which nobody can confirm, are left out by the join.
+    """
+    later = RoleChange.objects.filter(
+        study=OuterRef("study"), user_id=OuterRef("user_id"), role=OuterRef("role"), sequence__gt=OuterRef("sequence")
+    )
+    waiting = RoleChange.objects.filter(~Exists(later), study__in=studies, kind__in=RoleChange.PROPOSALS)
+    return list(waiting.select_related("study", "user", "changed_by").order_by("-sequence"))
+
+
 def is_waiting(proposal: EpsilonPolicy | ConsentFormProposal) -> bool:
     """Whether a second person can still approve the proposal."""
     waiting = policies_waiting if isinstance(proposal, EpsilonPolicy) else forms_waiting
@@ -385,7 +403,10 @@ def role_faults(study: Study) -> Iterator[str]:
     """Roles that are held though nobody is on record as having given them, or the other way round; in words."""
     recorded: set[tuple[int, str]] = set()
     for user, role, kind in RoleChange.chain(study.pk).values_list("user_id", "role", "kind"):
-        (recorded.discard if kind == RoleChange.Kind.TAKEN else recorded.add)((user, role))
+        if kind in (RoleChange.Kind.GIVEN, RoleChange.Kind.HELD):
+            recorded.add((user, role))
+        elif kind == RoleChange.Kind.TAKEN:
+            recorded.discard((user, role))
     held = set(Membership.objects.filter(study=study).order_by().values_list("user_id", "role"))
     for user, role in sorted(held - recorded):
         yield f"user {user} is {role}, but nobody is on record as having given the role."

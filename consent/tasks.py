@@ -1,8 +1,9 @@
 """Celery tasks of consent."""
 
 from celery import shared_task
+from django.conf import settings
 
-from consent import handover, mail, reminders, webhooks
+from consent import checkpoints, handover, mail, reminders, webhooks
 
 
 @shared_task
@@ -27,3 +28,11 @@ def reminders_send(*_: object, **__: object) -> None:
 def hand_overs(*_: object, **__: object) -> None:
     """Hand over whom a guardian or proxy no longer answers for."""
     handover.hand_overs()
+
+
+@shared_task
+def checkpoints_make(*_: object, **__: object) -> None:
+    """Make the day's checkpoint where the private key is, and what proofs under the last one need."""
+    if settings.CHECKPOINT_KEY_FILE:
+        checkpoints.checkpoint_make(key=checkpoints.signing_key())
+    checkpoints.state_keep()

@@ -17,6 +17,7 @@ urlpatterns = [
     path("<slug:slug>/receipts/<int:n>/text/", records.receipt_text, name="receipt_text"),
     path("<slug:slug>/receipts/<int:n>/receipt.pdf", records.receipt_as_pdf, name="receipt_pdf"),
     path("<slug:slug>/receipts/<int:n>/receipt.json", records.receipt_as_json, name="receipt_json"),
+    path("<slug:slug>/receipts/<int:n>/proof.json", records.receipt_proof, name="receipt_proof"),
     path("<slug:slug>/uses/", records.uses, name="uses"),
     path("<slug:slug>/export/", records.export, name="export"),
 ]

@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy
 
 from common import outbound
 from common.encryption import cipher
+from consent.changes import changes_recorded
 from consent.models import Study, WebhookDelivery, WebhookEndpoint
 from consent.services import study_open_check
 from consent.webhooks import EVENTS, TEST, deliveries_put_down
@@ -63,13 +64,15 @@ def endpoint_create(*, study: Study, url: str, events: list[str], acting_user: A
     if WebhookEndpoint.objects.filter(study=study).count() >= MOST:
         raise ValidationError(_("A study has at most %(most)d webhooks. Remove one first.") % {"most": MOST})
     secret = f"whsec_{secrets.token_urlsafe(32)}"
-    endpoint = WebhookEndpoint.objects.create(
+    endpoint = WebhookEndpoint(
         study=study,
         url=url,
         events=[event for event in EVENTS if event in events],
         secret=cipher("webhook").encrypt(secret.encode()).decode(),
         created_by_id=acting_user.pk,
     )
+    with changes_recorded([endpoint], acting_user=acting_user):
+        endpoint.save()
     logger.info("User %s made webhook %s of study %s.", acting_user.pk, endpoint.pk, study.pk)
     return MadeEndpoint(endpoint, secret)
 
@@ -77,7 +80,8 @@ def endpoint_create(*, study: Study, url: str, events: list[str], acting_user: A
 def endpoint_remove(*, endpoint: WebhookEndpoint, acting_user: AbstractBaseUser) -> None:
     """Tell an endpoint nothing any more; its deliveries go with it."""
     logger.info("User %s removed webhook %s of study %s.", acting_user.pk, endpoint.pk, endpoint.study_id)
-    endpoint.delete()
+    with changes_recorded([endpoint], acting_user=acting_user):
+        endpoint.delete()
 
 
 @transaction.atomic

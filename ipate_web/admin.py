@@ -4,7 +4,7 @@ Whoever could change an account could make it a superuser's, or set the password
 same holds for addresses, to which links for passwords go, and for accounts at an identity provider.
 """
 
-from typing import Any
+from typing import Any, cast
 
 from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
@@ -15,6 +15,8 @@ from django.contrib.auth.models import Group, User
 from django.http import HttpRequest
 
 from common.admin import ReadOnlyAdmin
+from common.requests import SignedInRequest
+from consent.accounts import account_touched, standing_recorded
 from consent.models import Mail
 
 
@@ -44,9 +46,29 @@ class SuperusersOnly(ForSuperusers):
 admin.site.unregister((User, Group, EmailAddress, Authenticator, SocialAccount, SocialApp, SocialToken))
 
 
+class Accounts(ForSuperusers):
+    """Admin by which a superuser gets hold of somebody's account: that is on record (:mod:`consent.second_person`)."""
+
+    def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        self._touched(request, obj, made=isinstance(obj, User))
+        return super().log_addition(request, obj, message)
+
+    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> Any:
+        self._touched(request, obj, made=False)
+        return super().log_change(request, obj, message)
+
+    def _touched(self, request: HttpRequest, obj: Any, *, made: bool) -> None:
+        user = obj if isinstance(obj, User) else obj.user
+        account_touched(user=user, acting_user=cast(SignedInRequest, request).user, made=made)
+
+
 @admin.register(User)
-class AccountAdmin(ForSuperusers, UserAdmin):
-    """Django's own, for superusers."""
+class AccountAdmin(Accounts, UserAdmin):
+    """Django's own, for superusers; on record where it changes what an account may do."""
+
+    def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
+        with standing_recorded(obj, acting_user=cast(SignedInRequest, request).user):
+            super().save_model(request, obj, form, change)
 
 
 @admin.register(Group)
@@ -55,7 +77,7 @@ class AccountGroupAdmin(ForSuperusers, GroupAdmin):
 
 
 @admin.register(EmailAddress)
-class AddressAdmin(SuperusersOnly):
+class AddressAdmin(Accounts, SuperusersOnly):
     """Addresses of accounts."""
 
     list_display = ("email", "user", "primary", "verified")

@@ -1,9 +1,15 @@
 """App configuration of the Django project."""
 
 from django.apps import AppConfig
+from django.core import checks
 
 
 class IpateWebConfig(AppConfig):
     """App that provides the commands which start the site and its workers."""
 
     name = "ipate_web"
+
+    def ready(self) -> None:
+        from ipate_web.signing_key import key_check
+
+        checks.register(key_check, checks.Tags.security, deploy=True)

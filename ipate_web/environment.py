@@ -17,8 +17,11 @@ from urllib.parse import unquote, urlsplit
 from zoneinfo import available_timezones
 
 import environ
+import pyrage
 from django.core.exceptions import ImproperlyConfigured, ValidationError
 from django.core.validators import validate_email
+
+from common.transparency.notes import public_check
 
 T = TypeVar("T")
 
@@ -154,6 +157,10 @@ def _positive(text: str) -> float:
     return number
 
 
+def _positive_or_none(text: str) -> float | None:
+    return None if text == "none" else _positive(text)
+
+
 def _whole(text: str) -> int:
     if (number := int(text)) <= 0:
         raise ValueError
@@ -164,6 +171,13 @@ def _token(text: str) -> str:
     if not re.fullmatch(r"[!-~]{32,}", text):
         raise ValueError
     return text
+
+
+def _note_keys(text: str) -> list[str]:
+    keys = [part.strip() for part in text.split(",") if part.strip()]
+    for key in keys:
+        public_check(key)
+    return keys
 
 
 def _rate(text: str) -> str:
@@ -179,18 +193,30 @@ def _options(text: str) -> dict[str, Any]:
     return found
 
 
+def _recipients(text: str) -> list[str]:
+    found = LIST.parse(text)
+    for each in found:
+        try:
+            pyrage.x25519.Recipient.from_str(each)
+        except pyrage.RecipientError:
+            raise ValueError from None
+    return found
+
+
 TEXT = Kind("a text", str)
 LIST = Kind("a list with commas", lambda text: [part.strip() for part in text.split(",") if part.strip()])
 NETWORKS = Kind(
     "networks with commas, such as 10.1.2.0/24, fd00:1::/64",
     lambda text: [ip_network(part.strip()) for part in text.split(",") if part.strip()],
 )
+RECIPIENTS = Kind("a public key of age such as age1…, or several with commas (manage.py backup_key)", _recipients)
 YES_OR_NO = Kind("true or false", _yes_or_no)
 POSITIVE = Kind("a number above 0", _positive)
-POSITIVE_OR_NONE: Kind[float | None] = Kind("a number above 0, or not set", _positive)
+POSITIVE_OR_NONE: Kind[float | None] = Kind("a number above 0, or none", _positive_or_none)
 SECONDS = Kind("a whole number of seconds above 0", _whole)
 COUNT = Kind("a whole number above 0", _whole)
 TOKEN = Kind("at least 32 characters without spaces, such as `openssl rand -hex 32` makes", _token)
+NOTE_KEYS = Kind("public keys with commas, as manage.py checkpoint_key prints them", _note_keys)
 RATE = Kind("a number of requests in a time, such as 600/min", _rate)
 OPTIONS = Kind('a JSON object, such as {"location": "/srv/ipate"}', _options)
 SITE = Kind("where the site is, without a path, such as https://ipate.example", _site)

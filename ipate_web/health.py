@@ -12,6 +12,8 @@ from django.http import HttpRequest, JsonResponse
 from kombu.exceptions import OperationalError
 
 from common.worker_heartbeats import workers_heard
+from ipate_web.backups.records import backup_age
+from training.watch import OVERDUE, everything_watched
 
 logger = logging.getLogger(__name__)
 
@@ -65,14 +67,46 @@ PARTS: dict[str, tuple[Callable[[], bool], str]] = {
 }
 
 
+def _verification() -> str:
+    found = everything_watched()
+    for state, is_so in (
+        ("fault found", any(each.fault for each in found)),
+        ("study locked", any(each.locked for each in found)),
+        ("overdue", any(each.overdue for each in found)),
+    ):
+        if is_so:
+            return state
+    return "ok"
+
+
+#: What whoever runs the site has to look at while it goes on. None of it makes the site unready: whoever takes it out
+#: of rotation takes withdrawals and erasures from holders, who need them most when something is wrong.
+NOTES: dict[str, Callable[[], str]] = {
+    "verification": _verification,
+    "backup": lambda: "overdue" if backup_age() > OVERDUE else "ok",
+}
+
+
+def _note(find: Callable[[], str]) -> str:
+    try:
+        return find()
+    except DatabaseError:
+        logger.exception("What there is to note of the site is not known.")
+        return "unknown"
+
+
 def healthz(request: HttpRequest) -> JsonResponse:
     """Life of the site's own process: 200 as long as it answers, whatever else is away."""
     return JsonResponse({"status": "ok"})
 
 
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Readiness of all that the site needs: 200 if everything answers, else 503 with what does not, never why."""
+    """Readiness of all that the site needs: 200 if everything answers, else 503 with what does not, never why.
+
+    What is to be looked at besides is told, and changes nothing about the status.
+    """
     fine = {name: check() for name, (check, _) in PARTS.items()}
     ready = all(fine.values())
     state = {name: "ok" if fine[name] else fault for name, (_, fault) in PARTS.items()}
-    return JsonResponse({"status": "ready" if ready else "not ready", **state}, status=200 if ready else 503)
+    notes = {name: _note(find) for name, find in NOTES.items()}
+    return JsonResponse({"status": "ready" if ready else "not ready", **state, **notes}, status=200 if ready else 503)

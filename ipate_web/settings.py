@@ -118,7 +118,10 @@ DATABASES = {
         "DATABASE_URL", env.DATABASE, default=Env.db_url_config(f"sqlite:///{VAR_DIR / 'ipate.sqlite3'}")
     )
 }
-if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+# Django's backends with the journal's notes before each commit.
+_vendor = DATABASES["default"]["ENGINE"].rpartition(".")[2]
+DATABASES["default"]["ENGINE"] = f"common.databases.{_vendor}"
+if _vendor == "sqlite3":
     # An immediate transaction is SQLite's only lock: it takes the place of SELECT … FOR UPDATE (rule 3 of the design).
     # Not even a power failure may undo a charge whose labels have been read (rule 2): every commit is synchronised.
     DATABASES["default"]["OPTIONS"] = {
@@ -145,6 +148,9 @@ CACHES = {
 
 #: How far every study's chains have come, outside the database: not to be restored with it (docs/operations.md).
 JOURNAL_DIR = env.read("IPATE_JOURNAL_DIR", env.TEXT, default=str(VAR_DIR / "journal"))
+#: Public keys to which backups are encrypted, and for how many days a backup is kept.
+BACKUP_RECIPIENTS = env.read("IPATE_BACKUP_RECIPIENT", env.RECIPIENTS, default=[])
+BACKUP_DAYS = env.read("IPATE_BACKUP_DAYS", env.COUNT, default=35)
 PRIVATE_DIR = VAR_DIR / "private"
 MODELS_DIR = VAR_DIR / "models"
 STORAGES = {
@@ -166,8 +172,22 @@ STORAGES = {
         "BACKEND": env.read("IPATE_MODELS_STORAGE", env.TEXT, default="django.core.files.storage.FileSystemStorage"),
         "OPTIONS": env.read("IPATE_MODELS_STORAGE_OPTIONS", env.OPTIONS, default={"location": str(MODELS_DIR)}),
     },
+    # The second place of signed checkpoints: best one that whoever runs the database cannot write to.
+    "checkpoints": {
+        "BACKEND": env.read(
+            "IPATE_CHECKPOINT_STORAGE", env.TEXT, default="django.core.files.storage.FileSystemStorage"
+        ),
+        "OPTIONS": env.read(
+            "IPATE_CHECKPOINT_STORAGE_OPTIONS", env.OPTIONS, default={"location": str(VAR_DIR / "checkpoints")}
+        ),
+    },
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
+
+#: Public keys of signed checkpoints: the present one and those before it. None: no checkpoints are made.
+CHECKPOINT_KEYS = env.read("IPATE_CHECKPOINT_KEYS", env.NOTE_KEYS, default=[])
+#: File with the private key: for whatever signs alone. The site does not start where it can read it (ipate_web.wsgi).
+CHECKPOINT_KEY_FILE = env.read("IPATE_CHECKPOINT_KEY_FILE", env.TEXT, default="")
 
 BROKER_URL = env.read("IPATE_BROKER_URL", env.BROKER, default="filesystem://")
 CELERY_BROKER_URL = BROKER_URL
@@ -219,13 +239,20 @@ CELERY_BEAT_SCHEDULE = {
         ("deliver mails", "consent.tasks.mails_deliver", 60.0),
         ("deliver webhooks", "consent.tasks.webhooks_deliver", 60.0),
         ("erase what is due", "training.tasks.records_due_erase", 900.0),
+        # Looked at every hour, done once a night.
+        ("verify studies", "training.tasks.studies_verify", 3600.0),
+        # Due once a day: looked for every hour, as Beat does not remember when it last was.
+        ("make checkpoints", "consent.tasks.checkpoints_make", 3600.0),
         ("sweep accounts", "accounting.tasks.accounts_sweep", 3600.0),
     )
 }
 #: The largest ε that a policy may promise to anyone.
 EPSILON_CAP = env.read("IPATE_EPSILON_CAP", env.POSITIVE, default=10.0)
-#: The most that all studies together may charge the person of one account, in μ²; None: each study by itself.
-PERSON_CEILING = env.read("IPATE_PERSON_CEILING", env.POSITIVE_OR_NONE, default=None)
+#: The most that all studies together may charge the person of one account, in μ²; None: each study by itself. 1.8: at
+#: most 75 right guesses in 100, as for a level that is called low ("Several studies" in docs/gaussian-accounts.md).
+PERSON_CEILING = env.read("IPATE_PERSON_CEILING", env.POSITIVE_OR_NONE, default=1.8)
+#: Records of one person that a private dataset takes; it bounds what one person can cost a run in memory and time.
+MOST_RECORDS = env.read("IPATE_MOST_RECORDS", env.COUNT, default=10_000)
 #: Where real datasets lie (docs/operations.md says which files); empty: only the digits that scikit-learn ships.
 DATA_DIR = env.read("IPATE_DATA_DIR", env.TEXT, default="")
 

@@ -34,6 +34,7 @@ def _page(request: HttpRequest, name: str) -> HttpResponse:
         "own_language": own[1] if own else None,
         "site_operator": settings.SITE_OPERATOR,
         "site_contact": settings.SITE_CONTACT,
+        "backup_days": settings.BACKUP_DAYS,
     }
     return render(request, f"site/{name}.html", context)
 

@@ -1,13 +1,18 @@
 """Home page."""
 
+from typing import Any
+
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 
-from consent.models import DataHolder
-from consent.permissions import studies_with_permission
+from consent.disclosure import SEES_PEOPLE
+from consent.models import DataHolder, Membership, Role
+from consent.permissions import administers, studies_with_permission
 from consent.views.visits import visit_of
+from ipate_web.backups.records import backup_age, backup_last
 from training.queue import queue_watchable
 from training.waiting import waiting_for
+from training.watch import OVERDUE, installation_watch, watches
 
 
 def home(request: HttpRequest) -> HttpResponse:
@@ -23,12 +28,25 @@ def home(request: HttpRequest) -> HttpResponse:
         return redirect("consent:my_studies")
     dashboards = studies_with_permission(request.user, "consent.view_dashboard")
     waiting = waiting_for(request.user)
-    context = {
+    context: dict[str, Any] = {
         "studies": studies,
         "dashboards": set(dashboards),
         "holds": holds,
         "waiting": [each for each in waiting if not each.is_own],
         "watches_queue": queue_watchable(request.user),
         "proposed": [each for each in waiting if each.is_own],
+        "watches": [
+            each
+            for each in watches(
+                dashboards,
+                all_of=studies_with_permission(request.user, SEES_PEOPLE).values_list("pk", flat=True),
+            )
+            if not each.is_fine
+        ],
     }
+    is_auditor = Membership.objects.filter(user_id=request.user.pk, role=Role.AUDITOR).exists()
+    if is_auditor or administers(request.user):
+        context["watches"] += [each for each in [installation_watch()] if not each.is_fine]
+    if administers(request.user):
+        context |= {"last_backup": backup_last(), "backup_overdue": backup_age() > OVERDUE}
     return render(request, "home.html", context)

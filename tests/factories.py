@@ -5,7 +5,7 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from consent import services
-from consent.models import ConsentForm, ConsentFormProposal, DataHolder, EpsilonPolicy, Renewal, Study
+from consent.models import ConsentForm, ConsentFormProposal, DataHolder, EpsilonPolicy, Renewal, Role, Study
 from tests.snapshots import built_once
 
 PASSWORD = "correct horse battery staple"
@@ -21,7 +21,7 @@ def user_create(name: str, **fields: Any) -> User:
 
 
 def study_create(slug: str = "digits", **fields: Any) -> Study:
-    """A study that asks nothing yet, whose operator is ``olga``."""
+    """A study that asks nothing yet, whose operator and data steward is ``olga``."""
     defaults: dict[str, Any] = {
         "title": f"Study {slug}",
         "purpose": "Learn to read handwritten digits.",
@@ -29,7 +29,10 @@ def study_create(slug: str = "digits", **fields: Any) -> Study:
         "contact": "study@example.org",
         "delta": 1e-5,
     }
-    return services.study_create(acting_user=user_create("olga"), slug=slug, **{**defaults, **fields})
+    olga = user_create("olga")
+    study = services.study_create(acting_user=olga, slug=slug, **{**defaults, **fields})
+    services.membership_add(study=study, user=olga, role=Role.STEWARD, acting_user=None)
+    return study
 
 
 def form_propose(study: Study, texts: dict[str, str], renewal: str = Renewal.REQUIRED) -> ConsentFormProposal:

@@ -25,7 +25,7 @@ if _broker.startswith("redis"):
 from ipate_web.settings import *  # noqa: E402, F403
 from ipate_web.settings import DATABASES, STORAGES, VAR_DIR  # noqa: E402
 
-if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     # A file, as in real life: one that lives in memory would have its connection shared between threads.
     DATABASES["default"]["TEST"] = {"NAME": str(VAR_DIR / "test.sqlite3")}
 STORAGES["staticfiles"] = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}

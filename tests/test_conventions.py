@@ -90,3 +90,25 @@ def is_there(name: str) -> bool:
     except (ImportError, AttributeError):
         return False
     return True
+
+
+#: Of what is written for a number that may be 1: "%d rows", f"{number} people". "3 of 10 steps" stays as it is.
+BROKEN_PLURAL = re.compile(r"""(?<!d of )(%d|\{len\([^}]*\)(:,)?\}) (people|[a-z]+[^s\W]s)\b""")
+
+
+@pytest.mark.parametrize("text", ["The records of %d people were erased.", "{len(beyond)} accounts were charged"])
+def test_a_plural_that_may_be_of_one_is_found(text: str) -> None:
+    assert BROKEN_PLURAL.search(text)
+
+
+def test_logs_and_commands_say_1_person() -> None:
+    written = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in modules()
+        if path.relative_to(ROOT).parts[0] not in ("tests", "benchmarks")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and re.match(r"(logger\.\w+|self\.stdout\.write)$", ast.unparse(node.func))
+        and BROKEN_PLURAL.search(ast.unparse(node))
+    ]
+    assert written == []

@@ -53,7 +53,7 @@ def checked(*command: str | Path) -> str:
 
 def test_compose_keeps_to_its_schema() -> None:
     checked(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", "compose.yaml")
-    assert compose()["services"].keys() == {"db", "redis", "mail", "setup", "web", "worker", "beat"}
+    assert compose()["services"].keys() == {"db", "redis", "mail", "setup", "web", "worker", "beat", "backup"}
 
 
 def test_the_image_is_clean() -> None:
@@ -89,7 +89,7 @@ def test_every_variable_of_an_installation_is_documented() -> None:
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd is not installed")
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
     units = sorted(DEPLOY.glob("systemd/ipate*"))
-    assert len(units) == 6
+    assert len(units) == 8
     for unit in units:
         (tmp_path / unit.name).write_text(unit.read_text().replace("/opt/ipate/.venv/bin", str(BIN)))
     assert checked("systemd-analyze", "verify", "--man=no", *(tmp_path / unit.name for unit in units)) == ""

@@ -1,4 +1,4 @@
-"""An operator can neither become nor appoint nor stand in for the committee or its chair.
+"""An operator can neither become nor appoint nor stand in for those who watch a study, nor give themself any role.
 
 Every page, API call, form of the admin and command is tried, as an operator, as one who may also do everything in
 Django's admin without being a superuser, and as one who administers the installation. Addresses are found by looking,
@@ -38,6 +38,7 @@ from consent.models import (
     WebhookEndpoint,
 )
 from consent.permissions import ROLE_PERMISSIONS, study_permissions
+from consent.selectors import role_changes_waiting
 from ipate_web.tokens.models import ApiToken
 from tests import factories
 from tests.test_roles import TABLE, names
@@ -46,7 +47,9 @@ from training.models import Dataset, Run
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
-OVERSIGHT = (Role.COMMITTEE, Role.CHAIR)
+OVERSIGHT = (Role.COMMITTEE, Role.CHAIR, Role.AUDITOR)
+#: What somebody tries to be themself, and what a friend is to be.
+TRIED = ((Role.STEWARD, Role.OPERATOR), (Role.AUDITOR, Role.CHAIR))
 OVERSIGHT_PERMISSIONS = (
     frozenset().union(*(ROLE_PERMISSIONS[role] for role in OVERSIGHT)) - ROLE_PERMISSIONS["operator"]
 )
@@ -62,10 +65,15 @@ COMMANDS: dict[str, list[str] | str] = {
     "backup": "copies everything, and changes nothing",
     "restore": "puts everything back to what it was, roles included",
     "export_ledger": ["table"],
-    "settle_restore": ["table", "--withdrawals-entered"],
+    "settle_restore": ["table", "--user", "otto"],
+    "backup_key": ["{folder}/identity"],
+    "checkpoint_key": ["{folder}/key"],
+    "checkpoint_sign": [],
+    "verify_checkpoints": [],
     "erase_due": [],
     "verify_receipt": ["0" * 64],
     "verify_ledger": [],
+    "review_accounts": ["--reviewed", "--user", "otto"],
     "verify_consents": ["table", "{folder}/list.csv"],
     "run_plan": ["0" * 8 + "-0000-4000-8000-" + "0" * 12],
     "student_train": ["0" * 8 + "-0000-4000-8000-" + "0" * 12, "--student", "boosting"],
@@ -100,6 +108,10 @@ def study() -> Study:
     ada = factories.user_create("ada")
     services.membership_add(study=study, user=ada, role=Role.OPERATOR, acting_user=None)
     administrator_set(user=ada, appointed=True, acting_user=None)
+    for actor in (ada, deputy):
+        for user in (actor, factories.user_create("friend")):
+            services.membership_add(study=study, user=user, role=Role.STEWARD, acting_user=actor)
+    services.membership_remove(membership=study.memberships.get(user__username="aud"), acting_user=deputy)
     account_create(username="waiting", first_name="W.", last_name="Ait", email="w@example.org", acting_user=None)
     EmailAddress.objects.create(user=User.objects.get(username="conrad"), email="conrad@example.org", verified=True)
     User.objects.exclude(username="waiting").update(last_login=timezone.now())
@@ -123,12 +135,16 @@ def state(actor: User) -> dict[str, Any]:
     study = Study.objects.get(slug="table")
     others = User.objects.exclude(pk=actor.pk).order_by("pk")
     return {
-        "committee": sorted(Membership.objects.filter(role__in=OVERSIGHT).values_list("study__slug", "user", "role")),
+        "roles": sorted(
+            Membership.objects.exclude(user=actor, role=Role.OPERATOR)  # their own they can give up
+            .filter(study=study)
+            .values_list("user", "role")
+        ),
         "accounts": list(others.values_list("pk", "username", "password", "email")),
         # An administrator closes accounts, but of those who oversee a study that they operate.
         "open": sorted(
             User.objects.filter(is_active=True)
-            .filter(Q(is_superuser=True) | Q(username="aud") | Q(memberships__role__in=OVERSIGHT))
+            .filter(Q(is_superuser=True) | Q(memberships__role__in=OVERSIGHT))
             .values_list("pk", flat=True)
         ),
         "superusers": list(User.objects.filter(is_superuser=True).values_list("pk", flat=True)),
@@ -199,9 +215,9 @@ class Attempts:
 
 
 def payloads(actor: User) -> Iterator[dict[str, Any]]:
-    """Data by which somebody would make themself, or a friend, one of the committee: for any form, all at once."""
-    study = Study.objects.get(slug="table")
-    for user, role in zip((actor, User.objects.get(username="friend")), OVERSIGHT, strict=True):
+    """Data by which somebody would give themself, or a friend, a role: for any form, all at once."""
+    study, friend = Study.objects.get(slug="table"), User.objects.get(username="friend")
+    for user, role in [pair for own, given in TRIED for pair in ((actor, own), (friend, given))]:
         everybody = User.objects.get(username="carla").pk
         yield {
             "username": user.username,
@@ -210,6 +226,7 @@ def payloads(actor: User) -> Iterator[dict[str, Any]]:
             "study": study.pk,
             "confirmed": "1",
             "publish": "1",
+            "confirm": "1",
             "post": "yes",
             **{"high": "0.4", "average": "0.6", "low": "0.8", "reason": "Because."},
             **dict.fromkeys(("acting_user", "created_by", "proposed_by", "approved_by", "changed_by"), everybody),
@@ -226,6 +243,7 @@ def addresses() -> Iterator[tuple[str, str]]:
     parts = {
         "slug": [study.slug],
         "version": [1, 2],
+        "role_change": [change.sequence for change in role_changes_waiting(study)],
         "membership": list(study.memberships.values_list("pk", flat=True)),
         "dataset": [Dataset.objects.filter(study=study).values_list("pk", flat=True)[0]],
         "run": runs,
@@ -245,7 +263,7 @@ def addresses() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", ACTORS)
-def test_no_page_lets_an_operator_be_or_appoint_the_committee(study: Study, name: str) -> None:
+def test_no_page_lets_an_operator_change_roles_alone(study: Study, name: str) -> None:
     attempts = Attempts(name)
     for page, url in addresses():
         if not page.startswith("api:") and page != "account_logout":
@@ -256,7 +274,7 @@ def test_no_page_lets_an_operator_be_or_appoint_the_committee(study: Study, name
 
 
 @pytest.mark.parametrize("name", ACTORS)
-def test_no_api_call_lets_an_operator_be_or_appoint_the_committee(study: Study, name: str) -> None:
+def test_no_api_call_lets_an_operator_change_roles_alone(study: Study, name: str) -> None:
     attempts = Attempts(name)
     _, secret = ApiToken.objects.create(attempts.actor, name="mine")
     for page, url in addresses():
@@ -314,7 +332,7 @@ def filled_in(form: BaseForm, payload: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ACTORS)
-def test_no_form_of_the_admin_lets_an_operator_be_or_appoint_the_committee(study: Study, name: str) -> None:
+def test_no_form_of_the_admin_lets_an_operator_change_roles_alone(study: Study, name: str) -> None:
     attempts = Attempts(name)
     for page, url in admin_addresses():
         form = form_at(attempts.client, url)
@@ -334,7 +352,7 @@ def test_no_form_of_the_admin_lets_an_operator_be_or_appoint_the_committee(study
     assert attempts.count > 150
 
 
-def test_no_command_makes_anybody_the_committee(study: Study, tmp_path: Path) -> None:
+def test_no_command_changes_roles(study: Study, tmp_path: Path) -> None:
     own = {name for name, app in get_commands().items() if app in {config.name for config in apps.get_app_configs()}}
     packages = {config.name for config in apps.get_app_configs() if "site-packages" not in config.path}
     own = {name for name in own if get_commands()[name] in packages}

@@ -16,7 +16,7 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from consent.accounts import account_create, administrator_set
 from consent.invitations import invitations_create
-from consent.models import Role, Study, WebhookEndpoint
+from consent.models import Role, RoleChange, Study, WebhookEndpoint
 from consent.services import consent_give, membership_add
 from tests import factories
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
@@ -117,6 +117,7 @@ TABLE: dict[str, Row] = {
     "consent:receipt_text": Row(HOLDER, ("slug", "version"), turned_away=NOT_FOUND),
     "consent:receipt_pdf": Row(HOLDER, ("slug", "version"), turned_away=NOT_FOUND),
     "consent:receipt_json": Row(HOLDER, ("slug", "version"), turned_away=NOT_FOUND),
+    "consent:receipt_proof": Row(HOLDER, ("slug", "version"), answer=404, turned_away=NOT_FOUND),  # no checkpoint
     "consent:uses": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
     "consent:export": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
     "glossary": Row(EVERYBODY),
@@ -136,15 +137,17 @@ TABLE: dict[str, Row] = {
     "staff:study_edit": Row(OPERATORS, SLUG),
     "staff:study_close": Row(OPERATORS, SLUG),
     "staff:members": Row(STAFF, SLUG),
+    "staff:changes": Row(COMMITTEE | {"auditor"}, SLUG),
     "staff:member_remove": Row(OPERATORS, ("slug", "membership")),
+    "staff:role_change": Row(STAFF, ("slug", "role_change")),
     "staff:webhooks": Row(OPERATORS, SLUG),
     "staff:webhook_test": Row(OPERATORS, ("slug", "webhook"), "post", answer=302),
     "staff:webhook_remove": Row(OPERATORS, ("slug", "webhook")),
     "staff:recruitment": Row(STEWARDS | {"auditor"}, SLUG),
     "staff:disposals": Row(STEWARDS | {"auditor"}, SLUG),
     "staff:holder_look": Row(STEWARDS, SLUG),
-    "staff:holder_looks": Row(COMMITTEE | {"auditor"}, SLUG),
-    "staff:circumstances": Row(STEWARDS | COMMITTEE | {"auditor"}, SLUG),
+    "staff:holder_looks": Row(STEWARDS | {"auditor"}, SLUG),
+    "staff:circumstances": Row(STEWARDS | {"auditor"}, SLUG),
     "staff:letters": Row(STEWARDS, SLUG),
     "staff:paper_consent": Row(STEWARDS, SLUG),
     "staff:paper_blank": Row(STEWARDS, SLUG),
@@ -265,6 +268,7 @@ def parts(study: Study) -> dict[str, Any]:
         "slug": study.slug,
         "version": 1,
         "membership": study.memberships.get(user__username="auditor").pk,
+        "role_change": role_propose(study).sequence,
         "dataset": study.datasets.get(kind="private").pk,
         "run": run_finish(run_start(study, **TABLE_RUN)).pk,
         "draft": run_draft(study, **TABLE_RUN).pk,
@@ -286,6 +290,13 @@ def parts(study: Study) -> dict[str, Any]:
         ).pk,
         "invitation": invitations_create(study=study, acting_user=None, open_places=1)[0].invitation.pk,
     }
+
+
+def role_propose(study: Study) -> RoleChange:
+    """A role that an operator has proposed for somebody."""
+    user, operator = factories.user_create("outsider"), study.memberships.filter(role=Role.OPERATOR).first().user
+    membership_add(study=study, user=user, role=Role.RESEARCHER, acting_user=operator)
+    return RoleChange.chain(study.pk).last()
 
 
 def client_of(person: str) -> Client:

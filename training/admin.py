@@ -3,6 +3,7 @@
 from django.contrib import admin
 
 from common.admin import FilteredAsListed, ReadOnlyAdmin, SecretsAdmin
+from consent.admin import RecordedAdmin
 from training.models import (
     Batch,
     Dataset,
@@ -18,7 +19,7 @@ from training.models import (
 
 
 @admin.register(Dataset)
-class DatasetAdmin(FilteredAsListed, SecretsAdmin):
+class DatasetAdmin(RecordedAdmin, FilteredAsListed, SecretsAdmin):
     list_display = ("name", "study", "kind", "imported_at")
     list_filter = ("study", "kind")
     search_fields = ("name",)
@@ -27,7 +28,7 @@ class DatasetAdmin(FilteredAsListed, SecretsAdmin):
 
 
 @admin.register(Run)
-class RunAdmin(FilteredAsListed, ReadOnlyAdmin):
+class RunAdmin(RecordedAdmin, FilteredAsListed, ReadOnlyAdmin):
     list_display = ("title", "study", "method", "status", "rehearsal", "labels", "created_at", "heartbeat")
     list_filter = ("study", "method", "status", "rehearsal")
     search_fields = ("title", "id")

@@ -246,9 +246,6 @@ def study_build(name: str, splits: Splits, users: dict[str, User], track: Track)
     # At the command line: an operator could not appoint the committee.
     for username, role in ROLES.items():
         services.membership_add(study=study, user=users[username], role=role, acting_user=None)
-    # Who decides about runs does not handle records and consents, whose exact numbers must not steer them.
-    for membership in study.memberships.filter(user=users["operator"], role=Role.STEWARD):
-        services.membership_remove(membership=membership, acting_user=None)
     datasets = _datasets_import(study, splits, demonstration.provenance, users["steward"])
     _consents_give(study, users["holder"], track)
     return study, datasets

@@ -30,8 +30,8 @@ def unclaimed() -> Q:
     return Q(claimed_by="") | Q(heartbeat__isnull=True) | Q(heartbeat__lt=stale_before())
 
 
-#: So much of a worker's name fits into a claim, with what makes the claim unique.
-_NAMED = 66
+#: So much of a worker's name fits into a claim, with its process and what makes the claim unique.
+_NAMED = 62
 
 
 def worker_claims(name: str, claim: str) -> bool:
@@ -44,6 +44,11 @@ def claimant(claim: str) -> str:
     return claim.rpartition(":")[0]
 
 
+def claiming_process(claim: str) -> int:
+    """Id of the process that holds a claim, on its host: of a worker's processes the one that carries out the task."""
+    return int(claim.rpartition(":")[2].partition("-")[0])
+
+
 @contextmanager
 def lease(model: type[models.Model], pk: object) -> Iterator[str | None]:
     """Claim a row for the duration of the block.
@@ -52,7 +57,7 @@ def lease(model: type[models.Model], pk: object) -> Iterator[str | None]:
         The claim's token, or None if another process holds the row.
     """
     owner = worker_name() or f"{socket.gethostname()}:{os.getpid()}"
-    token = f"{owner[-_NAMED:]}:{uuid.uuid4().hex[:12]}"
+    token = f"{owner[-_NAMED:]}:{os.getpid()}-{uuid.uuid4().hex[:8]}"
     mine = model._default_manager.filter(pk=pk, claimed_by=token)
     claimed = model._default_manager.filter(unclaimed(), pk=pk).update(claimed_by=token, heartbeat=timezone.now())
     if not claimed:

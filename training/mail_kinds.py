@@ -6,7 +6,7 @@ from django.utils.translation import gettext_lazy as _
 
 from consent.mail import MailKind, kinds_register
 from consent.models import Mail
-from training.models import Run, StudentModel
+from training.models import Run, StudentModel, Verification
 
 
 def _run(mail: Mail) -> dict[str, Any] | None:
@@ -24,6 +24,11 @@ def _waiting_run(mail: Mail) -> dict[str, Any] | None:
     return {"run": run} if run else None
 
 
+def _outcome(mail: Mail) -> dict[str, Any] | None:
+    outcome = Verification.objects.filter(study=mail.study_id).first()
+    return {"outcome": outcome} if outcome and (outcome.faults or outcome.locked) else None
+
+
 def register() -> None:
     """Register these kinds, once, at start-up."""
     kinds_register(
@@ -33,4 +38,7 @@ def register() -> None:
         MailKind("share_used", _("a group has used most of a run's share"), _run, wish="shares"),
         MailKind("model_withdrawn", _("a model that you took was withdrawn"), _model),
         MailKind("new_use", _("a new run begins"), _run),
+        MailKind("installation_fault", _("a verification found a fault in what belongs to no study"), _outcome),
+        MailKind("fault_found", _("a verification found a fault"), _outcome),
+        MailKind("fault_found_committee", _("a verification found a fault, for the committee"), _outcome),
     )

@@ -10,12 +10,17 @@ from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from consent.models import Study, StudyChained
+from consent.models import Recorded, Study, StudyChained
 from training.published import released_itself
 
 
-class Dataset(models.Model):
+class Dataset(Recorded):
     """Rows of one study: private (owned by holders), public (put to the vote) or test (for evaluation)."""
+
+    open_fields = ("name", "kind", "schema", "most_records", "provenance", "imported_by", "imported_at", "removed_at")
+    # One person's erasure changes them.
+    sealed_fields = ("artifact", "digest")
+    working_fields = ("rows", "holders", "seen_classes")  # follow from the arrays
 
     class Kind(models.TextChoices):
         PRIVATE = "private", _("private")
@@ -28,6 +33,11 @@ class Dataset(models.Model):
     schema = models.JSONField(help_text="What a row is: the columns or the image shape, and the classes; public.")
     rows = models.PositiveIntegerField()
     holders = models.PositiveIntegerField(default=0)
+    most_records = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        help_text="Records of one holder that it took at most, public; null where it took all, as it once was.",
+    )
     seen_classes = models.JSONField(
         blank=True, help_text="Numbers of the classes that the labels hold; a secret if private."
     )
@@ -57,8 +67,21 @@ class Dataset(models.Model):
         return self.schema["classes"]
 
 
-class Run(models.Model):
+class Run(Recorded):
     """One training of one student, by a method that has its own stages. The row is the truth."""
+
+    open_fields = (
+        *("title", "purpose", "rehearsal", "seed", "rehearsed", "private_dataset", "public_dataset", "test_dataset"),
+        *("method", "asking", "learner", "learner_parameters", "student_learner", "student_parameters", "variant"),
+        *("weight_scheme", "aggregator", "teachers", "small_groups", "on_exhausted", "batch_size", "wanted_labels"),
+        *("share", "created_by", "created_at", "revision", "approved_by", "approved_at"),
+        *("plan", "snapshot_at"),
+    )
+    working_fields = (
+        *("status", "started_at", "voting_at", "ended_at", "heartbeat", "claimed_by", "consent_sequence", "assignment"),
+        *("prepared", "position", "labels", "stop_reason", "spent", "retired", "outcome", "message", "student"),
+        *("student_progress", "forgotten_at", "proposal_key", "proposal_digest"),
+    )
 
     class Status(models.TextChoices):
         DRAFT = "draft", _("draft")
@@ -269,6 +292,10 @@ class Run(models.Model):
                 fields=["created_by", "proposal_key"],
                 condition=~Q(proposal_key=""),
                 name="a_proposal_with_a_key_is_saved_once",
+            ),
+            models.CheckConstraint(
+                condition=Q(created_by=None) | Q(approved_by=None) | ~Q(approved_by=F("created_by")),
+                name="run_is_approved_by_a_second_person",
             ),
             models.CheckConstraint(condition=Q(labels__lte=F("position")), name="labels_within_queries"),
             models.CheckConstraint(condition=Q(share__gt=0, share__lte=1), name="run_uses_a_share"),
@@ -612,3 +639,21 @@ class DatasetImport(models.Model):
     def folder(self) -> str:
         """The place of its files in private storage."""
         return f"imports/{self.pk}"
+
+
+class Verification(models.Model):
+    """Outcome of the last verification of a study, or of what belongs to none: nightly, or by ``verify_ledger``.
+
+    ``found`` names places and numbers: it is for auditors and those who handle consents.
+    """
+
+    study = models.OneToOneField(Study, on_delete=models.CASCADE, null=True, related_name="verification")
+    claimed_at = models.DateTimeField(null=True, help_text="When a worker last set about it.")
+    verified_at = models.DateTimeField(null=True, help_text="When the last one began that was completed.")
+    faults = models.PositiveIntegerField(default=0)
+    found = models.JSONField(default=list, help_text="Faults in words, with the name of the check; the first ones.")
+    fault_told = models.BooleanField(default=False, help_text="Whether a fault is one of which deciders are told.")
+    locked = models.BooleanField(default=False)
+
+    def __str__(self) -> str:
+        return f"{self.study or 'installation'}: {self.faults} faults"

@@ -4,13 +4,13 @@ from typing import Any, cast
 from uuid import UUID
 
 import numpy as np
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _
 
 from accounting.caps import caps_of
 from accounting.ceilings import rooms
 from accounting.models import Release, ShareRecord
-from accounting.shares import shares
+from accounting.shares import GAP, shares
 from common.artifacts import arrays_load
 from consent.models import ConsentEvent, DataHolder
 from consent.uses import Usage, Use
@@ -74,7 +74,8 @@ def _concerns(release: Release, holder: DataHolder) -> bool:
 def _bound(holder: DataHolder, asked: set[UUID]) -> float:
     """The most that a holder can have spent, in μ²: a public share of the largest cap that they had.
 
-    ``asked``: the runs that asked them. Drawings of head counts, and gaps after a restore, concern whoever had decided.
+    ``asked``: the runs that asked them. Drawings of head counts concern whoever had decided; gaps after a restore
+    everybody: what somebody had decided before may have been forgotten.
     """
     events = ConsentEvent.objects.filter(study=holder.study_id, holder=holder).select_related("policy")
     promised = [event.policy.epsilon(event.level) for event in events if event.grants and event.policy]
@@ -82,7 +83,8 @@ def _bound(holder: DataHolder, asked: set[UUID]) -> float:
         return 0.0
     began = min(event.recorded_at for event in events)
     runs = set(Run.objects.filter(study=holder.study_id).values_list("pk", flat=True))
-    opened = ShareRecord.objects.filter(study=holder.study_id, kind=ShareRecord.Kind.OPENED, recorded_at__gte=began)
+    of_holder = Q(recorded_at__gte=began) | Q(purpose=GAP)
+    opened = ShareRecord.objects.filter(of_holder, study=holder.study_id, kind=ShareRecord.Kind.OPENED)
     concern = [
         subject for subject in opened.values_list("subject", flat=True) if subject in asked or subject not in runs
     ]

@@ -1,8 +1,9 @@
 """Does what was released agree with the release register, and every charge with what the plan says?"""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 from django.db.models import Count, QuerySet
@@ -10,16 +11,37 @@ from django.utils import timezone
 
 from accounting.models import Release
 from accounting.shares import ROUNDING, shares
+from accounting.verification import Check, study_checks
 from common.artifacts import arrays_digest, arrays_load, model_fetch
 from consent.disposals import holders_erased_once, holders_refused
 from consent.erasures import holders_waiting
 from consent.models import Disposal, Study
+from consent.selectors import role_faults
 from training.models import Batch, Dataset, Query, Run
 from training.services.methods import method_of
 from training.services.spending import share_used
 
 #: Until an erasure that was asked for is done.
 LONGEST_WAIT = timedelta(days=1)
+
+
+def checks_of(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] = iter) -> list[Check]:
+    """Everything that is verified of a study, every night and by ``manage.py verify_ledger``.
+
+    The rows of the chains go through ``watch``, which may show how far their checks are.
+    """
+    return [
+        *study_checks(study, watch),
+        *(
+            Check(f"releases of run {run.pk}", lambda run=run: release_faults(run))  # type: ignore[misc]
+            for run in Run.objects.filter(study=study).select_related("study")
+        ),
+        Check("releases of runs that are not there", lambda: stray_faults(study)),
+        Check("datasets as they were stored", lambda: record_faults(study)),
+        # Whether somebody asked is theirs: those who decide about runs are not told that it was not done.
+        Check("erasures that were asked for", lambda: erasure_faults(study), is_told=False),
+        Check("roles as they were given and taken away", lambda: role_faults(study)),
+    ]
 
 
 def release_faults(run: Run) -> Iterator[str]:
@@ -124,8 +146,8 @@ def _withdrawal_faults(run: Run) -> Iterator[str]:
 
 
 def record_faults(study: Study) -> Iterator[str]:
-    """Is every dataset as it was stored, and was everything erased that had to be?"""
-    private = []
+    """Is every dataset as it was stored, and none there after the study's records were erased?"""
+    private = 0
     for dataset in Dataset.objects.filter(study=study, removed_at=None):
         try:
             digest = arrays_digest(dataset.artifact)
@@ -134,16 +156,23 @@ def record_faults(study: Study) -> Iterator[str]:
             continue
         if digest != dataset.digest:
             yield f"dataset “{dataset.name}”: its file is not the one that was stored."
-        if dataset.kind == Dataset.Kind.PRIVATE:
-            private.append(dataset)
+        private += dataset.kind == Dataset.Kind.PRIVATE
     if study.expired_at and private:
-        yield f"The private records of the study were erased, but {len(private)} private datasets are there."
+        yield f"The private records of the study were erased, but {private} private datasets are there."
+
+
+def erasure_faults(study: Study) -> Iterator[str]:
+    """Was everything erased that holders asked for?"""
     waiting = Disposal.objects.filter(study=study, kind=Disposal.Kind.ASKED, holder__in=holders_waiting(study))
     if waiting.filter(recorded_at__lt=timezone.now() - LONGEST_WAIT).exists():
         yield "Somebody asked for the erasure of their records more than a day ago, and it was not done."
     gone = holders_refused(study, holders_erased_once(study.pk)) - holders_waiting(study)
-    for dataset in private:
-        if np.isin(arrays_load(dataset.artifact, "holder")["holder"], list(gone)).any():
+    for dataset in Dataset.objects.filter(study=study, removed_at=None, kind=Dataset.Kind.PRIVATE):
+        try:
+            owners = arrays_load(dataset.artifact, "holder")["holder"]
+        except FileNotFoundError:  # a fault of the dataset
+            continue
+        if np.isin(owners, list(gone)).any():
             yield f"dataset “{dataset.name}”: holds records of somebody whose records were erased."
 
 

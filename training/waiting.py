@@ -28,10 +28,12 @@ from consent.models import (
     EpsilonPolicy,
     EpsilonPolicyApproval,
     Membership,
+    RoleChange,
     Study,
 )
 from consent.permissions import ROLE_PERMISSIONS, study_permissions
-from consent.selectors import forms_waiting, policies_waiting
+from consent.role_rules import CONFIRM, GIVERS
+from consent.selectors import forms_waiting, policies_waiting, role_changes_waiting
 from consent.study_texts import texts_missing
 from training.leases import stale_before
 from training.models import Dataset, Part, Run, StudentModel
@@ -45,6 +47,7 @@ class Kind(StrEnum):
 
     POLICY = "policy"
     FORM = "form"
+    ROLE = "role"
     RUN = "run"
     FAILED = "failed"
     SILENT = "silent"
@@ -135,6 +138,20 @@ def _forms(desk: _Desk) -> Iterator[Waiting]:
         yield Waiting(
             proposal.study, Kind.FORM, text, url, proposal.proposed_at, is_own=proposal.proposed_by_id == desk.user_id
         )
+
+
+def _roles(desk: _Desk) -> Iterator[Waiting]:
+    """Changes of roles that the person may confirm, and their own, which somebody else has to."""
+    proposing = {study for permission in GIVERS.values() for study in desk.may(permission)}
+    for change in role_changes_waiting(*proposing.union(desk.may(CONFIRM))):
+        own = change.changed_by_id == desk.user_id
+        if own or desk.may_in(CONFIRM, change.study_id):
+            words = _("Role to be given: %(user)s, %(role)s")
+            if change.kind == RoleChange.Kind.TO_TAKE:
+                words = _("Role to be taken away: %(user)s, %(role)s")
+            text = words % {"user": change.user, "role": change.get_role_display()}
+            url = reverse("staff:role_change", args=[change.study.slug, change.sequence])
+            yield Waiting(change.study, Kind.ROLE, text, url, change.changed_at, is_own=own)
 
 
 def _drafts_of_runs(desk: _Desk) -> Iterator[Waiting]:
@@ -334,6 +351,7 @@ def _setup(desk: _Desk) -> Iterator[Waiting]:
 SOURCES: tuple[Callable[[_Desk], Iterator[Waiting]], ...] = (
     _policies,
     _forms,
+    _roles,
     _drafts_of_runs,
     _versions,
     _failed_runs,

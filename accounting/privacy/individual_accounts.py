@@ -19,9 +19,9 @@ class IndividualAccounts:
 
     A step releases Σ_i x_i + N(0, σ²·I). It costs holder i ‖x_i‖²/σ². A contribution that would take the account above
     its cap is refused: it costs 0, and the caller replaces it by 0 *before* summing; a smaller one may still be allowed
-    later. On every path the charges of holder i then add up to at most the cap μ_i², so that everything released is
-    μ_i-GDP for holder i, whatever the queries, σ, the number of steps and the stop (docs/gaussian-accounts.md; Feldman
-    and Zrnic 2021; Koskela, Tobaben and Honkela 2023).
+    later. On every path the charges of holder i then add up to at most the cap μ_i², so that all these steps together
+    are μ_i-GDP for holder i, whatever the queries, σ, the number of steps and the stop (docs/gaussian-accounts.md;
+    Feldman and Zrnic 2021; Koskela, Tobaben and Honkela 2023).
 
     *Rounding.* Charges are added with twice the digits of a double, and what rounding takes away is added back: a
     contribution is allowed only if the sum of the real numbers ‖x‖²/σ² and ``spent`` is at most the cap, as real

@@ -1,5 +1,15 @@
 """Client of the REST API of iPATE."""
 
+from ipate_client.checkpoints import (
+    Checkpoint,
+    CheckpointError,
+    Decision,
+    verify_checkpoint,
+    verify_consistency,
+    verify_decision,
+    verify_extension,
+    verify_inclusion,
+)
 from ipate_client.documents import Dataset, Predictions, PublicPoints, Run, Study
 from ipate_client.local_model import LocalModel
 from ipate_client.problems import ProblemError, RunEndedError
@@ -7,7 +17,10 @@ from ipate_client.site import Site
 from ipate_client.webhooks import SignatureError, signature_verify
 
 __all__ = [
+    "Checkpoint",
+    "CheckpointError",
     "Dataset",
+    "Decision",
     "LocalModel",
     "Predictions",
     "ProblemError",
@@ -18,4 +31,9 @@ __all__ = [
     "Site",
     "Study",
     "signature_verify",
+    "verify_checkpoint",
+    "verify_consistency",
+    "verify_decision",
+    "verify_extension",
+    "verify_inclusion",
 ]

@@ -3,9 +3,11 @@
 # ruff: noqa: I001
 # Not in the order of the alphabet: in this one Django registers the tables, pages and verify_ledger list the chains.
 # A module imports only from those before it, and from actors.
+from consent.models.recorded import Recorded, recorded_models
 from consent.models.studies import AfterWithdrawal, Afterwards, LawfulBasis, Study
-from consent.models.chains import ChainHead, StudyChained
-from consent.models.roles import EXCLUSIVE_ROLES, Membership, Role, RoleChange
+from consent.models.chains import ChainHead, InstallationChained, InstallationHead, StudyChained
+from consent.models.changes import Change, ConfigurationChange, SealedChange
+from consent.models.roles import Membership, RoleChange
 from consent.models.consent_forms import ConsentForm, ConsentFormDraft, ConsentFormProposal, Renewal, Validity
 from consent.models.policies import EpsilonPolicy, EpsilonPolicyApproval, Level
 from consent.models.remarks import Remark
@@ -18,17 +20,21 @@ from consent.models.mails import Mail, MailWishes
 from consent.models.letters import Letter
 from consent.models.webhooks import WebhookDelivery, WebhookEndpoint
 from consent.models.disposals import Disposal
+from consent.models.checkpoints import Checkpoint
 from consent.models.accounts import AccountChange, Administrator
+from consent.role_rules import Role
 
 __all__ = [
-    "EXCLUSIVE_ROLES",
     "AccountChange",
     "Administrator",
     "AfterWithdrawal",
     "Afterwards",
     "Answerer",
     "ChainHead",
+    "Change",
+    "Checkpoint",
     "Circumstance",
+    "ConfigurationChange",
     "ConsentEvent",
     "ConsentForm",
     "ConsentFormDraft",
@@ -38,6 +44,8 @@ __all__ = [
     "Disposal",
     "EpsilonPolicy",
     "EpsilonPolicyApproval",
+    "InstallationChained",
+    "InstallationHead",
     "Invitation",
     "LawfulBasis",
     "Letter",
@@ -47,13 +55,16 @@ __all__ = [
     "Mail",
     "MailWishes",
     "Membership",
+    "Recorded",
     "Remark",
     "Renewal",
     "Role",
     "RoleChange",
+    "SealedChange",
     "Study",
     "StudyChained",
     "Validity",
     "WebhookDelivery",
     "WebhookEndpoint",
+    "recorded_models",
 ]

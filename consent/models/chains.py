@@ -1,4 +1,7 @@
-"""Rows of a study's hash chains, and the signed heads of these chains."""
+"""Rows of hash chains, of a study or of the installation, and the signed heads of these chains."""
+
+from collections.abc import Iterable
+from typing import Any, Self
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
@@ -29,3 +32,52 @@ class StudyChained(Chained):
 
     class Meta(Chained.Meta):
         abstract = True
+
+
+class InstallationHead(Head):
+    """Signed head of a hash chain that belongs to no study."""
+
+    study_id = None
+
+    class Meta:
+        verbose_name = _("head of a chain of the installation")
+        constraints = [models.UniqueConstraint(fields=["chain"], name="a_chain_of_the_installation_has_one_head")]
+
+    def __str__(self) -> str:
+        return f"{self.chain} {self.sequence}"
+
+
+class InstallationChained(Chained):
+    """Row of a hash chain of the installation, which has one of its kind; in place of a study's id stands None."""
+
+    head_model = InstallationHead
+    of_installation = True
+    study_id = None
+
+    class Meta(Chained.Meta):
+        abstract = True
+
+    @classmethod
+    def chain(cls, study_id: int | None = None) -> models.QuerySet[Any]:
+        return cls._default_manager.order_by("sequence", "pk")
+
+    @classmethod
+    def head(cls, study_id: int | None = None) -> Head:
+        """Head of the chain; of one that has not begun a signed one, which is not saved."""
+        kept = InstallationHead.objects.filter(chain=cls._meta.label_lower).first()
+        if kept is not None:
+            return kept
+        head = InstallationHead(chain=cls._meta.label_lower)
+        if not cls._default_manager.exists():
+            head.sign()
+        return head
+
+    @classmethod
+    def append(cls, rows: Iterable[Self]) -> list[Self]:
+        """Append rows; two transactions that do wait for one another."""
+        head = cls.head()
+        head, _made = InstallationHead.objects.get_or_create(
+            chain=head.chain, defaults={"signature": head.signature, "sequence": head.sequence, "hash": head.hash}
+        )
+        InstallationHead.objects.select_for_update().get(pk=head.pk)
+        return super().append(rows)

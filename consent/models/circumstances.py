@@ -26,6 +26,8 @@ class Circumstance(StudyChained):
     kept. ``recorded_by`` is empty where that day came.
     """
 
+    is_act = True
+
     class Kind(models.TextChoices):
         PERSON = "person", _("the person answers")
         GUARDIAN = "guardian", _("a parent or guardian answers")

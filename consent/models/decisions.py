@@ -31,6 +31,7 @@ class ConsentEvent(StudyChained):
         STAFF = "staff", _("recorded by staff")
         PAPER = "paper", _("on paper")
 
+    is_act = True
     added_columns = {"evidence": "", "signed_on": None, "answered_by": Answerer.PERSON, "renew_by": None}
 
     # An index of several columns begins with each of these two: one more of their own would only slow writing down.

@@ -17,6 +17,8 @@ class Disposal(StudyChained):
     Of a holder's records there are two rows: that it was asked for, and that it was done.
     """
 
+    is_act = True
+
     class Kind(models.TextChoices):
         ASKED = "asked", _("erasure of a person's records was asked for")
         ERASED = "erased", _("a person's records were erased")

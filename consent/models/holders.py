@@ -8,11 +8,16 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from consent.models.recorded import Recorded
 from consent.models.studies import Study
 
 
-class DataHolder(models.Model):
+class DataHolder(Recorded):
     """A person who takes part in a study: the unit of privacy."""
+
+    sealed_fields = ("user", "linked_at")
+    # The pseudonym gives way to a commitment when records are erased: no digest of it may stay.
+    working_fields = ("pseudonym", "public_id", "erased_at", "created_at")
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="holders")
     pseudonym = models.CharField(_("pseudonym"), max_length=200)

@@ -8,14 +8,18 @@ from django.utils.translation import gettext_lazy as _
 from consent.models.actors import actor
 from consent.models.chains import StudyChained
 from consent.models.holders import DataHolder
+from consent.models.recorded import Recorded
 from consent.models.studies import Study
 
 
-class Invitation(models.Model):
+class Invitation(Recorded):
     """Invitation: a code that lets its bearer decide as one holder, until it is revoked or their account is confirmed.
 
     Only the code's hash is kept. Without ``holder`` it is open: the first who uses it becomes a new holder.
     """
+
+    sealed_fields = ("holder", "code_hash", "created_by", "created_at", "revoked_by", "revoked_at")
+    working_fields = ("last_used_at",)
 
     study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="invitations")
     holder = models.ForeignKey(DataHolder, on_delete=models.CASCADE, null=True, related_name="invitations")

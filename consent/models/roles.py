@@ -2,28 +2,14 @@
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from consent.models.actors import actor
 from consent.models.chains import StudyChained
 from consent.models.studies import Study
-
-
-class Role(models.TextChoices):
-    """Role of a user in one study; see :mod:`consent.permissions`."""
-
-    OPERATOR = "operator", _("operator")
-    STEWARD = "steward", _("data steward")
-    COMMITTEE = "committee", _("ethics committee")
-    CHAIR = "chair", _("chair of the ethics committee")
-    AUDITOR = "auditor", _("auditor")
-    RESEARCHER = "researcher", _("researcher")
-
-
-#: Of these a person holds at most one in a study: nobody both operates a study and decides on its ε.
-EXCLUSIVE_ROLES = (Role.OPERATOR, Role.COMMITTEE, Role.CHAIR)
+from consent.role_rules import SEPARATE, Role
 
 
 class Membership(models.Model):
@@ -40,14 +26,18 @@ class Membership(models.Model):
         ordering = ["study", "role", "user"]
         constraints = [
             models.UniqueConstraint(fields=["study", "user", "role"], name="membership_is_given_once"),
-            models.UniqueConstraint(
-                fields=["study", "user"],
-                condition=Q(role__in=EXCLUSIVE_ROLES),
-                name="a_user_operates_a_study_or_oversees_it",
-                violation_error_message=_(
-                    "Nobody has two of the roles operator, ethics committee and chair of the ethics committee in one "
-                    "study. Take the other role away first, or choose another person."
-                ),
+            *(
+                models.UniqueConstraint(
+                    fields=["study", "user"],
+                    condition=Q(role__in=roles),
+                    name=name,
+                    violation_error_message=_(
+                        "This person has a role in the study that excludes this one: nobody decides and watches, and "
+                        "nobody who sees exact numbers of people proposes runs without operating the study. Take the "
+                        "other role away first, or choose another person."
+                    ),
+                )
+                for name, roles in SEPARATE.items()
             ),
             models.CheckConstraint(condition=Q(role__in=Role.values), name="membership_role_is_known"),
         ]
@@ -57,12 +47,21 @@ class Membership(models.Model):
 
 
 class RoleChange(StudyChained):
-    """A role in a study was given to somebody or taken away."""
+    """A role in a study was given to somebody or taken away, or somebody has proposed that.
+
+    A proposal waits while it is the last row about this person and role.
+    """
 
     class Kind(models.TextChoices):
         GIVEN = "given", _("given")
         TAKEN = "taken", _("taken away")
         HELD = "held", _("held when this record began")
+        TO_GIVE = "to_give", _("proposed: to be given")
+        TO_TAKE = "to_take", _("proposed: to be taken away")
+        DROPPED = "dropped", _("proposal dropped")
+
+    PROPOSALS = (Kind.TO_GIVE, Kind.TO_TAKE)
+    added_columns = {"proposed_by_id": None}
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="role_changes")
     user = actor()
@@ -70,6 +69,8 @@ class RoleChange(StudyChained):
     kind = models.CharField(max_length=10, choices=Kind)
     changed_by = actor(null=True, help_text="Empty: whoever administers the installation, at the command line.")
     changed_at = models.DateTimeField(default=timezone.now, editable=False)
+    # Of what a second person, changed_by, has confirmed.
+    proposed_by = actor(null=True)
 
     class Meta(StudyChained.Meta):
         verbose_name = _("change of a role")
@@ -77,7 +78,14 @@ class RoleChange(StudyChained):
         constraints = [
             models.UniqueConstraint(fields=["study", "sequence"], name="role_change_sequence_is_unique"),
             models.CheckConstraint(condition=Q(role__in=Role.values), name="role_change_role_is_known"),
-            models.CheckConstraint(condition=Q(kind__in=["given", "taken", "held"]), name="role_change_kind_is_known"),
+            models.CheckConstraint(
+                condition=Q(kind__in=["given", "taken", "held", "to_give", "to_take", "dropped"]),
+                name="role_change_kind_is_known",
+            ),
+            models.CheckConstraint(
+                condition=Q(proposed_by=None) | ~Q(changed_by=F("proposed_by")),
+                name="role_change_is_confirmed_by_a_second_person",
+            ),
         ]
 
     def __str__(self) -> str:

@@ -7,6 +7,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from consent.languages import first_language, languages_check
+from consent.models.recorded import Recorded
 
 
 class LawfulBasis(models.TextChoices):
@@ -31,8 +32,16 @@ class AfterWithdrawal(models.TextChoices):
     ASKED = "asked", _("the person decides whether they are erased")
 
 
-class Study(models.Model):
+class Study(Recorded):
     """One purpose, one controller, one δ, its holders, data and runs."""
+
+    open_fields = (
+        *("slug", "title", "purpose", "controller", "controller_address", "data_protection_officer"),
+        *("supervisory_authority", "contact", "data_categories", "data_source", "recipients", "retention"),
+        *("retention_until", "after_withdrawal", "lawful_basis", "jurisdiction", "after_death", "after_incapacity"),
+        *("mail_opening", "languages", "translations", "delta", "rehearsal", "retain_votes", "closed_at", "expired_at"),
+        "created_at",
+    )
 
     slug = models.SlugField(_("short name"), unique=True, help_text=_("Used in addresses; cannot be changed later."))
     title = models.CharField(_("title"), max_length=200)

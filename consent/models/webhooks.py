@@ -8,11 +8,15 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from consent.models.actors import actor
+from consent.models.recorded import Recorded
 from consent.models.studies import Study
 
 
-class WebhookEndpoint(models.Model):
+class WebhookEndpoint(Recorded):
     """Address of a program that is told what happens in a study: which events, and the secret that signs them."""
+
+    open_fields = ("events", "created_by", "created_at")
+    sealed_fields = ("url", "secret")  # whoever knows an address can often write to it
 
     study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="webhooks")
     url = models.URLField(max_length=500)

@@ -12,13 +12,19 @@ from consent.services.consent_forms import (
     texts_digest,
 )
 from consent.services.decisions import consent_give, consent_refuse, consent_withdraw
-from consent.services.holders import holder_link, holders_register
-from consent.services.memberships import membership_add, membership_remove
+from consent.services.holders import holder_link, holders_register, invitations_end
+from consent.services.memberships import (
+    membership_add,
+    membership_remove,
+    role_change_confirm,
+    role_change_drop,
+)
 from consent.services.policies import epsilon_policy_approve, epsilon_policy_check, epsilon_policy_propose
 from consent.services.remarks import proposal_remark
 from consent.services.studies import (
     FIXED_BY_CONSENT,
     STATED_ONCE,
+    is_study_fixed,
     study_asks_check,
     study_create,
     study_fixed,
@@ -45,9 +51,13 @@ __all__ = [
     "epsilon_policy_propose",
     "holder_link",
     "holders_register",
+    "invitations_end",
+    "is_study_fixed",
     "membership_add",
     "membership_remove",
     "proposal_remark",
+    "role_change_confirm",
+    "role_change_drop",
     "study_asks_check",
     "study_create",
     "study_fixed",

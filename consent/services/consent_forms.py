@@ -143,6 +143,7 @@ def consent_form_approve(*, proposal: ConsentFormProposal, acting_user: Abstract
     study = study_lock(proposal.study_id)
     study_open_check(study)
     second_person_check(
+        study,
         proposal.proposed_by_id,
         acting_user,
         own=_("A form that asks people again is published by a second person, not by the one who proposed it."),

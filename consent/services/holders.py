@@ -1,14 +1,17 @@
-"""Data holders: registered, and linked to accounts."""
+"""Data holders: registered, and linked to accounts; the end of their invitations."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.utils import timezone
 
-from consent.models import DataHolder, Study
+from consent.changes import changes_recorded
+from consent.models import DataHolder, Invitation, Study
 from consent.pseudonyms import holders_found
 from consent.services.studies import study_open_check
+
+_AT_ONCE = 500
 
 
 @transaction.atomic
@@ -33,8 +36,15 @@ def holders_register(*, study: Study, pseudonyms: Iterable[str]) -> dict[str, in
 
 
 @transaction.atomic
-def holder_link(*, holder: DataHolder, user: AbstractBaseUser | None) -> DataHolder:
-    """Link a holder to the account that decides for them, or to none any more.
+def holder_link(
+    *, holder: DataHolder, user: AbstractBaseUser | None, acting_user: AbstractBaseUser | None = None
+) -> DataHolder:
+    """Link a holder to the account that decides for them, or to none any more, on record.
+
+    Args:
+        holder: the holder.
+        user: the account, or None.
+        acting_user: who of the staff links it; None where the holder does.
 
     Raises:
         ValidationError: the account already decides for another holder of the study.
@@ -44,5 +54,24 @@ def holder_link(*, holder: DataHolder, user: AbstractBaseUser | None) -> DataHol
         holder.linked_at = timezone.now() if user else None
     holder.user_id = linked
     holder.full_clean()
-    holder.save()
+    with changes_recorded([holder], acting_user=acting_user):
+        holder.save()
     return holder
+
+
+@transaction.atomic
+def invitations_end(
+    *, holders: Sequence[int], acting_user: AbstractBaseUser | None, account: AbstractBaseUser | None = None
+) -> None:
+    """End the valid invitations of holders of one study, on record.
+
+    Args:
+        holders: ids of the holders.
+        acting_user: who of the staff ends them; None at the command line, for a date, and where the holder does.
+        account: the holder's own, which has proven that it works.
+    """
+    by = account or acting_user
+    for start in range(0, len(holders), _AT_ONCE):
+        valid = Invitation.objects.filter(holder__in=holders[start : start + _AT_ONCE], revoked_at=None)
+        with changes_recorded(valid, acting_user=acting_user):
+            valid.update(revoked_at=timezone.now(), revoked_by=by.pk if by else None)

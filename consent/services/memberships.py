@@ -1,4 +1,4 @@
-"""Roles in a study: given and taken away, on record."""
+"""Roles in a study: given and taken away on record, by two people as :mod:`consent.role_rules` says."""
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import PermissionDenied, ValidationError
@@ -6,76 +6,170 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from consent import selectors
 from consent.locks import study_lock
-from consent.models import Membership, Role, RoleChange, Study
-from consent.permissions import roles_given_by
+from consent.mail import mails_send
+from consent.models import Membership, RoleChange, Study
+from consent.permissions import changes_roles_alone, confirms_roles, roles_given_by
+from consent.role_rules import LASTING
+from consent.second_person import second_person_check
 
 
 @transaction.atomic
 def membership_add(
     *, study: Study, user: AbstractBaseUser, role: str, acting_user: AbstractBaseUser | None
-) -> Membership:
-    """Give ``user`` a role in ``study``, on record; giving it again changes nothing.
+) -> Membership | None:
+    """Give ``user`` a role in ``study``, or propose it where a second person has to confirm it, on record.
 
     Args:
         study: The study.
-        user: Who gets the role.
+        user: Who gets the role; giving it again changes nothing.
         role: One of :class:`Role`.
         acting_user: Who gives it; None for whoever administers the installation, at the command line.
 
     Returns:
-        The membership.
+        The membership; None where it waits for a second person.
 
     Raises:
-        PermissionDenied: ``acting_user`` may not give this role.
+        PermissionDenied: ``acting_user`` may not propose who has this role.
         ValidationError: There is no such role, or ``user`` has one that excludes it.
     """
-    _role_change_check(study, role, acting_user)
-    study_lock(study.pk)
+    _proposer_check(study, role, acting_user)
+    study = study_lock(study.pk)
     membership = Membership.objects.filter(study=study, user_id=user.pk, role=role).first()
-    if membership is None:
-        membership = Membership(study=study, user_id=user.pk, role=role)
+    if membership is not None:
+        return membership
+    membership = Membership(study=study, user_id=user.pk, role=role)
+    membership.full_clean()
+    if changes_roles_alone(acting_user, study, whose=user.pk, giving=True):
         membership_give(membership, acting_user)
-    return membership
+        return membership
+    _propose(membership, RoleChange.Kind.TO_GIVE, acting_user)
+    return None
 
 
 @transaction.atomic
-def membership_remove(*, membership: Membership, acting_user: AbstractBaseUser | None) -> None:
-    """Take a role away, on record; a role that is gone already stays gone.
+def membership_remove(*, membership: Membership, acting_user: AbstractBaseUser | None) -> bool:
+    """Take a role away, or propose it where a second person has to confirm it, on record.
 
     Args:
-        membership: The role.
+        membership: The role; one that is gone already stays gone.
         acting_user: Who takes it; None for whoever administers the installation, at the command line.
 
+    Returns:
+        Whether the role is gone; otherwise it waits for a second person.
+
     Raises:
-        PermissionDenied: ``acting_user`` may not take this role away.
-        ValidationError: The study would be left without an operator.
+        PermissionDenied: ``acting_user`` may not propose who has this role.
+        ValidationError: The study would be left without an operator or a chair.
     """
-    _role_change_check(membership.study, membership.role, acting_user)
-    study_lock(membership.study_id)
+    _proposer_check(membership.study, membership.role, acting_user)
+    study = study_lock(membership.study_id)
     if not Membership.objects.filter(pk=membership.pk).exists():
+        return True
+    _others_check(membership)
+    if changes_roles_alone(acting_user, study, whose=membership.user_id, giving=False):
+        _take(membership, acting_user)
+        return True
+    _propose(membership, RoleChange.Kind.TO_TAKE, acting_user)
+    return False
+
+
+@transaction.atomic
+def role_change_confirm(*, proposal: RoleChange, acting_user: AbstractBaseUser) -> None:
+    """Confirm a proposed change of a role as a second person, which puts it into effect.
+
+    Raises:
+        PermissionDenied: ``acting_user`` is none of those who watch the study.
+        ValidationError: They proposed it, or would get the role themself; it does not wait any more; its proposer may
+            not propose it any more; or the role excludes one that the person has by now.
+    """
+    study = study_lock(proposal.study_id)
+    if not confirms_roles(acting_user, study):
+        raise PermissionDenied(f"User {acting_user.pk} confirms no roles of the study {study.slug}.")
+    _waiting_check(study, proposal)
+    giving = proposal.kind == RoleChange.Kind.TO_GIVE
+    if giving and proposal.user_id == acting_user.pk:
+        raise ValidationError(_("Nobody confirms a role of their own. Somebody else who watches the study has to."))
+    second_person_check(
+        study,
+        proposal.changed_by_id,
+        acting_user,
+        own=_("You proposed this yourself. Somebody else who watches the study has to confirm it."),
+    )
+    if proposal.role not in roles_given_by(proposal.changed_by, study):
+        raise ValidationError(_("Who proposed this may not give this role any more. Propose it anew."))
+    if giving:
+        membership_give(Membership(study=study, user_id=proposal.user_id, role=proposal.role), acting_user, proposal)
         return
-    others = Membership.objects.filter(study_id=membership.study_id, role=Role.OPERATOR).exclude(pk=membership.pk)
-    if membership.role == Role.OPERATOR and not others.exists():
-        raise ValidationError(_("A study needs an operator. Give the role to somebody else first."))
-    _role_change_record(membership, RoleChange.Kind.TAKEN, acting_user)
+    membership = Membership.objects.get(study=study, user_id=proposal.user_id, role=proposal.role)
+    _others_check(membership)
+    _take(membership, acting_user, proposal)
+
+
+@transaction.atomic
+def role_change_drop(*, proposal: RoleChange, acting_user: AbstractBaseUser) -> None:
+    """Withdraw a proposed change of a role, or refuse it, on record.
+
+    Raises:
+        PermissionDenied: ``acting_user`` could neither have proposed nor confirm it.
+        ValidationError: It does not wait any more.
+    """
+    study = study_lock(proposal.study_id)
+    if proposal.role not in roles_given_by(acting_user, study) and not confirms_roles(acting_user, study):
+        raise PermissionDenied(f"User {acting_user.pk} has no say in who is {proposal.role} of {study.slug}.")
+    _waiting_check(study, proposal)
+    membership = Membership(study=study, user_id=proposal.user_id, role=proposal.role)
+    _record(membership, RoleChange.Kind.DROPPED, acting_user)
+
+
+def membership_give(
+    membership: Membership, acting_user: AbstractBaseUser | None, proposal: RoleChange | None = None
+) -> None:
+    """Save a new membership and record it; the study is locked or new, and it was checked who may give the role."""
+    membership.full_clean()
+    membership.save()
+    _record(membership, RoleChange.Kind.GIVEN, acting_user, proposal)
+
+
+def _take(membership: Membership, acting_user: AbstractBaseUser | None, proposal: RoleChange | None = None) -> None:
     membership.delete()
+    _record(membership, RoleChange.Kind.TAKEN, acting_user, proposal)
 
 
-def _role_change_check(study: Study, role: str, acting_user: AbstractBaseUser | None) -> None:
-    """Raise PermissionDenied unless ``acting_user`` may give the role and take it away."""
+def _propose(membership: Membership, kind: RoleChange.Kind, acting_user: AbstractBaseUser | None) -> None:
+    """Record a proposal; one that waits already is enough."""
+    waiting = selectors.role_changes_waiting(membership.study)
+    if not any((each.user_id, each.role) == (membership.user_id, membership.role) for each in waiting):
+        _record(membership, kind, acting_user)
+
+
+def _proposer_check(study: Study, role: str, acting_user: AbstractBaseUser | None) -> None:
+    """Raise PermissionDenied unless ``acting_user`` may propose who has the role."""
     if acting_user is not None and role not in roles_given_by(acting_user, study):
         raise PermissionDenied(f"User {acting_user.pk} may not change who is {role} of the study {study.slug}.")
 
 
-def membership_give(membership: Membership, acting_user: AbstractBaseUser | None) -> None:
-    """Save a new membership and record it; the study is locked or new, and it was checked who may give the role."""
-    membership.full_clean()
-    membership.save()
-    _role_change_record(membership, RoleChange.Kind.GIVEN, acting_user)
+def _waiting_check(study: Study, proposal: RoleChange) -> None:
+    """Refuse a proposal that was decided. Raises ValidationError."""
+    if proposal not in selectors.role_changes_waiting(study):
+        raise ValidationError(_("This proposal does not wait any more. The record says what became of it."))
 
 
-def _role_change_record(membership: Membership, kind: str, acting_user: AbstractBaseUser | None) -> None:
+def _others_check(membership: Membership) -> None:
+    """Keep the last operator and the last chair who can sign in. Raises ValidationError."""
+    others = Membership.objects.filter(study_id=membership.study_id, role=membership.role, user__is_active=True)
+    if membership.role in LASTING and not others.exclude(pk=membership.pk).exists():
+        raise ValidationError(
+            _("The study needs somebody with the role “%(role)s”. Give it to somebody else first.")
+            % {"role": membership.get_role_display()}
+        )
+
+
+def _record(
+    membership: Membership, kind: str, acting_user: AbstractBaseUser | None, proposal: RoleChange | None = None
+) -> None:
+    """Append what happened to the study's record, and tell everybody in the study."""
     change = RoleChange(
         study_id=membership.study_id,
         user_id=membership.user_id,
@@ -83,5 +177,11 @@ def _role_change_record(membership: Membership, kind: str, acting_user: Abstract
         kind=kind,
         changed_by_id=acting_user.pk if acting_user else None,
         changed_at=timezone.now(),
+        proposed_by_id=proposal.changed_by_id if proposal else None,
     )
     RoleChange.append([change])
+    told = set(Membership.objects.filter(study_id=membership.study_id).values_list("user_id", flat=True))
+    if kind in (RoleChange.Kind.GIVEN, RoleChange.Kind.TAKEN):
+        told.add(membership.user_id)
+    told.discard(change.changed_by_id)
+    mails_send("role_changed", sorted(told), study=membership.study, about=change.pk)

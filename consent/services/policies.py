@@ -9,11 +9,13 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
+from common.journal import note
 from consent.locks import study_lock
 from consent.mail import holders_mail, mails_send
 from consent.models import EpsilonPolicy, EpsilonPolicyApproval, Membership, Role, Study
 from consent.permissions import members_with_permission
 from consent.second_person import second_person_check
+from consent.selectors import epsilon_promised_largest
 from consent.services.remarks import not_rejected_check
 from consent.services.studies import study_asks_check, study_open_check
 from consent.webhooks import event_send
@@ -87,9 +89,11 @@ def epsilon_policy_approve(
         ValidationError: the approver proposed it or operates the study, the proposer's account is gone, it is already
             approved or rejected, or a newer one is approved.
     """
-    study_open_check(study_lock(policy.study_id))
-    _no_operator_check(policy.study_id, acting_user)
+    study = study_lock(policy.study_id)
+    study_open_check(study)
+    _no_operator_check(study.pk, acting_user)
     second_person_check(
+        policy.study,
         policy.proposed_by_id,
         acting_user,
         own=_("A policy is approved by a second person, not by the one who proposed it."),
@@ -109,6 +113,8 @@ def epsilon_policy_approve(
         effective_from=max(effective_from or now, now),
     )
     EpsilonPolicyApproval.append([approval])
+    # A restored backup may forget the policy, and what was charged under it.
+    note(study.pk, facts={"epsilon": epsilon_promised_largest(study)})
     holders_mail("new_policy", policy.study, about=policy.pk)
     assert policy.proposed_by_id is not None, "a second person was checked for"
     mails_send("policy_approved", [policy.proposed_by_id], study=policy.study, about=policy.pk)

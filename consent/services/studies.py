@@ -1,4 +1,4 @@
-"""Studies: set up, changed, and what is fixed once a holder has decided."""
+"""Studies: set up, changed, and what is fixed once holders can decide."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,8 +9,10 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 
 from common.append_only import chains_begin
+from consent.changes import changes_recorded
 from consent.locks import study_lock
-from consent.models import ConsentEvent, Membership, Role, Study
+from consent.models import Membership, Role, Study
+from consent.selectors import consent_form_in_force, policy_in_force
 from consent.services.memberships import membership_add, membership_give
 
 #: Short names that would hide a page of the site.
@@ -31,11 +33,11 @@ def study_slug_check(slug: str) -> None:
 def study_create(
     *, acting_user: AbstractBaseUser, members: Iterable[tuple[AbstractBaseUser, str]] = (), **fields: Any
 ) -> Study:
-    """A new study; the acting user becomes its operator and its data steward.
+    """A new study; the acting user becomes its operator, in a rehearsal study its data steward, too.
 
     Args:
         acting_user: Who creates it.
-        members: Other people with the role that each of them gets.
+        members: Other people with the role that each of them gets, or is proposed for.
         **fields: Of the study.
 
     Raises:
@@ -48,9 +50,10 @@ def study_create(
     except ValidationError as error:
         raise ValidationError({"slug": error}) from error
     study.full_clean()
-    study.save()
-    chains_begin(study.pk)
-    for role in (Role.OPERATOR, Role.STEWARD):
+    with changes_recorded([study], acting_user=acting_user):
+        study.save()
+        chains_begin(study.pk)
+    for role in (Role.OPERATOR, Role.STEWARD) if study.rehearsal else (Role.OPERATOR,):
         membership_give(Membership(study=study, user_id=acting_user.pk, role=role), acting_user)
     for user, given in members:
         membership_add(study=study, user=user, role=given, acting_user=acting_user)
@@ -74,7 +77,8 @@ def study_open_check(study: Study) -> None:
         raise ValidationError(_("This study is closed: it asks nobody, stores nothing new, and learns nothing more."))
 
 
-#: What holders were told when they decided, and what their budgets rest on: fixed from the first decision on.
+#: What holders are told when they decide, and what their budgets rest on: fixed once a form and a policy are in force.
+#: Whether anybody has decided yet is never told by it.
 FIXED_BY_CONSENT = (
     "purpose",
     "controller",
@@ -93,9 +97,14 @@ FIXED_BY_CONSENT = (
 STATED_ONCE = ("data_source", "retention_until")
 
 
+def is_study_fixed(study: Study) -> bool:
+    """Whether holders can or could decide: a consent form and an ε policy are in force, or were once."""
+    return consent_form_in_force(study) is not None and policy_in_force(study) is not None
+
+
 def study_fixed(study: Study) -> list[str]:
-    """Names of what cannot change any more since a holder has decided; of translations with their language."""
-    if not ConsentEvent.objects.filter(study=study).exists():
+    """Names of what cannot change any more, as holders can decide; of translations with their language."""
+    if not is_study_fixed(study):
         return []
     stated = [name for name in STATED_ONCE if getattr(study, name)]
     fixed = {*FIXED_BY_CONSENT, *STATED_ONCE}
@@ -104,7 +113,7 @@ def study_fixed(study: Study) -> list[str]:
 
 
 def _relied_on(study: Study, fields: Mapping[str, Any]) -> list[str]:
-    """Names of those of ``fields`` that would change what holders relied on when they decided.
+    """Names of those of ``fields`` that would change what holders rely on when they decide.
 
     A translation can be added, and one that is there is as fixed as what it translates.
     """
@@ -120,27 +129,34 @@ def _relied_on(study: Study, fields: Mapping[str, Any]) -> list[str]:
 
 
 @transaction.atomic
-def study_update(*, study: Study, **fields: Any) -> Study:
-    """Change the settings of a study.
+def study_update(*, study: Study, acting_user: AbstractBaseUser | None = None, **fields: Any) -> Study:
+    """Change the settings of a study, on record.
+
+    Args:
+        study: the study.
+        acting_user: who changes them; None at the command line.
+        **fields: what changes.
 
     Raises:
-        ValidationError: an invalid value, or a change of what holders relied on when they decided, or of whether the
-            study is a rehearsal.
+        ValidationError: an invalid value, or a change of what holders rely on when they decide, or of whether the study
+            is a rehearsal.
     """
     study = study_lock(study.pk)
     if fields.get("rehearsal", study.rehearsal) != study.rehearsal:
         message = _("Whether a study is a rehearsal is decided when it is set up. Set up another study instead.")
         raise ValidationError({"rehearsal": message})
-    if ConsentEvent.objects.filter(study=study).exists():
+    if is_study_fixed(study):
         fixed = _relied_on(study, fields)
         if fixed:
             message = _(
-                "Holders have decided on these words and this δ; they cannot change. Begin a new study instead."
+                "A consent form and an ε policy are in force: holders decide on these words and this δ, which cannot "
+                "change any more. Begin a new study instead."
             )
             known = {name if name in fields else "translations" for name in fixed}
             raise ValidationError(dict.fromkeys(sorted(known), message))
     for name, value in fields.items():
         setattr(study, name, value)
     study.full_clean()
-    study.save()
+    with changes_recorded([study], acting_user=acting_user):
+        study.save()
     return study

@@ -4,6 +4,7 @@ import base64
 from collections.abc import Callable
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
@@ -12,6 +13,7 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
+from consent.checkpoints import checkpoint_over, proof_of
 from consent.languages import own_name
 from consent.models import (
     Circumstance,
@@ -59,8 +61,19 @@ def receipt(request: HttpRequest, events: list[ConsentEvent]) -> HttpResponse:
         "read": event.form is not None,
         "facts": receipt_facts(event),
         "standing": standing(event.holder),
+        "checkpoint": checkpoint_over(event),
+        "has_checkpoints": bool(settings.CHECKPOINT_KEYS),
     }
     return render(request, "consent/receipt.html", context)
+
+
+@_receipt_page
+def receipt_proof(request: HttpRequest, events: list[ConsentEvent]) -> HttpResponse:
+    """Download the proof that a decision is under the last signed checkpoint."""
+    checkpoint = checkpoint_over(events[-1])
+    if checkpoint is None:
+        raise Http404
+    return _download(_json(proof_of(events[-1], checkpoint)), f"proof-{len(events)}.json")
 
 
 @_receipt_page

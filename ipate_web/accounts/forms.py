@@ -22,6 +22,7 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
+from consent.accounts import username_check
 from consent.forms import INVALID_EMAIL, PASSWORD_HELP, PASSWORDS_DIFFER
 from consent.mail import mails_send
 from consent.models import MailWishes
@@ -201,8 +202,8 @@ class StaffAccountForm(forms.Form):
     username = forms.CharField(
         label=_("User name"),
         max_length=150,
-        validators=User._meta.get_field("username").validators,
-        help_text=_("Letters, digits and @ . + - _ only; cannot be changed later."),
+        validators=[*User._meta.get_field("username").validators, username_check],
+        help_text=_("Letters, digits and . + - _ only; cannot be changed later."),
         widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
     )
     first_name = forms.CharField(label=_("First name"), max_length=150)

@@ -1,14 +1,36 @@
-"""Receivers of events of accounts: links that end, addresses that count as confirmed, the language of mails."""
+"""Receivers of events of accounts: their numbers, links that end, addresses that count, the language of mails."""
 
+import secrets
 from typing import Any
 
 from allauth.account.models import EmailAddress
 from allauth.account.signals import email_confirmed, password_reset
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount
 from django.contrib.auth.models import User
 from django.contrib.auth.signals import user_logged_in
+from django.db.models import Model
+from django.db.models.signals import pre_save
 
 from consent.invitations import account_confirmed
 from consent.mail import language_note
+
+#: Rows that holders and staff have alike, and whose primary key their owner sees in an address, a key or a file. The
+#: database would number them in turn: the numbers of two accounts of staff would tell how many holders made theirs
+#: between.
+_NUMBERED_AT_RANDOM = (User, EmailAddress, Authenticator, SocialAccount)
+#: Ten digits always, as the length of an answer tells something, too; and no more than a column of 32 bits holds.
+_SMALLEST, _LARGEST = 10**9, 2**31 - 1
+
+
+def _number(sender: type[Model], instance: Model, raw: bool = False, **_: Any) -> None:
+    """Give a new row a number that tells nothing."""
+    if raw or not instance._state.adding or instance.pk is not None:
+        return
+    number = 0
+    while number == 0 or sender._base_manager.filter(pk=number).exists():
+        number = _SMALLEST + secrets.randbelow(_LARGEST - _SMALLEST + 1)
+    instance.pk = number
 
 
 def _confirmed(email_address: EmailAddress, **_: Any) -> None:
@@ -28,6 +50,8 @@ def _signed_in(user: User, **_: Any) -> None:
 
 def connect() -> None:
     """Connect the receivers, once, at start-up."""
+    for model in _NUMBERED_AT_RANDOM:
+        pre_save.connect(_number, sender=model, dispatch_uid="accounts numbered")
     email_confirmed.connect(_confirmed, dispatch_uid="accounts confirmed")
     password_reset.connect(_reset, dispatch_uid="accounts reset")
     user_logged_in.connect(_signed_in, dispatch_uid="accounts signed in")

@@ -21,7 +21,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from common.requests import SignedInRequest
 from consent import accounts
 from consent.mail import mail_wishes
-from consent.models import AccountChange, DataHolder, Membership
+from consent.models import DataHolder, Membership
 from ipate_web.accounts.forms import PersonForm, StaffAccountForm
 from ipate_web.accounts.second_factor import has_second_factor, is_staff_account
 
@@ -107,7 +107,7 @@ def administrator_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpR
 @administrator_page
 def staff_accounts(request: HttpRequest) -> HttpResponse:
     """List the accounts of staff, and what was done to them; never those of data holders."""
-    changes = AccountChange.objects.order_by("-changed_at", "-pk").prefetch_related("user", "changed_by")
+    changes = accounts.account_changes().prefetch_related("user", "changed_by")
     context = {"people": accounts.staff(), "changes": changes[:50]}
     return render(request, "accounts/staff_accounts.html", context)
 

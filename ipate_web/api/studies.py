@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from django.contrib.auth import get_user_model
 from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_field, extend_schema_view
 from rest_framework import exceptions, generics, serializers, status
 from rest_framework.request import Request
@@ -11,8 +10,10 @@ from rest_framework.response import Response
 from accounting.head_counts import head_counts
 from accounting.models import HeadCount
 from accounting.shares import share_free
+from consent.accounts import account_of_staff
 from consent.models import Level, Role, Study
-from consent.permissions import ROLE_GIVERS, studies_with_permission
+from consent.permissions import studies_with_permission
+from consent.role_rules import GIVERS
 from consent.selectors import policy_in_force
 from consent.services import study_create
 from ipate_web.api.base import ApiView, StrictSerializer, request_user, visible_study
@@ -75,7 +76,7 @@ class DatasetSerializer(serializers.ModelSerializer):
 
     class Meta:
         model = Dataset
-        fields = ["id", "name", "kind", "classes", "shape", "schema", "rows", "holders"]
+        fields = ["id", "name", "kind", "classes", "shape", "schema", "rows", "holders", "most_records"]
 
     def get_shape(self, dataset: Dataset) -> list[int]:
         return list(schema_from_json(dataset.schema).shape)
@@ -125,13 +126,11 @@ class MemberSerializer(StrictSerializer):
     """Somebody who has an account, and the role that they get."""
 
     username = serializers.CharField(max_length=150)
-    role = serializers.ChoiceField(
-        [(role.value, role.label) for role in Role if ROLE_GIVERS[role] == ROLE_GIVERS[Role.OPERATOR]]
-    )
+    role = serializers.ChoiceField([(role.value, role.label) for role in Role if GIVERS[role] == GIVERS[Role.OPERATOR]])
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Put the account in the place of its name."""
-        user = get_user_model().objects.filter(username=attrs["username"], is_active=True).first()
+        user = account_of_staff(attrs["username"])
         if user is None:
             raise serializers.ValidationError({"username": "Nobody with this user name has an active account."})
         return attrs | {"user": user}

@@ -1,20 +1,27 @@
-"""Copies of the database: one moment of it, while others write."""
+"""Copies of the database: one moment of it, while others write; and their return, beside what is there.
+
+A copy is restored into a place of its own, and whatever else has to be done to it is done there. Then it takes the
+place of the live database in one transaction. Whatever fails before its commit leaves the live one whole.
+"""
 
 import os
 import sqlite3
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.db.backends.postgresql.client import DatabaseClient
 
 from ipate_web.backups import BackupError
 
 #: Reads the moment that was copied: SQL without parameters → rows.
 Query = Callable[[str], list[tuple]]
+
+#: Schemas of PostgreSQL for what is restored, and for what is live while the other takes its name.
+_BESIDE, _ASIDE = "ipate_restoring", "ipate_before_restoring"
 
 
 def dump_name() -> str:
@@ -30,13 +37,34 @@ def snapshot(path: Path) -> Iterator[Query]:
         yield query
 
 
-def database_replace(path: Path) -> None:
-    """Put the copy at ``path`` in place of the database's content, wholly or not at all."""
-    if connection.vendor == "sqlite":
-        _sqlite_replace(path)
-    else:
-        _postgresql_replace(path)
+@contextmanager
+def database_beside(path: Path) -> Iterator[None]:
+    """Restore the copy at ``path`` beside the live database, of which it takes the place at the end of the block.
+
+    Inside the block Django works on the restored one. An error, there or later, leaves the live one as it is.
+    """
+    with (_sqlite_beside if connection.vendor == "sqlite" else _postgresql_beside)(path):
+        yield
+
+
+def beside_remove() -> None:
+    """Delete what a restoration that failed or was killed has left beside the live database."""
+    if connection.vendor == "postgresql":
+        with suppress(DatabaseError), connection.cursor() as cursor:
+            cursor.execute(f"DROP SCHEMA IF EXISTS {_BESIDE} CASCADE")
+
+
+@contextmanager
+def _connected(**changes: object) -> Iterator[None]:
+    """Let Django's connection lead elsewhere for as long as the block lasts."""
     connection.close()
+    before = dict(connection.settings_dict)
+    connection.settings_dict.update(changes)
+    try:
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict.update(before)
 
 
 # --- SQLite ---------------------------------------------------------------------------------------------------------
@@ -54,35 +82,60 @@ def _sqlite_snapshot(path: Path) -> Iterator[Query]:
         yield lambda sql: copy.execute(sql).fetchall()
 
 
-def _sqlite_replace(path: Path) -> None:
-    connection.close()
+@contextmanager
+def _sqlite_beside(path: Path) -> Iterator[None]:
+    with _connected(NAME=str(path)):
+        with connection.cursor() as cursor:
+            faults = cursor.execute("PRAGMA quick_check").fetchone()[0]
+        if faults != "ok":
+            raise BackupError(f"The database in the backup is damaged ({faults}). Use another backup.")
+        yield
     with (
-        closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as source,
+        closing(sqlite3.connect(path)) as source,
         closing(sqlite3.connect(connection.settings_dict["NAME"], timeout=10)) as target,
     ):
         try:
-            source.backup(target)
+            source.backup(target)  # one transaction
         except sqlite3.OperationalError as error:
-            raise BackupError(f"The database is in use ({error}). Stop site, workers and beat first.") from error
+            raise BackupError(
+                f"The database could not be replaced ({error}). Stop site, workers and beat, and see that its disk has "
+                "room for another copy of it."
+            ) from error
 
 
 # --- PostgreSQL -----------------------------------------------------------------------------------------------------
 
 
-def _run(program: str, *options: str, database_option: bool = False) -> None:
-    """Run one of PostgreSQL's programs on the database; its password goes by the environment, which no list shows."""
+def _command(program: str, *options: str) -> tuple[list[str], dict[str, str]]:
+    """Command that runs one of PostgreSQL's programs on the database; no list of processes shows its password."""
     (_, *arguments, name), environment = DatabaseClient.settings_to_cmd_args_env(connection.settings_dict, [])
-    command = [program, *options, "--no-password", *arguments, *(["--dbname"] if database_option else []), name]
-    try:
-        done = subprocess.run(  # noqa: S603 - our own command
-            command, env=os.environ | (environment or {}), capture_output=True, text=True, check=False
-        )
-    except FileNotFoundError:
-        raise BackupError(
-            f"{program} is not installed: install PostgreSQL's client programs, at least as new as its server."
-        ) from None
-    if done.returncode:
-        raise BackupError(f"{program} failed: {done.stderr.strip()[-1000:]}")
+    return [program, *options, "--no-password", *arguments, name], os.environ | (environment or {})
+
+
+@contextmanager
+def _started(program: str, command: list[str], **options: object) -> Iterator[subprocess.Popen]:
+    """A program under way; killed where the block fails. Raises BackupError with its words where it fails itself."""
+    with tempfile.TemporaryFile("w+") as errors:
+        try:
+            process = subprocess.Popen(command, stderr=errors, **options)  # type: ignore[call-overload]  # noqa: S603
+        except FileNotFoundError:
+            raise BackupError(
+                f"{program} is not installed: install PostgreSQL's client programs, at least as new as its server."
+            ) from None
+        try:
+            yield process
+        except BrokenPipeError:  # it has ended; its own words say why
+            process.wait()
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        if process.stdin:
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+        if process.wait():
+            errors.seek(0)
+            raise BackupError(f"{program} failed: {errors.read().strip()[-1000:]}")
 
 
 @contextmanager
@@ -90,8 +143,10 @@ def _postgresql_snapshot(path: Path) -> Iterator[Query]:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         cursor.execute("SELECT pg_export_snapshot()")
-        moment = cursor.fetchone()[0]
-        _run("pg_dump", "--format=custom", "--no-owner", "--no-privileges", f"--snapshot={moment}", f"--file={path}")
+        options = ["--format=custom", "--no-owner", "--no-privileges", f"--snapshot={cursor.fetchone()[0]}"]
+        command, environment = _command("pg_dump", *options, f"--exclude-schema={_BESIDE}", f"--file={path}")
+        with _started("pg_dump", command, env=environment):
+            pass
 
         def query(sql: str) -> list[tuple]:
             cursor.execute(sql)
@@ -100,13 +155,73 @@ def _postgresql_snapshot(path: Path) -> Iterator[Query]:
         yield query
 
 
-def _postgresql_replace(path: Path) -> None:
+@contextmanager
+def _postgresql_beside(path: Path) -> Iterator[None]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_schema()")
+        live = connection.ops.quote_name(cursor.fetchone()[0])
+    _postgresql_load(path, live)
+    with _connected(OPTIONS=connection.settings_dict["OPTIONS"] | {"options": f"-c search_path={_BESIDE}"}):
+        yield
     with transaction.atomic(), connection.cursor() as cursor:
-        tables: list[Any] = connection.introspection.table_names(cursor)
-        if tables:
-            quoted = ", ".join(map(connection.ops.quote_name, tables))
-            cursor.execute(f"DROP TABLE {quoted} CASCADE")
-        cursor.execute("DROP FUNCTION IF EXISTS ipate_append_only() CASCADE")
+        for statement in (
+            "SET LOCAL lock_timeout = '10s'",
+            f"CREATE SCHEMA {_ASIDE}",
+            _moving(live, _ASIDE),
+            _moving(_BESIDE, live),
+            f"DROP SCHEMA {_ASIDE}, {_BESIDE} CASCADE",
+        ):
+            cursor.execute(statement)
     connection.close()
-    options = ("--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges")
-    _run("pg_restore", *options, str(path), database_option=True)
+
+
+def _postgresql_load(path: Path, live: str) -> None:
+    """Load the dump into a schema of its own, in one transaction.
+
+    A dump names the schema that it was made of. So what is live goes out of its way inside the transaction, and comes
+    back before its end: nobody else ever sees it gone.
+    """
+    connection.close()
+    begin = (
+        f"BEGIN; SET LOCAL lock_timeout = '10s'; CREATE SCHEMA {_ASIDE}; CREATE SCHEMA {_BESIDE}; "
+        f"{_moving(live, _ASIDE)};\n"
+    )
+    end = f"\n{_moving(live, _BESIDE)}; {_moving(_ASIDE, live)}; DROP SCHEMA {_ASIDE}; COMMIT;\n"
+    command, environment = _command("psql", "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1")
+    reading = ["pg_restore", "--no-owner", "--no-privileges", "--file=-", str(path)]
+    options = {"env": environment, "stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL}
+    with _started("psql", command, **options) as psql:
+        script = psql.stdin
+        assert script is not None
+        script.write(begin.encode())
+        script.flush()
+        try:
+            with _started("pg_restore", reading, stdout=script):
+                pass
+        except BackupError:
+            script.close()  # without COMMIT
+            if psql.wait():  # it failed first; its words say why
+                return
+            raise
+        script.write(end.encode())
+
+
+def _moving(source: str, target: str) -> str:
+    """Statement that moves all tables, with all that belongs to them, and functions of a schema into another one."""
+    return (
+        "DO $move$ DECLARE each record; BEGIN "  # noqa: S608, our own names
+        "FOR each IN SELECT oid::regclass AS name FROM pg_catalog.pg_class WHERE relkind IN ('r', 'p') "
+        f"AND relnamespace = '{source}'::regnamespace AND {_OURS.format('pg_class')} "
+        f"LOOP EXECUTE format('ALTER TABLE %s SET SCHEMA {target}', each.name); END LOOP; "
+        "FOR each IN SELECT oid::regprocedure AS name FROM pg_catalog.pg_proc WHERE "
+        f"pronamespace = '{source}'::regnamespace AND {_OURS.format('pg_proc')} "
+        f"LOOP EXECUTE format('ALTER ROUTINE %s SET SCHEMA {target}', each.name); END LOOP; "
+        "END $move$"
+    )
+
+
+#: Not what an extension brought along.
+_OURS = (
+    "NOT EXISTS (SELECT FROM pg_catalog.pg_depend WHERE classid = 'pg_catalog.{0}'::regclass "
+    "AND objid = {0}.oid AND deptype = 'e')"
+)

@@ -1,24 +1,33 @@
-"""Copies of the files in storages: of what has come or changed since the last look."""
+"""Copies of the files in storages: of what has come or changed since the last look; and their return.
+
+A file returns beside what is there: under its name where nothing has it, else under ``restoring/`` until the database
+has been replaced. So no file that the live database names is touched before.
+"""
 
 import hashlib
+import json
+import os
+import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import IO
 
+from django.core.files.base import File
 from django.core.files.storage import Storage, storages
+from django.db import DatabaseError, connection
 from tqdm import tqdm
 
-from ipate_web.backups import STORAGES
+from ipate_web.backups import STORAGES, BackupError
+from ipate_web.backups.archives import Digesting, blocks_of
+from ipate_web.backups.references import Name, files_named
 
-BLOCK = 1 << 20
-
-#: A file: the storage and its name there.
-Name = tuple[str, str]
+_STAGED = "restoring/"
 
 
 def names_in(storage: Storage, folder: str = "") -> Iterator[str]:
-    """Names of all files of a storage, in all folders but the one of ``/readyz``."""
+    """Names of all files of a storage, in all folders but those of ``/readyz`` and of restorations."""
     try:
         folders, files = storage.listdir(folder)
     except FileNotFoundError:
@@ -26,20 +35,35 @@ def names_in(storage: Storage, folder: str = "") -> Iterator[str]:
     for name in files:
         yield f"{folder}{name}"
     for name in folders:
-        if f"{folder}{name}" != "readiness":
+        if f"{folder}{name}/" not in ("readiness/", _STAGED):
             yield from names_in(storage, f"{folder}{name}/")
 
 
-def digest_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+@dataclass
+class _Measured:
+    """Content of exactly ``size`` bytes for a tar: filled up with zeros where the file has become shorter."""
+
+    content: File
+    size: int
+    bar: tqdm
+    is_whole: bool = True
+    digest: Digesting = field(default_factory=Digesting)
+
+    def read(self, size: int) -> bytes:
+        block = self.content.read(size)
+        if len(block) < size:  # a tar asks for no more than the size that it was told
+            self.is_whole = False
+            block = block.ljust(size, b"\0")
+        self.digest.write(block)
+        self.bar.update(len(block))
+        return block
 
 
 @dataclass
 class FileCopies:
-    """Copies of an installation's files in a folder: ``digests`` of what was read, by file."""
+    """Copies of an installation's files in an archive: ``digests`` of what was read, by file."""
 
-    folder: Path
+    archive: tarfile.TarFile
     digests: dict[Name, str] = field(default_factory=dict)
     _seen: dict[Name, tuple[int, datetime]] = field(default_factory=dict)
 
@@ -52,7 +76,7 @@ class FileCopies:
                 try:
                     state = storage.size(name), storage.get_modified_time(name)
                     if self._seen.get((alias, name)) != state:
-                        self.digests[alias, name] = self._copy(storage, alias, name, bar)
+                        self.digests[alias, name] = self._copy(storage, alias, name, state[0], bar)
                         # As it was before: a file that changed meanwhile is copied anew by the next call.
                         self._seen[alias, name] = state
                 except FileNotFoundError:
@@ -60,19 +84,117 @@ class FileCopies:
                 there.add((alias, name))
         return there
 
-    def forget(self, gone: set[Name]) -> None:
-        """Delete copies of files that nobody needs any more: somebody may have had a right to that."""
-        for alias, name in gone:
-            (self.folder / alias / name).unlink()
-            del self.digests[alias, name]
-
-    def _copy(self, storage: Storage, alias: str, name: str, bar: tqdm) -> str:
-        digest, path = hashlib.sha256(), self.folder / alias / name
+    def _copy(self, storage: Storage, alias: str, name: str, size: int, bar: tqdm) -> str:
         with storage.open(name) as source:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as target:
-                for block in source.chunks(BLOCK):
-                    digest.update(block)
-                    target.write(block)
-                    bar.update(len(block))
-        return digest.hexdigest()
+            measured = _Measured(source, size, bar)
+            member_add(self.archive, f"{alias}/{name}", size, measured)  # type: ignore[arg-type]
+        if not measured.is_whole:
+            raise FileNotFoundError(name)
+        return measured.digest.hexdigest()
+
+
+def member_add(archive: tarfile.TarFile, name: str, size: int, content: IO[bytes]) -> None:
+    """Add ``content`` of ``size`` bytes to an archive."""
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = size, 0o600
+    archive.addfile(member, content)
+
+
+class FilesBeside:
+    """Files of a backup on their way into the storages; ``digests`` has their SHA-256, by file."""
+
+    def __init__(self, digests: dict[Name, str], folder: Path) -> None:
+        self._digests = digests
+        self._record = folder / "added.json"
+        self._staged: dict[Name, str] = {}
+        self._kept: set[Name] = set()
+        for alias, name in digests:
+            if not storages[alias].exists(name):
+                self._staged[alias, name] = name
+            elif _digest(alias, name) == digests[alias, name]:
+                self._kept.add((alias, name))
+            else:
+                self._staged[alias, name] = f"{_STAGED}{name}"
+        # Whoever comes after a restoration that was killed can tell by it what to take away.
+        with self._record.open("w") as file:
+            json.dump([[alias, at, digests[alias, name]] for (alias, name), at in self._staged.items()], file)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def take(self, file: Name, content: IO[bytes]) -> None:
+        """Store a file of the backup, unless it is there already or is a copy that a later one replaces."""
+        alias, name = file
+        if file not in self._staged:
+            return
+        storage, at = storages[alias], self._staged[file]
+        storage.delete(at)
+        stored = storage.save(at, File(content))
+        if stored != at:
+            storage.delete(stored)
+            raise BackupError(f"{name} is being written by another process. Stop site, workers and beat first.")
+        if _digest(alias, at) == self._digests[file]:
+            self._kept.add(file)
+        else:
+            storage.delete(at)
+
+    def check(self) -> None:
+        """Raise BackupError unless every file is stored."""
+        if missing := self._digests.keys() - self._kept:
+            alias, name = min(missing)
+            raise BackupError(f"{alias}/{name} was not written as it was read. Is the disk full or failing?")
+
+    def settle(self) -> None:
+        """Note that they belong to the database from now on: what comes after does not take them away."""
+        self._record.unlink()
+
+    def finish(self) -> None:
+        """Give them their names, and delete what the backup does not have."""
+        for (alias, name), at in self._staged.items():
+            if at != name:
+                with storages[alias].open(at) as content:
+                    storages[alias].delete(name)
+                    storages[alias].save(name, content)
+                storages[alias].delete(at)
+        for alias in STORAGES:
+            for name in set(names_in(storages[alias])) - {name for each, name in self._digests if each == alias}:
+                storages[alias].delete(name)
+
+
+def leftovers_remove(folder: Path) -> None:
+    """Take away the files that a restoration has added and that never came to belong to the database."""
+    record = folder / "added.json"
+    if not record.exists():
+        return
+    try:
+        added = json.loads(record.read_text())
+    except ValueError:  # it was killed before it added any
+        added = []
+    named = files_named_now()
+    for alias, name, digest in added:
+        # A file that the site has written since has another content, or its row names it.
+        if (alias, name) not in named and storages[alias].exists(name) and _digest(alias, name) == digest:
+            storages[alias].delete(name)
+    record.unlink()
+
+
+def files_named_now() -> set[Name]:
+    """Every file that a row of the live database names; none where it has no tables yet."""
+
+    def query(sql: str) -> list[tuple]:
+        with connection.cursor() as cursor:
+            cursor.execute(sql)
+            return cursor.fetchall()
+
+    try:
+        return files_named(query)
+    except DatabaseError:
+        connection.close()
+        return set()
+
+
+def _digest(alias: str, name: str) -> str:
+    digest = hashlib.sha256()
+    with storages[alias].open(name) as file:
+        for block in blocks_of(file):
+            digest.update(block)
+    return digest.hexdigest()

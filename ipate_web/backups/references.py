@@ -3,7 +3,9 @@
 from django.apps import apps
 
 from ipate_web.backups.databases import Query
-from ipate_web.backups.files import Name
+
+#: A file: the storage and its name there.
+Name = tuple[str, str]
 
 #: Fields that name a file: model, field, storage.
 FIELDS = (

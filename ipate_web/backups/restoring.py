@@ -1,42 +1,60 @@
-"""Restoration of a backup.
+"""Restoration of a backup, beside what the installation has, of which it then takes the place.
 
 The journal is left as it is: it knows what the backup has forgotten. Where it does not reach as far as the backup does,
 nobody knows what was forgotten, and studies are locked as well.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
-from django.core.files.base import File
 from django.core.files.storage import storages
 from django.core.management import call_command
 from django.db import DatabaseError, connection
 from django.db.migrations.loader import MigrationLoader
+from pyrage.x25519 import Identity
 
 from accounting.restores import journal_distrust, missing_rows
 from common.models import WorkerHeartbeat
 from common.progress import progress_bar
 from common.worker_heartbeats import workers_heard
 from consent.models import Study
-from ipate_web.backups import STORAGES, BackupError, manifest_of
-from ipate_web.backups.databases import database_replace
-from ipate_web.backups.files import digest_of, names_in
+from ipate_web.backups import MANIFEST, STORAGES, BackupError
+from ipate_web.backups.archives import Digesting, archive_opened, blocks_of
+from ipate_web.backups.databases import database_beside
+from ipate_web.backups.files import FilesBeside, names_in
 from ipate_web.backups.making import FORMAT
+from ipate_web.backups.references import Name
+from ipate_web.backups.workspace import workspace
+from training.models import Verification
 
 
-def backup_check(folder: Path) -> dict[str, Any]:
-    """Manifest of the backup in ``folder``, if this code can restore it and all of its files are as they were made.
+def backup_check(path: Path, identities: Sequence[Identity]) -> dict[str, Any]:
+    """Manifest of a backup, if this code can restore it and all of its files are as they were made.
 
     Raises:
         BackupError: something about it is wrong.
     """
-    try:
-        manifest = json.loads(manifest_of(folder).read_text())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        raise BackupError(f"{folder} is no backup: it has no readable {manifest_of(folder).name}.") from None
+    if path.is_dir():
+        raise BackupError(
+            f"{path} is a folder: earlier versions made such backups. Restore it with the version that made it."
+        )
+    found: set[tuple[str, str]] = set()
+    manifest: dict[str, Any] = {}
+    with archive_opened(path, identities) as members:
+        for name, content in progress_bar(members, desc="checking", unit=" files"):
+            if name == MANIFEST:
+                manifest = json.loads(content.read())
+                continue
+            digest = Digesting()
+            for block in blocks_of(content):
+                digest.write(block)
+            found.add((name, digest.hexdigest()))
+    if not manifest:
+        raise BackupError(f"{path} is no backup: it has no {MANIFEST}.")
     if manifest["format"] != FORMAT:
         raise BackupError("This backup was made by a newer version. Install that version first.")
     if manifest["vendor"] != connection.vendor:
@@ -48,9 +66,8 @@ def backup_check(folder: Path) -> dict[str, Any]:
     for app, name in manifest["migrations"]:
         if app in apps and (app, name) not in known:
             raise BackupError(f"This backup was made by a newer version ({app} {name}). Install that version first.")
-    for name, digest in progress_bar(manifest["files"].items(), desc="checking", unit=" files"):
-        path = folder / name
-        if not path.resolve().is_relative_to(folder.resolve()) or not path.is_file() or digest_of(path) != digest:
+    for name, digest in manifest["files"].items():
+        if (name, digest) not in found:
             raise BackupError(f"{name} is missing or has changed since the backup was made. Use another backup.")
     return manifest
 
@@ -75,33 +92,68 @@ def is_running() -> bool:
         return False
 
 
-def backup_restore(folder: Path, manifest: dict[str, Any]) -> dict[str, dict[str, int]]:
+def backup_restore(path: Path, identities: Sequence[Identity], manifest: dict[str, Any]) -> dict[str, dict[str, int]]:
     """Put a backup that was checked in place of what the installation has.
 
-    Repeat it where it was interrupted: nothing of the backup changes.
+    Everything is first brought beside what is there, and migrated. Then the database is replaced in one transaction.
+    Whatever fails before its commit leaves database and files as they were.
 
     Returns:
         Locked studies: short name → how many rows of each chain are missing.
+
+    Raises:
+        BackupError: it failed; the message says whether anything was changed.
     """
-    wanted: dict[str, set[str]] = {alias: set() for alias in STORAGES}
-    for name in progress_bar(manifest["files"], desc="copying files", unit=" files"):
+    replaced = False
+    try:
+        with workspace() as folder:
+            files = FilesBeside(_files_of(manifest), folder)
+            dump = folder / manifest["database"]
+            with archive_opened(path, identities) as members:
+                for name, content in progress_bar(members, desc="copying files", unit=" files"):
+                    alias, _, inner = name.partition("/")
+                    if name == dump.name:
+                        with dump.open("wb") as copy:
+                            copy.writelines(blocks_of(content))
+                    elif inner:
+                        files.take((alias, inner), content)
+            files.check()
+            with database_beside(dump):
+                call_command("migrate", verbosity=0)
+                # Whoever was signed in at the backup may have been locked out since.
+                Session.objects.all().delete()
+                WorkerHeartbeat.objects.all().delete()
+                locked = _locked()
+            replaced = True
+            files.settle()
+            files.finish()
+    except Exception as error:  # storages and migrations have errors of their own
+        state = (
+            "The database is the restored one, files are missing yet: call this again."
+            if replaced
+            else "Nothing was changed: database and files are what they were."
+        )
+        raise BackupError(f"The backup could not be restored. {state} {error}") from error
+    return locked
+
+
+def _files_of(manifest: dict[str, Any]) -> dict[Name, str]:
+    digests = {}
+    for name, digest in manifest["files"].items():
         alias, _, inner = name.partition("/")
         if inner:
-            wanted[alias].add(inner)
-            storages[alias].delete(inner)
-            with (folder / name).open("rb") as file:
-                storages[alias].save(inner, File(file))
-    database_replace(folder / manifest["database"])
-    for alias, names in wanted.items():
-        for name in set(names_in(storages[alias])) - names:
-            storages[alias].delete(name)
-    call_command("migrate", verbosity=0)
-    # Whoever was signed in at the backup may have been locked out since.
-    Session.objects.all().delete()
-    WorkerHeartbeat.objects.all().delete()
+            digests[alias, inner] = digest
+    return digests
+
+
+def _locked() -> dict[str, dict[str, int]]:
+    """Lock the studies of which something was forgotten; returns what is missing of each."""
+    # What was verified is another database.
+    Verification.objects.update(verified_at=None, claimed_at=None)
     locked = {}
     for study in Study.objects.all():
         journal_distrust(study)
         if missing := missing_rows(study):
             locked[study.slug] = missing
+            Verification.objects.update_or_create(study=study, defaults={"locked": True})
     return locked

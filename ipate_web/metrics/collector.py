@@ -5,20 +5,24 @@ so wide that they tell no size of a batch.
 """
 
 import logging
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 
 from amqp.exceptions import ChannelError
 from celery import current_app
-from django.db.models import Min
+from django.conf import settings
+from django.db.models import Max, Min
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from common.worker_heartbeats import workers_heard
-from consent.models import Mail
+from consent.models import Checkpoint, Mail
+from ipate_web.backups.records import backup_age, backup_last
 from training.durations import STAGES, longest_silence, runs_by_status, stage_durations, worker_deaths
+from training.watch import everything_watched, longest_unverified
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +44,17 @@ def queue_length() -> int:
 def _mail_overdue() -> float:
     due = Mail.objects.filter(state=Mail.State.WAITING).aggregate(due=Min("due_at"))["due"]
     return max(0.0, (timezone.now() - due).total_seconds()) if due else 0.0
+
+
+def _backup_age() -> float:
+    return backup_age().total_seconds() if backup_last() else math.inf
+
+
+def _checkpoint_age() -> float:
+    if not settings.CHECKPOINT_KEYS:
+        return 0.0
+    made = Checkpoint.objects.aggregate(last=Max("made_at"))["last"]
+    return (timezone.now() - made).total_seconds() if made else math.inf
 
 
 def _gauge(name: str, text: str, value: Callable[[], float]) -> Callable[[], Metric]:
@@ -79,6 +94,27 @@ _FAMILIES: Iterable[Callable[[], Metric]] = (
     ),
     _gauge("ipate_worker_deaths", "Workers that died over parts of runs still on record.", worker_deaths),
     _gauge("ipate_mail_overdue_seconds", "How long the mail that waits longest has been due.", _mail_overdue),
+    _gauge("ipate_backup_age_seconds", "Time since the last backup that succeeded; +Inf: none has.", _backup_age),
+    _gauge(
+        "ipate_verification_age_seconds",
+        "Time since the verification of the study of which that is longest ago.",
+        lambda: longest_unverified().total_seconds(),
+    ),
+    _gauge(
+        "ipate_studies_faulty",
+        "Studies of which the last verification found a fault; what belongs to no study counts as one.",
+        lambda: sum(each.fault for each in everything_watched()),
+    ),
+    _gauge(
+        "ipate_studies_locked",
+        "Studies that are locked because their database is older than their journal.",
+        lambda: sum(each.locked for each in everything_watched()),
+    ),
+    _gauge(
+        "ipate_checkpoint_age_seconds",
+        "Time since the last signed checkpoint; 0 where none are made, infinite before the first.",
+        _checkpoint_age,
+    ),
 )
 
 

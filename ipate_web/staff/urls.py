@@ -4,6 +4,7 @@ from django.urls import path
 
 from ipate_web.staff.views import (
     access,
+    changes,
     circumstances,
     comparisons,
     consent_forms,
@@ -30,8 +31,10 @@ urlpatterns = [
     path("new/", studies.study_new, name="study_new"),
     path("<slug:slug>/", studies.study, name="study"),
     path("<slug:slug>/edit/", studies.study_edit, name="study_edit"),
+    path("<slug:slug>/changes/", changes.changes, name="changes"),
     path("<slug:slug>/people/", members.members, name="members"),
     path("<slug:slug>/people/<int:pk>/remove/", members.member_remove, name="member_remove"),
+    path("<slug:slug>/people/changes/<int:sequence>/", members.role_change, name="role_change"),
     path("<slug:slug>/invitations/", invitations.invitations, name="invitations"),
     path("<slug:slug>/invitations/everyone/", invitations.invitations_everyone, name="invitations_everyone"),
     path("<slug:slug>/invitations/<int:pk>/revoke/", invitations.invitation_revoked, name="invitation_revoke"),

@@ -11,7 +11,7 @@ import math
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -460,10 +460,19 @@ def _says(student: StudentModel, points: np.ndarray) -> list[Any]:
 
 
 Plant = Callable[[pytest.MonkeyPatch, World], None]
+W = TypeVar("W", bound=World)
 
 
-def world_play(history: list[Step], *, with_me: bool, chunks: int, plant: Plant | None = None, **fields: Any) -> World:
-    """A world in which ``history`` has happened; the database does not keep it.
+def world_play(
+    history: list[Step],
+    *,
+    with_me: bool,
+    chunks: int,
+    plant: Plant | None = None,
+    kind: type[W] = World,  # type: ignore[assignment]
+    **fields: Any,
+) -> W:
+    """A world of a ``kind`` in which ``history`` has happened; the database does not keep it.
 
     Teachers learn in ``chunks`` tasks, and holders are asked in as many, by the head counts that are entered.
     """
@@ -472,7 +481,7 @@ def world_play(history: list[Step], *, with_me: bool, chunks: int, plant: Plant 
         key = types.SimpleNamespace(token_bytes=lambda size: hashlib.blake2b(bytes([next(keys)])).digest()[:size])
         patch.setattr(preparation, "secrets", key)
         patch.setattr(preparation, "CHUNKS", chunks)
-        world = World(with_me, **fields)
+        world = kind(with_me, **fields)
         for questions in (Votes, Gradients):
             patch.setattr(questions, "shard", math.ceil(sum(world.counts) / chunks))
         patch.setattr(noise, "noise_of", lambda run: ForcedNoise(world.draws))

@@ -6,7 +6,7 @@ from mpmath import mp
 
 from accounting import caps
 from accounting.caps import DRAWS, SLACKS, caps_of, epsilon_of, slack_of
-from accounting.privacy import gdp_mu
+from accounting.privacy import gdp_mu, guess_odds, record_guess_odds
 
 TABLE = {  # μ of the guarantee, section 2
     1e-5: {0.1: 0.03252, 0.25: 0.07527, 0.5: 0.14221, 1: 0.26805, 2: 0.50155, 3: 0.71912, 5: 1.12124, 8: 1.66603},
@@ -76,3 +76,13 @@ def test_caps_have_the_shape_of_the_promises() -> None:
     assert squares[0, 1] == squares[1, 0] < squares[1, 1] < squares[0, 0]
     assert caps_of(np.empty(0), 1e-5).shape == (0,)
     assert caps_of(1.0, 1e-5).shape == ()
+
+
+def test_odds_told_for_a_promise_hold_with_the_coins_of_all_sampled_runs() -> None:
+    """A coin that reveals a holder with probability 10·δ/1000, two for two records; caps have less than the whole δ."""
+    for delta in np.geomspace(2.1e-9, 0.01, 25).tolist():
+        coins = SLACKS * slack_of(delta)
+        epsilons = np.geomspace(0.001, 10, 40)
+        told, kept = gdp_mu(epsilons, delta), np.sqrt(caps_of(epsilons, delta))
+        assert (guess_odds(kept) * (1 - coins) + coins <= guess_odds(told)).all()
+        assert (record_guess_odds(kept) * (1 - coins) ** 2 + 1 - (1 - coins) ** 2 <= record_guess_odds(told)).all()

@@ -191,7 +191,7 @@ def test_a_charge_beyond_the_ceiling_is_found(settings: Any, pair: tuple[Study, 
             limits=np.array([CAP]),
             charge=0.5 * CAP,
         )
-    told = "1 accounts were charged beyond the ceiling of their person over all studies."
+    told = "Charged beyond the ceiling of their person over all studies: 1 account."
     assert told in list(study_faults(one))
     assert told in list(study_faults(two))
 
@@ -223,7 +223,8 @@ def test_an_ended_study_counts_though_nobody_knows_any_more_that_it_was_theirs(
     assert rooms(two, np.array([first(two).pk]))[0] == pytest.approx(settings.PERSON_CEILING - reached)
 
 
-def test_without_a_ceiling_nothing_is_kept_of_an_ended_study(pair: tuple[Study, Study]) -> None:
+def test_without_a_ceiling_nothing_is_kept_of_an_ended_study(settings: Any, pair: tuple[Study, Study]) -> None:
+    settings.PERSON_CEILING = None
     one, two = pair
     run_ask(run_start(one, **LOUD))
     Study.objects.filter(pk=one.pk).update(retention_until=timezone.localdate() - timedelta(days=1))
@@ -233,6 +234,7 @@ def test_without_a_ceiling_nothing_is_kept_of_an_ended_study(pair: tuple[Study, 
 
 
 def test_the_page_of_all_studies_tells_the_ceiling(settings: Any, hanna: User, pair: tuple[Study, Study]) -> None:
+    settings.PERSON_CEILING = None
     client = as_(hanna)
 
     def page() -> str:
@@ -252,7 +254,7 @@ def test_a_ceiling_that_is_no_number_above_0_is_refused_at_the_start(
     monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
     monkeypatch.setenv("IPATE_PERSON_CEILING", given)
-    with pytest.raises(ImproperlyConfigured, match="IPATE_PERSON_CEILING should be a number above 0, or not set"):
+    with pytest.raises(ImproperlyConfigured, match="IPATE_PERSON_CEILING should be a number above 0, or none"):
         environment.read("IPATE_PERSON_CEILING", environment.POSITIVE_OR_NONE, default=None)
 
 
@@ -339,3 +341,26 @@ def test_one_study_that_opens_waits_for_the_look_of_another(settings: Any, pair:
         run_finish(run)
     assert sum(map(spent, pair)) <= settings.PERSON_CEILING * (1 + 1e-8)
     assert sum(spent(study) > 0 for study in pair) == 1
+
+
+def test_a_ceiling_is_on_by_default_and_leaves_at_most_75_right_guesses(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert settings.PERSON_CEILING == 1.8
+    assert right_guesses_at(math.sqrt(1.8)) == 75
+    monkeypatch.setenv("IPATE_PERSON_CEILING", "none")
+    assert environment.read("IPATE_PERSON_CEILING", environment.POSITIVE_OR_NONE, default=1.8) is None
+
+
+def test_the_ceiling_of_the_default_stops_nobody_in_three_studies_of_ordinary_promises(hanna: User) -> None:
+    """All of ε = 3 was opened in the two others."""
+    cap = float(caps_of(3.0, 1e-5))
+    for slug in ("one", "two", "three"):
+        study = study_with_table(slug, levels="L", holders=6, delta=1e-5)
+        services.holder_link(holder=first(study), user=hanna)
+        left = float(rooms(study, np.array([first(study).pk]))[0])
+        assert left > cap
+        subject = uuid4()
+        share_grant(study=study, subject=subject, purpose="run", share=1.0, acting_user=user_create("olga"))
+        share_open(study=study, subject=subject)
+    assert left == pytest.approx(1.8 - 2 * cap)

@@ -11,6 +11,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.db.models import QuerySet
 
+from accounting.accounts import accounts_stand
 from accounting.book import balances
 from accounting.caps import caps_of, slack_of
 from accounting.head_counts import SHARE, head_counts_draw, head_counts_enter
@@ -23,7 +24,7 @@ from accounting.verification import balances_rebuilt, study_faults
 from common.append_only import triggers_install, triggers_remove
 from common.noise import SimulationNoise
 from consent.models import ChainHead, ConsentEvent, Level, Study
-from consent.selectors import consent_snapshot
+from consent.selectors import consent_current, consent_snapshot
 from consent.services import consent_withdraw
 from tests.factories import user_create
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, run_ask
@@ -84,21 +85,22 @@ def test_a_restored_study_is_locked_until_the_gap_is_charged() -> None:
     assert lost["accounting.release"] >= 1 and lost["accounting.sharerecord"] >= 2
     with pytest.raises(ValidationError, match="locked"):
         head_counts_draw(study=study, acting_user=olga)
-    with pytest.raises(CommandError, match="withdrawals"):
-        call_command("settle_restore", study.slug, stdout=StringIO())
+    assert any("put back to an earlier state" in fault for fault in study_faults(study))
+    with pytest.raises(CommandError, match="no open account"):
+        call_command("settle_restore", study.slug, "--user", "nobody", stdout=StringIO())
     assert missing_rows(study) == lost, "nothing is settled by asking"
 
-    call_command("settle_restore", study.slug, "--withdrawals-entered", stdout=StringIO())
+    settle(study)
 
-    assert missing_rows(study) == {}
-    assert list(study_faults(study)) == []
-    after = balances(study)
-    assert (after.of(charged.holders) >= charged.spent * (1 - 1e-12)).all(), "nobody has spent less than before"
+    stands = accounts_stand(study, charged.holders)
+    assert (stands >= charged.spent * (1 - 1e-12)).all(), "nobody has spent less than before"
     snapshot = consent_snapshot(study)
     gap = next(share for subject, share in shares(study).items() if subject not in before)
     reached = SHARE + gap.committed
-    np.testing.assert_allclose(after.of(snapshot.holders), reached * caps_of(snapshot.epsilons, study.delta))
+    stands = accounts_stand(study, snapshot.holders)
+    np.testing.assert_allclose(stands, reached * caps_of(snapshot.epsilons, study.delta))
     entry = Release.objects.get(study=study, kind=Release.Kind.GAP)
+    assert entry.recorded_by == olga
     assert entry.charge == pytest.approx(reached * float(caps_of(3.0, study.delta))), (
         "of the policy, not of the holders"
     )
@@ -115,17 +117,17 @@ def test_the_slack_of_a_run_that_a_backup_forgot_stays_used() -> None:
     assert slack == slack_of(study.delta)
     restore(study, backup)
     assert slacks_charged(study) == 0
-    call_command("settle_restore", study.slug, "--withdrawals-entered", stdout=StringIO())
+    settle(study)
     assert slacks_charged(study) == slack
 
 
 def test_a_study_that_was_not_restored_is_not_locked() -> None:
     study = study_with_table()
     out = StringIO()
-    call_command("settle_restore", study.slug, stdout=out)
+    call_command("settle_restore", study.slug, "--user", "olga", stdout=out)
     assert "is not locked" in out.getvalue()
     with pytest.raises(CommandError, match="There is no study"):
-        call_command("settle_restore", "nowhere", stdout=StringIO())
+        call_command("settle_restore", "nowhere", "--user", "olga", stdout=StringIO())
 
 
 def test_a_vote_waits_while_its_study_is_locked() -> None:
@@ -141,7 +143,7 @@ def test_a_vote_waits_while_its_study_is_locked() -> None:
 
 def settle(study: Study, *options: str) -> str:
     out = StringIO()
-    call_command("settle_restore", study.slug, "--withdrawals-entered", *options, stdout=out)
+    call_command("settle_restore", study.slug, "--user", "olga", *options, stdout=out)
     assert missing_rows(study) == {}
     assert list(study_faults(study)) == []
     return out.getvalue()
@@ -174,9 +176,11 @@ def test_what_is_recorded_after_a_restore_does_not_hide_what_was_lost() -> None:
         consent_withdraw(holder=other, acting_user=None)
         counts_enter(study)
     assert missing_rows(study) == lost
-    settle(study)
+    assert "1 decisions" in settle(study)
     counts_enter(study)
     assert missing_rows(study) == {}
+    assert holder.pk not in consent_snapshot(study).holders, "who withdrew after the backup stays out"
+    assert len(consent_snapshot(study)) == study.holders.count() - 4
 
 
 @pytest.mark.parametrize(
@@ -195,8 +199,7 @@ def test_what_was_lost_in_the_middle_of_a_run_is_charged_and_the_run_ends(fields
         restore(study, backup)
         assert (balances_rebuilt(study).of(charged.holders) < charged.spent).any()
         assert f"up to {reached} %" in settle(study)
-        after = balances(study)
-        assert (after.of(charged.holders) >= charged.spent * (1 - 1e-12)).all()
+        assert (accounts_stand(study, charged.holders) >= charged.spent * (1 - 1e-12)).all()
         run.refresh_from_db()
         assert run.status == Run.Status.FAILED and "restored from a backup" in run.message
         assert run_finish(run).status == Run.Status.FAILED
@@ -229,7 +232,7 @@ def test_what_was_left_of_earlier_shares_may_have_been_spent_since_the_backup() 
     restore(study, backup)
     share_settle(study=study, subject=held)  # whatever ends meanwhile does not change what the journal says
     settle(study)
-    assert (balances(study).of(snapshot.holders) >= limits * (1 - 1e-12)).all()
+    assert (accounts_stand(study, snapshot.holders) >= limits * (1 - 1e-12)).all()
 
 
 def test_where_consents_alone_were_lost_nothing_is_charged_and_runs_go_on() -> None:
@@ -241,8 +244,8 @@ def test_where_consents_alone_were_lost_nothing_is_charged_and_runs_go_on() -> N
     restore(study, backup)
     assert missing_rows(study) == {"consent.consentevent": 1}
     assert run_finish(run).status == Run.Status.TRAINING
-    consent_withdraw(holder=holder, acting_user=None)
     assert "nothing is charged" in settle(study)
+    assert not consent_current(holder).grants  # type: ignore[union-attr]
     assert not len(balances(study).holders)
     assert run_finish(run).status == Run.Status.FINISHED
     assert balances(study).of(np.array([holder.pk])).tolist() == [0]

@@ -88,6 +88,7 @@ NO_PAGES = {
     "staff:import_store": "a button of import",
     "staff:import_faults": "a download",
     "consent:receipt_pdf": "a download",
+    "consent:receipt_proof": "a download",
     "consent:receipt_json": "a download",
     "consent:export": "a download",
     "staff:consents_export": "a download",
@@ -184,6 +185,7 @@ def study() -> Study:
     olga.user_permissions.add(Permission.objects.get(codename="add_study"))
     services.membership_add(study=study, user=factories.user_create("carla"), role=Role.CHAIR, acting_user=None)
     services.membership_add(study=study, user=dan, role=Role.RESEARCHER, acting_user=None)
+    services.membership_add(study=study, user=dan, role=Role.OPERATOR, acting_user=olga)  # waits
     holders = DataHolder.objects.filter(study=study).order_by("pk")
     services.holder_link(holder=holders[0], user=factories.user_create("hanna"))
     voted = run_finish(run_start(study, title="First vote", share=0.5, **RUN))
@@ -386,7 +388,7 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, settings, langua
     tour.site.fits()  # Swagger UI's own violations are not ours
     for name in (
         "study", "study_edit", "members", "invitations", "invitations_everyone", "letters", "link_new", "circumstances",
-        "recruitment", "paper_consent", "paper_list",
+        "recruitment", "paper_consent", "paper_list", "holder_looks",
         "holder_look",
         "study", "study_edit", "study_close", "members", "invitations", "link_new", "recruitment", "paper_consent",
         "paper_list", "paper_blank", "holder_look", "disposals",
@@ -452,9 +454,10 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, settings, langua
         send_empty(tour, name)
 
     tour.begin("carla")
-    for name in ("members", "holder_looks", "policies", "policy_new"):
+    for name in ("members", "changes", "policies", "policy_new"):
         tour.open(f"staff:{name}", "digits")
     tour.open("home")  # proposals are waiting
+    tour.open("staff:role_change", "digits", study.role_changes.filter(kind="to_give").get().sequence)
     tour.open("staff:policy_approve", "digits", 2)
     tour.open("staff:consent_form_proposal", "digits", 1)
     tour.open("staff:consent_form_as_read", "digits", language)

@@ -34,14 +34,10 @@ PEOPLE = 300
 #: A page or a worker is done within this time, in milliseconds, on a busy machine, too.
 PATIENCE = 90_000
 
-ROLES = {
-    "otto": "operator",
-    "sven": "data steward",
-    "rita": "researcher",
-    "carla": "ethics committee",
-    "conrad": "ethics committee",
-}
-"""What ``olga``, the first operator, and ``clara``, the chair, give to whom."""
+FIRST = {"clara": "chair of the ethics committee", "carla": "ethics committee"}
+"""Whom the administrator appoints to watch the study."""
+ROLES = {"otto": "operator", "sven": "data steward", "rita": "researcher", "conrad": "ethics committee"}
+"""What ``olga``, the first operator, and ``clara`` propose for whom; ``carla`` confirms it."""
 
 
 @dataclass
@@ -136,11 +132,11 @@ def account_make(installation: Installation, name: str) -> None:
     site.sign_in(name)
 
 
-def role_give(site: Site, name: str, role: str) -> None:
+def role_give(site: Site, name: str, role: str, *, proposed: bool = False) -> None:
     site.page.get_by_label("User name").fill(name)
     site.page.get_by_label("Role", exact=True).select_option(label=role)
     site.press("Give the role")
-    site.says(f"{name} is now")
+    site.says("It is proposed." if proposed else f"{name} is now")
 
 
 def study_make(installation: Installation) -> None:
@@ -161,18 +157,22 @@ def study_make(installation: Installation) -> None:
     site.says("What to do next")
     site = installation.in_study("ada", "People")
     role_give(site, "olga", "operator")
-    role_give(site, "clara", "chair of the ethics committee")
-    for role in ("operator", "data steward"):
-        site.page.get_by_role("link", name=f"ada: {role}").click()
-        site.press("Take the role away")
-        site.says("The role is taken away.")
+    site.page.get_by_role("link", name="ada: operator").click()
+    site.press("Take the role away")
+    site.says("The role is taken away.")
+    for name, role in FIRST.items():
+        role_give(site, name, role)
 
 
 def roles_give(installation: Installation) -> None:
-    """The operator gives roles, those of the committee apart, which are its chair's to give."""
+    """The operator proposes roles, the chair those of the committee; a second person confirms each."""
     for name, role in ROLES.items():
         giver = "clara" if role == "ethics committee" else "olga"
-        role_give(installation.in_study(giver, "People"), name, role)
+        role_give(installation.in_study(giver, "People"), name, role, proposed=True)
+        site = installation.in_study("carla", "People")
+        site.page.get_by_role("link", name=f"Role to be given: {name}, {role}").click()
+        site.press("Yes, confirm it")
+        site.says("The change is in effect.")
     offered = (
         installation.in_study("olga", "People")
         .page.get_by_label("Role", exact=True)
@@ -361,7 +361,7 @@ def test_from_an_empty_installation_to_a_model_and_a_notebook(
 ) -> None:
     monkeypatch.setenv("DJANGO_SUPERUSER_PASSWORD", factories.PASSWORD)
     call_command("createsuperuser", interactive=False, username="ada", email="ada@example.org", verbosity=0)
-    for name in ("olga", "clara", *ROLES):
+    for name in ("olga", *FIRST, *ROLES):
         account_make(installation, name)
     study_make(installation)
     roles_give(installation)

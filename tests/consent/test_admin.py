@@ -65,9 +65,11 @@ def test_nothing_leads_from_a_holder_to_their_choice(admin: Client, holder: Data
     assert "high" not in admin.post(pages["dataholder"], chosen, follow=True).text.lower()
 
 
-def test_what_holders_were_told_is_not_repaired_away(admin: Client, holder: DataHolder, give: Decide) -> None:
-    path = reverse("admin:consent_study_change", args=[holder.study.pk])
+def test_what_holders_are_told_is_not_repaired_away_once_they_can_decide(admin: Client) -> None:
+    study = factories.study_create()
+    path = reverse("admin:consent_study_change", args=[study.pk])
+    factories.form_publish(study)
     assert 'name="purpose"' in admin.get(path).content.decode()
-    give(holder, "HIGH")
+    factories.policy_approve(study)
     page = admin.get(path).content.decode()
     assert not any(f'name="{field}"' in page for field in ("purpose", "controller", "delta", "slug"))

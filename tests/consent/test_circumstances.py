@@ -122,9 +122,8 @@ def test_another_day_for_the_same_guardian_changes_nothing_else(study, holder, g
 
 @pytest.mark.parametrize("policy", ["ends", "stands"])
 @pytest.mark.parametrize(("kind", "setting"), [("died", "after_death"), ("incapable", "after_incapacity")])
-def test_the_study_says_what_death_and_incapacity_do(study, holder, give, kind, setting, policy) -> None:
-    services.study_update(study=study, **{setting: policy})
-    holder = DataHolder.objects.select_related("study").get(pk=holder.pk)
+def test_the_study_says_what_death_and_incapacity_do(db, give, kind, setting, policy) -> None:
+    holder = factories.holder_create(factories.study_open("says", **{setting: policy}))
     give(holder, "LOW")
     record(holder, kind)
     assert takes_part(holder) is (policy == "stands")
@@ -145,9 +144,8 @@ def test_what_ended_does_not_begin_again_by_itself(study, holder, give) -> None:
 
 
 @pytest.mark.parametrize(("policy", "counts"), [("ends", False), ("stands", True)])
-def test_a_proxy_is_asked_anew_unless_the_study_lets_consents_stand(study, holder, give, policy, counts) -> None:
-    services.study_update(study=study, after_incapacity=policy)
-    holder = DataHolder.objects.select_related("study").get(pk=holder.pk)
+def test_a_proxy_is_asked_anew_unless_the_study_lets_consents_stand(db, give, policy, counts) -> None:
+    holder = factories.holder_create(factories.study_open("says", after_incapacity=policy))
     give(holder, "LOW")
     record(holder, "incapable")
     record(holder, "proxy")

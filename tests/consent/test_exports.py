@@ -98,7 +98,7 @@ def test_a_file_is_verified_against_the_records(
     path = written(study, tmp_path, kind)
     give(study.holders.get(pseudonym="P-3"), "HIGH")  # since the export
     call_command("verify_consents", "digits", path)
-    assert "5 decisions in the file are as they are on record" in capsys.readouterr().out
+    assert "As on record: 5 decisions in the file" in capsys.readouterr().out
     path.write_text(path.read_text().replace("refused", "given"))
     with pytest.raises(CommandError, match="decision 5: kind in the file is not what is on record"):
         call_command("verify_consents", "digits", path)

@@ -319,11 +319,9 @@ def test_nobody_else_reaches_them(
 
 
 @pytest.mark.parametrize("field", ["data_categories", "recipients", "retention", "jurisdiction"])
-def test_what_a_receipt_says_cannot_change_afterwards(
-    study: Study, holder: DataHolder, give: Decide, field: str
-) -> None:
-    services.study_update(study=study, **{field: "before"})
-    give(holder, "HIGH")
+def test_what_a_receipt_says_cannot_change_afterwards(give: Decide, db: None, field: str) -> None:
+    study = factories.study_open("told", **{field: "before"})
+    give(factories.holder_create(study), "HIGH")
     with pytest.raises(Exception, match="cannot change"):
         services.study_update(study=study, **{field: "after"})
 

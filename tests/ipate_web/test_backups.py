@@ -1,14 +1,20 @@
-"""``manage.py backup`` and ``restore``: made while a worker is at work, restored, locked, and settled."""
+"""``manage.py backup`` and ``restore``: made while a worker is at work, restored beside, locked, settled, pruned."""
 
+import hashlib
 import json
 import os
+import resource
 import shutil
+import signal
 import subprocess
 import sys
-from io import StringIO
+from collections.abc import Callable
+from datetime import UTC, timedelta
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
+import pyrage
 import pytest
 from django.apps import apps
 from django.conf import settings
@@ -19,17 +25,21 @@ from django.core.management import CommandError, call_command
 from django.db import connection, models
 from django.utils import timezone
 
+from accounting.accounts import accounts_stand
 from accounting.book import balances, charges_of
 from accounting.head_counts import head_counts_draw
 from accounting.models import Release
 from accounting.restores import missing_rows
-from common.models import WorkerHeartbeat
+from common.models import BackupRecord, WorkerHeartbeat
 from common.noise import SimulationNoise
 from consent.models import ConsentEvent, Study
+from consent.selectors import consent_current
 from consent.services import consent_withdraw
-from ipate_web.backups import STORAGES
-from ipate_web.backups.files import names_in
+from ipate_web.backups import MANIFEST, STORAGES
+from ipate_web.backups.archives import archive_opened, archive_written, identities_read
+from ipate_web.backups.files import member_add, names_in
 from ipate_web.backups.references import FIELDS
+from tests.databases import database_url
 from tests.factories import user_create
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, run_ask
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
@@ -57,17 +67,57 @@ def _storages_of_its_own(settings: Any, tmp_path: Path) -> None:
     }
 
 
-def backup(folder: Path) -> str:
+IDENTITY = pyrage.x25519.Identity.generate()
+
+
+@pytest.fixture(autouse=True)
+def identity(settings: Any, tmp_path: Path) -> Path:
+    """File with the private key of backups, of which the installation knows the public one."""
+    settings.BACKUP_RECIPIENTS = [str(IDENTITY.to_public())]
+    file = tmp_path / "identity"
+    file.write_text(f"# of backups\n{IDENTITY}\n")
+    return file
+
+
+def backup(folder: Path, *options: str) -> Path:
+    """The file that the command made in ``folder``."""
+    before, out = set(folder.glob("*")), StringIO()
+    call_command("backup", str(folder), *options, stdout=out)
+    (made,) = set(folder.glob("*")) - before
+    assert f"{made} is complete" in out.getvalue()
+    return made
+
+
+def restore(file: Path, *options: str) -> str:
     out = StringIO()
-    call_command("backup", str(folder), stdout=out)
+    identity = file.parent / "identity-of-this-call"
+    identity.write_text(str(IDENTITY))
+    try:
+        call_command("restore", str(file), "--yes", "--identity", str(identity), *options, stdout=out)
+    finally:
+        identity.unlink()
     return out.getvalue()
 
 
-def restore(folder: Path, *options: str) -> str:
-    WorkerHeartbeat.objects.all().delete()
-    out = StringIO()
-    call_command("restore", str(folder), "--yes", *options, stdout=out)
-    return out.getvalue()
+def content_of(file: Path) -> dict[str, bytes]:
+    with archive_opened(file, [IDENTITY]) as members:
+        return {name: content.read() for name, content in members}
+
+
+def manifest_of(file: Path) -> dict[str, Any]:
+    return json.loads(content_of(file)[MANIFEST])
+
+
+def changed(file: Path, at: Path, change: Callable[[dict[str, bytes], dict[str, Any]], None]) -> Path:
+    """Another backup, of which ``change`` has changed contents and manifest."""
+    content = content_of(file)
+    manifest = json.loads(content.pop(MANIFEST))
+    change(content, manifest)
+    content[MANIFEST] = json.dumps(manifest).encode()
+    with at.open("wb") as target, archive_written(target, [str(IDENTITY.to_public())]) as archive:
+        for name, data in content.items():
+            member_add(archive, name, len(data), BytesIO(data))
+    return at
 
 
 def files() -> dict[tuple[str, str], bytes]:
@@ -79,36 +129,44 @@ def files() -> dict[tuple[str, str], bytes]:
     return found
 
 
-def settle(slug: str) -> None:
-    call_command("settle_restore", slug, "--withdrawals-entered", "--erasures-entered", stdout=StringIO())
+def rows() -> dict[Any, list]:
+    found = {}
+    for model in apps.get_models():
+        if model._meta.managed:
+            found[model] = list(model._default_manager.order_by("pk").values_list())
+    return found
+
+
+def settle(slug: str, *options: str) -> None:
+    call_command("settle_restore", slug, "--user", "olga", *options, stdout=StringIO())
     call_command("verify_ledger", stdout=StringIO())
 
 
 @pytest.mark.worker
 def test_a_backup_made_while_a_worker_releases_is_whole_and_locked_until_settled(tmp_path: Path) -> None:
     study = study_with_table(holders=12, points=60, retain_votes=True)
-    run, log, folder = run_start(study, share=0.5, **ASKING_RUN), tmp_path / "worker.log", tmp_path / "backup"
+    run, log, folder = run_start(study, share=0.5, **ASKING_RUN), tmp_path / "worker.log", tmp_path / "backups"
     places = {
         f"IPATE_{alias.upper()}_STORAGE_OPTIONS": json.dumps({"location": storages[alias].location})
         for alias in STORAGES
     }  # type: ignore[attr-defined]
     with worker(log, IPATE_JOURNAL_DIR=settings.JOURNAL_DIR, **places):
         wait_until(lambda: Run.objects.get(pk=run.pk).position > 0, log)
-        said = backup(folder)
+        made = backup(folder)
         copied = Release.objects.count()
         left = study.holders.first()
         consent_withdraw(holder=left, acting_user=None)
         wait_until(lambda: Run.objects.get(pk=run.pk).has_ended, log)
-    assert str(folder) in said
+    WorkerHeartbeat.objects.all().delete()
     charged, events = balances(study), ConsentEvent.objects.count()
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = manifest_of(made)
     kept = manifest["heads"]["table"]["accounting.release"][0]
     assert 0 < kept <= copied < Release.objects.count(), "the backup came too early or too late"
-    for path in [folder, *folder.rglob("*")]:
+    for path in [folder, made]:
         assert path.stat().st_mode & 0o077 == 0, path
-    assert not list(tmp_path.glob("backup.partial*"))
+    assert list(folder.iterdir()) == [made] and not (Path(settings.VAR_DIR) / "backup").exists()
 
-    said = restore(folder, "--replace")
+    said = restore(made, "--replace")
 
     assert "table is locked" in said and "FAULT" not in said
     assert Release.objects.count() == kept and ConsentEvent.objects.count() == events - 1
@@ -119,9 +177,9 @@ def test_a_backup_made_while_a_worker_releases_is_whole_and_locked_until_settled
     with pytest.raises(ValidationError, match="locked"):
         head_counts_draw(study=study, acting_user=user_create("olga"), noise=SimulationNoise(2))
 
-    consent_withdraw(holder=left, acting_user=None)
     settle("table")
-    assert (balances(study).of(charged.holders) >= charged.spent * (1 - 1e-12)).all()
+    assert not consent_current(left).grants, "the withdrawal is recorded again"  # type: ignore[union-attr]
+    assert (accounts_stand(study, charged.holders) >= charged.spent * (1 - 1e-12)).all()
     assert Run.objects.get(pk=run.pk).status == Run.Status.FAILED
     head_counts_draw(study=study, acting_user=user_create("otta"), noise=SimulationNoise(2))
 
@@ -129,45 +187,37 @@ def test_a_backup_made_while_a_worker_releases_is_whole_and_locked_until_settled
 def test_where_nothing_was_lost_nothing_is_locked_and_everything_is_as_it_was(tmp_path: Path) -> None:
     study = study_with_table()
     run = run_finish(run_start(study, share=0.25, **TABLE_RUN))
-    before, rows = (
-        files(),
-        {model: model._default_manager.count() for model in apps.get_models() if model._meta.managed},
-    )
+    call_command("verify_ledger", stdout=StringIO())
+    before, counts = files(), {model: len(found) for model, found in rows().items()}
     assert {alias for alias, _ in before} == set(STORAGES)
-    backup(tmp_path / "backup")
+    made = backup(tmp_path / "backup")
     storages["private"].save("later", ContentFile(b"not in the backup"))
     storages["models"].delete(run.student.artifact)  # type: ignore[union-attr]
-    said = restore(tmp_path / "backup", "--replace")
+    said = restore(made, "--replace")
     assert files() == before
-    assert {model: model._default_manager.count() for model in rows} == rows
+    assert {model: len(found) for model, found in rows().items()} == counts
     assert "locked" not in said and "FAULT" not in said
     with pytest.raises(Exception, match="append-only"), connection.cursor() as cursor:
         cursor.execute("DELETE FROM accounting_release")
     head_counts_draw(study=study, acting_user=user_create("olga"), noise=SimulationNoise(2))
 
 
-def test_records_erased_after_a_backup_come_back_and_have_to_be_erased_again(tmp_path: Path) -> None:
+def test_records_erased_after_a_backup_come_back_and_are_erased_again(tmp_path: Path) -> None:
     study = study_with_table()
     dataset = study.datasets.get(kind="private")
     left, owned = study.holders.first(), dataset.rows
-    backup(tmp_path / "backup")
+    made = backup(tmp_path / "backup")
 
-    def erase() -> None:
-        consent_withdraw(holder=left, acting_user=None, erase=True)
-        assert records_erase(study.pk) == 1
-        dataset.refresh_from_db()
-        assert dataset.rows == owned - 1
-
-    erase()
-    assert "table is locked" in restore(tmp_path / "backup", "--replace")
+    consent_withdraw(holder=left, acting_user=None, erase=True)
+    assert records_erase(study.pk) == 1
+    dataset.refresh_from_db()
+    assert dataset.rows == owned - 1
+    assert "table is locked" in restore(made, "--replace")
     dataset.refresh_from_db()
     assert dataset.rows == owned, "the backup knows nothing of the erasure"
-    with pytest.raises(CommandError, match="back in private storage"):
-        call_command("settle_restore", "table", "--withdrawals-entered", stdout=StringIO())
-    assert missing_rows(study)
-    erase()
     settle("table")
     assert not missing_rows(Study.objects.get(pk=study.pk))
+    assert records_erase(study.pk) == 1
     dataset.refresh_from_db()
     assert dataset.rows == owned - 1
 
@@ -177,68 +227,309 @@ def test_where_the_journal_does_not_reach_as_far_everything_counts_as_used(tmp_p
     study = study_with_table()
     shutil.copytree(settings.JOURNAL_DIR, tmp_path / "older")
     run_finish(run_start(study, share=0.25, **TABLE_RUN))
-    backup(tmp_path / "backup")
+    made = backup(tmp_path / "backup")
     shutil.rmtree(settings.JOURNAL_DIR)
     if journal == "older":
         shutil.copytree(tmp_path / "older", settings.JOURNAL_DIR)
-    assert "table is locked" in restore(tmp_path / "backup", "--replace")
+    assert "table is locked" in restore(made, "--replace")
     assert missing_rows(study)
     out = StringIO()
     with pytest.raises(CommandError, match="withdrawals"):
-        call_command("settle_restore", "table", stdout=out)
+        call_command("settle_restore", "table", "--user", "olga", stdout=out)
     assert "all that is left of every account counts as used" in out.getvalue()
-    settle("table")
+    settle("table", "--decisions-entered")
     assert Release.objects.get(kind=Release.Kind.GAP).content["reached"] == 1.0
     assert not missing_rows(Study.objects.get(pk=study.pk))
 
 
-def test_what_a_restoration_refuses_leaves_everything_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_restoration_refuses_leaves_everything_as_it_is(
+    tmp_path: Path, identity: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study_with_table()
-    folder = tmp_path / "backup"
-    backup(folder)
-    with pytest.raises(CommandError, match="is there already"):
-        backup(folder)
+    made = backup(tmp_path / "backups")
     before = files()
     with pytest.raises(CommandError, match="not empty: 1 studies"):
-        restore(folder)
+        restore(made)
+    again = ("restore", str(made), "--replace", "--identity", str(identity))
     with pytest.raises(CommandError, match="Add --yes"):
-        call_command("restore", str(folder), "--replace", stdout=StringIO())
+        call_command(*again, stdout=StringIO())
     monkeypatch.setattr("sys.stdin", type("Terminal", (StringIO,), {"isatty": lambda _: True})())
     monkeypatch.setattr("builtins.input", lambda _: "yes")
     with pytest.raises(CommandError, match="Nothing was changed"):
-        call_command("restore", str(folder), "--replace", stdout=StringIO())
+        call_command(*again, stdout=StringIO())
     WorkerHeartbeat.objects.create(name="celery@here", heard_at=timezone.now())
     with pytest.raises(CommandError, match="worker was heard"):
-        call_command("restore", str(folder), "--replace", "--yes", stdout=StringIO())
+        call_command(*again, "--yes", stdout=StringIO())
+    with pytest.raises(CommandError, match="is a folder"):
+        restore(tmp_path / "backups", "--replace")
     with pytest.raises(CommandError, match="is no backup"):
-        restore(tmp_path, "--replace")
+        restore(identity, "--replace")
+    with pytest.raises(CommandError, match="is no backup"):
+        restore(tmp_path / "nothing", "--replace")
 
-    manifest = json.loads((folder / "manifest.json").read_text())
+    def into(**values: Any) -> Callable[..., None]:
+        return lambda content, manifest: manifest.update(values)
+
+    def file_missing(content: dict[str, bytes], manifest: dict[str, Any]) -> None:
+        manifest["files"]["../private/other"] = ""
+
+    def file_changed(content: dict[str, bytes], manifest: dict[str, Any]) -> None:
+        name = next(name for name in content if name.startswith("private/"))
+        content[name] = content[name][:-1]
+
+    later = [*manifest_of(made)["migrations"], ["training", "9999_later"]]
     for change, words in (
-        ({"vendor": "oracle"}, "is of oracle"),
-        ({"format": 2}, "newer version"),
-        ({"migrations": [*manifest["migrations"], ["training", "9999_later"]]}, "training 9999_later"),
-        ({"files": manifest["files"] | {"../manifest.json": ""}}, "missing or has changed"),
+        (into(vendor="oracle"), "is of oracle"),
+        (into(format=3), "newer version"),
+        (into(migrations=later), "training 9999_later"),
+        (file_missing, "missing or has changed"),
+        (file_changed, "missing or has changed"),
     ):
-        (folder / "manifest.json").write_text(json.dumps(manifest | change))
         with pytest.raises(CommandError, match=words):
-            restore(folder, "--replace")
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    name = next(name for name in manifest["files"] if name.startswith("private/"))
-    with (folder / name).open("r+b") as file:
-        file.seek(100)
-        file.write(b"\xff\x00\xff")
-    with pytest.raises(CommandError, match="missing or has changed"):
-        restore(folder, "--replace")
+            restore(changed(made, tmp_path / "changed", change), "--replace")
     assert files() == before and Study.objects.count() == 1
 
 
-def test_what_cannot_be_written_leaves_no_folder(tmp_path: Path) -> None:
+def test_an_encrypted_backup_tells_nothing_without_the_private_key(tmp_path: Path, identity: Path) -> None:
+    study = study_with_table()
+    made = backup(tmp_path / "backups")
+    raw = made.read_bytes()
+    assert made.name.endswith(".tar.age") and raw.startswith(b"age-encryption.org/v1\n")
+    for secret in (study.slug, MANIFEST, "private/", "consent_study", "SQLite format", "PGDMP", "PK\x03\x04"):
+        assert secret.encode() not in raw, secret
+    before = files()
+
+    def refused(words: str, *options: str, file: Path = made) -> None:
+        with pytest.raises(CommandError, match=words):
+            call_command("restore", str(file), "--replace", "--yes", *options, stdout=StringIO())
+
+    refused("is encrypted. Name the file")
+    refused("cannot be read as a private key", "--identity", str(made))
+    key = StringIO()
+    call_command("backup_key", str(tmp_path / "other"), stdout=key)
+    with pytest.raises(CommandError, match="Name a new file"):
+        call_command("backup_key", str(tmp_path / "other"), stdout=StringIO())
+    assert (tmp_path / "other").stat().st_mode & 0o077 == 0
+    (other,) = identities_read(tmp_path / "other")
+    assert f"IPATE_BACKUP_RECIPIENT={other.to_public()}\n" in key.getvalue() and str(other) not in key.getvalue()
+    refused("encrypted to another key", "--identity", str(tmp_path / "other"))
+    for damaged in (raw[:-1], raw[: len(raw) // 2], raw[:-20] + bytes([raw[-20] ^ 1]) + raw[-19:]):
+        (tmp_path / "damaged").write_bytes(damaged)
+        refused("damaged", "--identity", str(identity), file=tmp_path / "damaged")
+    assert files() == before
+
+
+def test_an_unencrypted_backup_has_to_be_asked_for(tmp_path: Path, settings: Any) -> None:
+    study = study_with_table()
+    settings.BACKUP_RECIPIENTS = []
+    with pytest.raises(CommandError, match=r"No backup was made.*backup_key"):
+        call_command("backup", str(tmp_path / "backups"), stdout=StringIO())
+    assert not (tmp_path / "backups").exists() and not BackupRecord.objects.exists()
+    out = StringIO()
+    call_command("backup", str(tmp_path / "backups"), "--unencrypted", stdout=out)
+    (made,) = (tmp_path / "backups").iterdir()
+    assert "NOT ENCRYPTED" in out.getvalue() and made.suffix == ".tar"
+    assert not BackupRecord.objects.get().encrypted
+    Study.objects.filter(pk=study.pk).update(title="later")
+    call_command("restore", str(made), "--replace", "--yes", stdout=StringIO())
+    assert Study.objects.get().title != "later"
+
+
+# --- Failures -------------------------------------------------------------------------------------------------------
+
+
+def dump_broken(content: dict[str, bytes], manifest: dict[str, Any], cut: Callable[[bytes], bytes]) -> None:
+    name = manifest["database"]
+    content[name] = cut(content[name])
+    manifest["files"][name] = hashlib.sha256(content[name]).hexdigest()
+
+
+def installation() -> tuple[Any, ...]:
+    journal = {path.name: path.read_text() for path in Path(settings.JOURNAL_DIR).glob("*.json")}
+    return rows(), files(), journal
+
+
+def is_left_whole(before: tuple[Any, ...]) -> None:
+    assert installation() == before
+    assert not (Path(settings.VAR_DIR) / "backup").exists()
+    for alias in STORAGES:
+        staged = Path(storages[alias].location, "restoring").rglob("*")  # type: ignore[attr-defined]
+        assert [path for path in staged if path.is_file()] == []
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'ipate%'")
+            assert cursor.fetchall() == []
+
+
+def study_since(folder: Path) -> Path:
+    """A backup, after which files came, went and changed, and rows as well."""
+    study = study_with_table()
+    run_finish(run_start(study, share=0.25, **TABLE_RUN))
+    storages["private"].save("folder/earlier", ContentFile(b"erased since"))
+    made = backup(folder)
+    storages["private"].delete("folder/earlier")
+    storages["private"].save("later", ContentFile(b"not in the backup"))
+    dataset = study.datasets.get(kind="private")
+    storages["private"].delete(dataset.artifact)
+    storages["private"].save(dataset.artifact, ContentFile(b"changed since"))
+    consent_withdraw(holder=study.holders.first(), acting_user=None)
+    WorkerHeartbeat.objects.all().delete()
+    return made
+
+
+@pytest.mark.parametrize("breakage", ["no dump", "half a dump", "migrations that fail", "no room"])
+def test_a_restoration_that_fails_leaves_database_and_files_whole(tmp_path: Path, breakage: str) -> None:
+    if breakage == "migrations that fail":  # the backup lacks the note of one that it has been through
+        with connection.cursor() as cursor:
+            cursor.execute("DELETE FROM django_migrations WHERE app = 'common' AND name = '0001_throttle'")
+    made = study_since(tmp_path / "backups")
+    if breakage == "no dump":
+        made = changed(made, tmp_path / "changed", lambda *both: dump_broken(*both, lambda dump: b"no database"))
+    elif breakage == "half a dump":
+        made = changed(
+            made, tmp_path / "changed", lambda *both: dump_broken(*both, lambda dump: dump[: len(dump) // 2])
+        )
+    before, limits = installation(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        if breakage == "no room":
+            resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+        with pytest.raises(CommandError, match="Nothing was changed"):
+            restore(made, "--replace")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        if breakage == "migrations that fail":
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    "INSERT INTO django_migrations (app, name, applied) VALUES ('common', '0001_throttle', %s)",
+                    [timezone.now()],
+                )
+    is_left_whole(before)
+
+
+@pytest.mark.parametrize("step", ["FilesBeside.check", "call_command", "_locked", "FilesBeside.settle"])
+def test_a_restoration_that_is_killed_leaves_a_whole_database_and_can_be_called_again(
+    tmp_path: Path, identity: Path, step: str
+) -> None:
+    """While files come, while the copy is beside, before it takes the live one's place, and right after that."""
+    made = study_since(tmp_path / "backups")
+    before = installation()
+    program = (
+        "import os, signal, sys, django; django.setup();"
+        "from django.core.management import call_command; from ipate_web.backups import restoring;"
+        f"restoring.{step} = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL);"
+        "call_command('restore', sys.argv[1], '--identity', sys.argv[2], '--replace', '--yes')"
+    )
+    environment = os.environ | {
+        "DJANGO_SETTINGS_MODULE": "ipate_web.settings",
+        "DATABASE_URL": database_url(),
+        "IPATE_SECRET_KEY": settings.SECRET_KEY,
+        "IPATE_JOURNAL_DIR": str(settings.JOURNAL_DIR),
+        "IPATE_VAR_DIR": str(settings.VAR_DIR),
+        **{
+            f"IPATE_{alias.upper()}_STORAGE_OPTIONS": json.dumps({"location": storages[alias].location})
+            for alias in STORAGES
+        },
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(made), str(identity)],
+        cwd=settings.BASE_DIR,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    connection.close()
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    there, stored = rows(), files()
+    if step != "FilesBeside.settle":
+        assert there == before[0]
+        assert before[1].items() <= stored.items()
+    else:
+        assert ConsentEvent.objects.count() == len(before[0][ConsentEvent]) - 1
+
+    # What the killed one left goes with the next, whether that is a backup or a restoration.
+    backup(tmp_path / "more")
+    if step != "FilesBeside.settle":
+        BackupRecord.objects.filter(pk=BackupRecord.objects.latest("made_at").pk).delete()
+        is_left_whole(before)
+    assert "table is locked" in restore(made, "--replace")
+    assert {f"{alias}/{name}" for alias, name in files()} == set(manifest_of(made)["files"]) - {
+        manifest_of(made)["database"]
+    }
+
+
+def test_what_cannot_be_written_leaves_no_file(tmp_path: Path) -> None:
     study_with_table()
     (tmp_path / "file").write_text("")
-    with pytest.raises(CommandError, match="could not be written"):
+    with pytest.raises(CommandError, match=r"could not be written|pg_dump failed"):
         backup(tmp_path / "file" / "backup")
-    assert not list(tmp_path.glob("*partial*"))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        with pytest.raises(CommandError, match=r"could not be written|pg_dump failed"):
+            backup(tmp_path / "backups", "--unencrypted")
+        with pytest.raises(CommandError, match=r"could not be written|pg_dump failed"):
+            backup(tmp_path / "backups")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list((tmp_path / "backups").iterdir()) == []
+    assert not (Path(settings.VAR_DIR) / "backup").exists() and not BackupRecord.objects.exists()
+
+
+# --- Age ------------------------------------------------------------------------------------------------------------
+
+
+def older(made: Path, **ago: float) -> Path:
+    """A copy of a backup as if it had been made some time ago."""
+    moment = timezone.now().astimezone(UTC) - timedelta(**ago)
+    copy = made.with_name(f"{moment:ipate-%Y-%m-%dT%H%M%SZ}.tar.age")
+    shutil.copy(made, copy)
+    return copy
+
+
+def test_backups_are_deleted_by_age_and_the_last_one_only_once_something_was_erased(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgotten: list[float] = []  # ages in days from which acts leave the journal
+    monkeypatch.setattr(
+        "ipate_web.backups.making.acts_forget", lambda _, age: forgotten.append(age / timedelta(days=1))
+    )
+    study, folder = study_with_table(), tmp_path / "backups"
+    made = backup(folder)
+    assert timezone.now() - BackupRecord.objects.get().made_at < timedelta(minutes=1)
+    old, young = older(made, days=35.1), older(made, days=34.9)
+    made = made.rename(older(made, hours=1))
+    (folder / "notes.txt").write_text("not ours")
+    partial = folder / f"{made.name}.partial"
+    partial.write_text("")
+    os.utime(partial, (0, 0))
+    last = backup(folder)
+    assert set(folder.iterdir()) == {made, young, last, folder / "notes.txt"} and not old.exists()
+
+    last.unlink()
+    made.rename(older(made, days=40))
+    young.unlink()
+
+    def failing() -> set[str]:
+        """Names that are left after a backup that could not be made."""
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+        try:
+            with pytest.raises(CommandError, match=r"could not be written|pg_dump failed"):
+                call_command("backup", str(folder), stdout=StringIO())
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        return {path.name for path in folder.glob("ipate-*")}
+
+    assert forgotten == pytest.approx([35, 35], abs=0.01)
+    assert len(failing()) == 1, "the last good one stays while nothing was erased since"
+    assert forgotten[2:] == pytest.approx([40], abs=0.01), "what the last one lacks is still known"
+    consent_withdraw(holder=study.holders.first(), acting_user=None, erase=True)
+    records_erase(study.pk)
+    assert failing() == set(), "whoever was erased is in no backup beyond the days that were stated"
+    assert forgotten[3:] == pytest.approx([35], abs=0.01)
+    with pytest.raises(CommandError, match="--keep-days"):
+        call_command("backup", str(folder), "--keep-days", "0", stdout=StringIO())
 
 
 def test_a_file_that_comes_and_goes_while_it_is_copied_is_tried_again(
@@ -266,7 +557,7 @@ def test_a_file_that_comes_and_goes_while_it_is_copied_is_tried_again(
     Run.objects.filter(pk=run.pk).update(assignment="")
     with pytest.raises(CommandError, match="Stop the workers"):
         backup(tmp_path / "another")
-    assert not list(tmp_path.glob("another*"))
+    assert not list(tmp_path.glob("another/*"))
 
 
 def test_every_field_that_names_a_file_is_known(tmp_path: Path) -> None:
@@ -285,20 +576,21 @@ def test_every_field_that_names_a_file_is_known(tmp_path: Path) -> None:
     assert fields <= {(label, field) for label, field, _ in FIELDS}
 
 
-def test_a_new_installation_takes_a_backup(tmp_path: Path) -> None:
-    """By the command line, into an empty folder or database, with the journal moved there first."""
+def test_a_new_installation_takes_a_backup(tmp_path: Path, identity: Path) -> None:
+    """By the command line, into an empty folder or database of a user without rights, the journal moved there first."""
     study = study_with_table()
     user_create("root", is_superuser=True)
     run_finish(run_start(study, share=0.25, **TABLE_RUN))
-    backup(tmp_path / "backup")
+    made = backup(tmp_path / "backup")
     var, name = tmp_path / "new", f"ipate_restored_{os.getpid()}"
     environment = os.environ | {"DJANGO_SETTINGS_MODULE": "ipate_web.settings", "IPATE_VAR_DIR": str(var)}
     environment |= {"IPATE_SECRET_KEY": settings.SECRET_KEY, "IPATE_JOURNAL_DIR": str(settings.JOURNAL_DIR)}
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
-            cursor.execute(f"CREATE DATABASE {name}")
+            cursor.execute(f"CREATE ROLE {name} LOGIN NOSUPERUSER NOCREATEDB PASSWORD 'of-the-test'")
+            cursor.execute(f"CREATE DATABASE {name} OWNER {name}")
         given = connection.settings_dict
-        address = f"{given['USER']}:{given['PASSWORD']}@{given['HOST']}:{given['PORT']}"
+        address = f"{name}:of-the-test@{given['HOST']}:{given['PORT']}"
         environment["DATABASE_URL"] = f"postgres://{address}/{name}"
 
     def manage(*arguments: str) -> str:
@@ -314,7 +606,7 @@ def test_a_new_installation_takes_a_backup(tmp_path: Path) -> None:
         return done.stdout
 
     try:
-        said = manage("restore", str(tmp_path / "backup"), "--yes")
+        said = manage("restore", str(made), "--identity", str(identity), "--yes")
         assert "Restored" in said and "whole" in said and "FAULT" not in said and "locked" not in said
         assert "table" in manage("shell", "-v0", "-c", "print(Study.objects.get().slug)")
         manage("verify_ledger", "--replay")
@@ -322,3 +614,4 @@ def test_a_new_installation_takes_a_backup(tmp_path: Path) -> None:
         if connection.vendor == "postgresql":
             with connection.cursor() as cursor:
                 cursor.execute(f"DROP DATABASE {name}")
+                cursor.execute(f"DROP ROLE {name}")

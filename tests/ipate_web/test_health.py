@@ -17,6 +17,7 @@ from common.models import WorkerHeartbeat
 from tests.workers import wait_until, worker
 
 READY = {"status": "ready", "database": "ok", "broker": "ok", "storage": "ok", "worker": "ok"}
+READY |= {"verification": "ok", "backup": "overdue"}  # there was none
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def test_probes_on_the_machine_itself_are_not_sent_to_https(client: Client, sett
 @pytest.mark.django_db
 def test_a_database_that_does_not_answer(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "cursor", refuse)
-    not_ready(client, database="unreachable", worker="not heard from")
+    not_ready(client, database="unreachable", worker="not heard from", verification="unknown", backup="unknown")
 
 
 @pytest.mark.usefixtures("_a_worker_was_heard")

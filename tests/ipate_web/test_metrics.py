@@ -16,7 +16,7 @@ from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
 from common.models import WorkerHeartbeat
-from consent.models import Mail
+from consent.models import Checkpoint, Mail
 from consent.services import consent_withdraw
 from ipate_web.metrics.requests import COUNTED
 from tests import factories
@@ -113,11 +113,22 @@ def test_a_broker_that_does_not_answer_leaves_the_rest(
     assert "ipate_workers" in names and "ipate_queue_length" not in names
 
 
+def test_the_age_of_the_last_checkpoint(ask: Callable[[], dict[Sample, float]], settings: Any) -> None:
+    age = ("ipate_checkpoint_age_seconds", frozenset[tuple[str, str]]())
+    assert ask()[age] == 0, "none are made"
+    settings.CHECKPOINT_KEYS = ["a key"]
+    assert ask()[age] == float("inf")
+    made_at = timezone.now() - timedelta(hours=30)
+    Checkpoint.objects.create(number=1, day=made_at.date(), entry="{}", note="", made_at=made_at)
+    assert ask()[age] == pytest.approx(30 * 3600, abs=60)
+
+
 @pytest.mark.slow
 def test_who_takes_part_and_who_falls_silent_changes_nothing(ask: Callable[[], dict[Sample, float]]) -> None:
     """The same run over other levels, fewer people, and with some who leave in the middle of it."""
     seen: list[dict[Sample, float]] = []
     clocks = ("ipate_mail_overdue_seconds", "ipate_run_silence_seconds", "ipate_queue_length")
+    clocks += ("ipate_backup_age_seconds", "ipate_verification_age_seconds")
     for slug, levels, holders in (("low", "L", 30), ("high", "HHHA", 24)):
         study = study_with_table(slug, levels=levels, holders=holders)
         before = of_work(ask())

@@ -42,7 +42,7 @@ def test_no_bound_exceeds_its_promise(canary):
 def test_a_planted_fault_is_found(fault, name):
     canary = next(each for each in QUICK if each.name == name)
     with FAULTS[fault]():
-        assert exceeds(canary, 80_000 if fault == "weight-squared" else 20_000)
+        assert exceeds(canary, 160_000 if fault == "weight-squared" else 20_000)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from django.contrib.auth.models import User
 
 from accounting.book import charges_of
 from accounting.head_counts import head_counts_enter
@@ -124,8 +125,8 @@ TABLE_RUN: dict[str, Any] = {
 }
 
 
-def run_draft(study: Study, **fields: Any) -> Run:
-    """A draft on the study's datasets by ``otto``, an operator; ``fields`` override the defaults.
+def run_draft(study: Study, *, proposer: User | None = None, **fields: Any) -> Run:
+    """A draft on the study's datasets, by ``otto``, an operator, by default; ``fields`` override the defaults.
 
     Nobody approves what they proposed: ``olga``, whose study it is, can approve it.
     """
@@ -145,7 +146,7 @@ def run_draft(study: Study, **fields: Any) -> Run:
         "teachers": 20,
         "batch_size": 5,
     }
-    return run_propose(study=study, acting_user=otto, **{**defaults, **fields})
+    return run_propose(study=study, acting_user=proposer or otto, **{**defaults, **fields})
 
 
 def run_start(study: Study, *, share: float = 1.0, **fields: Any) -> Run:

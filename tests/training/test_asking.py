@@ -20,6 +20,7 @@ from accounting.verification import study_faults
 from common.artifacts import arrays_delete, arrays_load
 from common.noise import SimulationNoise
 from consent import services as consent_services
+from consent.changes import changes_recorded
 from consent.handover import circumstance_record
 from consent.models import DataHolder, Study
 from consent.selectors import consent_snapshot
@@ -440,7 +441,8 @@ def test_no_sums_outlive_their_batch_nor_anything_but_what_a_replay_needs_a_run(
     ending.run_forget(run)
     assert set(files(run)) == {Path(batch.asked).name for batch in run.batches.all()}
     assert_whole(run)
-    Study.objects.update(retain_votes=False)
+    with changes_recorded([study], acting_user=None):
+        Study.objects.update(retain_votes=False)
     ending.run_forget(Run.objects.get(pk=run.pk))
     assert files(run) == []
     assert_whole(run)

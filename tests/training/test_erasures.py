@@ -43,12 +43,13 @@ from training.services import closing
 from training.services.advance import run_advance
 from training.services.ballot import predictions_load
 from training.services.datasets import dataset_import
+from training.services.drafts import run_withdraw
 from training.services.erasures import records_erase
 from training.services.holders.shards import shards_done
 from training.services.records import owners_of, records_load
 from training.services.trainings import student_ask
 from training.services.voting import vote_batch, vote_open
-from training.verification import batches_kept, record_faults, release_faults, replay_faults
+from training.verification import batches_kept, erasure_faults, record_faults, release_faults, replay_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
@@ -309,7 +310,7 @@ def test_a_removed_dataset_leaves_its_row_and_takes_its_file(
     with pytest.raises(ValidationError, match="has not ended"):
         closing.dataset_remove(dataset=dataset, reason="It was wrong.", acting_user=olga)
     assert dataset.artifact in files()
-    draft.delete()
+    run_withdraw(run=draft, acting_user=user_create("otto"))
     run = run_ask(run_start(study, **ASKING_RUN))
     with pytest.raises(ValidationError, match="Say why"):
         closing.dataset_remove(dataset=dataset, reason=" ", acting_user=olga)
@@ -436,7 +437,7 @@ def test_verification_finds_what_was_not_erased(django_capture_on_commit_callbac
     dataset.refresh_from_db()
     with storages["private"].open(dataset.artifact, "wb") as file:
         np.savez(file, allow_pickle=False, **content)
-    told = " ".join(record_faults(study))
+    told = " ".join([*record_faults(study), *erasure_faults(study)])
     assert "not the one that was stored" in told and "whose records were erased" in told
     storages["private"].delete(dataset.artifact)
     with pytest.raises(FileNotFoundError):

@@ -1,5 +1,6 @@
 """Claims exclude each other, stay alive while work goes on, and expire."""
 
+import os
 import time
 from datetime import timedelta
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 from django.utils import timezone
 
 from tests.training.runs import TABLE_RUN, run_draft, study_with_table
+from training import leases
 from training.leases import lease
 from training.models import Run
 from training.selectors import run_is_claimed
@@ -62,3 +64,13 @@ def test_a_claim_stays_alive_as_long_as_the_work(settings: Any) -> None:
         assert run_is_claimed(run)
         with lease(Run, run.pk) as second:
             assert second is None
+
+
+def test_a_claim_names_the_process_that_holds_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A worker's processes inherit its name, which has the id of its main process.
+    name = f"celery@{'a-host-with-a-long-name.' * 4}org:1"
+    monkeypatch.setattr(leases, "worker_name", lambda: name)
+    with leases.lease(Run, run.pk) as token:
+        assert token is not None and len(token) <= Run._meta.get_field("claimed_by").max_length
+        assert leases.claiming_process(token) == os.getpid()
+        assert leases.worker_claims(name, token)

@@ -10,6 +10,7 @@ from common.artifacts import arrays_load
 from common.noise import SimulationNoise
 from consent.services import consent_withdraw
 from tests.factories import policy_approve, study_create, user_create
+from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN
 from tests.training.runs import (
     TABLE,
     TABLE_RUN,
@@ -24,7 +25,9 @@ from tests.training.runs import (
 )
 from training.methods.pate import PlanError
 from training.services.datasets import dataset_import
+from training.services.methods import method_of
 from training.services.planning import budgets_from_json, plan_from_json, plan_to_json, run_plan
+from training.services.runs import run_approve
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
@@ -80,6 +83,21 @@ def test_what_is_missing_for_a_plan_is_said() -> None:
     head_counts_enter(study=study, acting_user=user_create("olga"), counts=counts)
     with pytest.raises(PlanError, match="1 holders for 2 teachers are too few"):
         run_plan(run)
+
+
+@pytest.mark.parametrize("method", ["pate", "neighbours", "sgd", "sgd sample"])
+def test_no_run_is_planned_where_delta_is_above_one_in_the_people_counted(method: str) -> None:
+    study = study_with_table(delta=1e-4)
+    fields = {"pate": TABLE_RUN, "neighbours": ASKING_RUN, "sgd": STEPS_RUN, "sgd sample": SAMPLED_RUN}[method]
+    run = run_draft(study, **fields)
+    acts = {"study": study, "acting_user": user_create("olga")}
+    head_counts_enter(**acts, counts={"HIGH": 5_000, "AVERAGE": 5_000, "LOW": 1})
+    with pytest.raises(PlanError, match=r"about 10001 people take part, so that δ may be at most 0.0001;"):
+        method_of(run).plan(run, 0.5)
+    with pytest.raises(PlanError, match="new study with a smaller δ"):
+        run_approve(run=run, acting_user=user_create("olga"), share=0.5)
+    head_counts_enter(**acts, counts={"HIGH": 5_000, "AVERAGE": 5_000, "LOW": 0})
+    assert method_of(run).plan(run, 0.5)
 
 
 def test_who_consents_and_withdraws_changes_no_plan() -> None:

@@ -532,10 +532,10 @@ def test_an_eleventh_run_over_samples_is_refused_at_proposal_and_plan(monkeypatc
     assert method_of(draft).plan(draft, 0.5), "what was never charged is free again"
 
 
-def test_a_slack_that_is_too_small_for_so_many_steps_is_refused() -> None:
-    study = small_study(delta=1e-6)
+def test_a_study_whose_delta_leaves_no_parts_takes_no_samples() -> None:
+    study = small_study(delta=2e-9)
     run = run_draft(study, **SAMPLED_RUN | {"asking": {"steps": 500, "expected": 4}})
-    with pytest.raises(PlanError, match=r"need a part of δ above 4.2e-09, and a run of this study has 1e-09"):
+    with pytest.raises(PlanError, match=r"δ of this study, 2e-09, is too small"):
         method_of(run).plan(run, 0.5)
 
 

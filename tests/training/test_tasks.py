@@ -1,5 +1,6 @@
 """Tasks carry ids only and are sent after the commit, even if the broker fails."""
 
+from collections import Counter, deque
 from typing import Any
 from uuid import uuid4
 
@@ -8,6 +9,10 @@ from celery import current_app
 from django.db import transaction
 from kombu.exceptions import OperationalError
 
+from accounting.head_counts import head_counts_enter
+from consent.models import Level
+from tests.factories import user_create
+from tests.training.asking import ASKING_RUN
 from tests.training.runs import TABLE_RUN, run_start, study_with_table
 from training import tasks
 from training.dispatch import send
@@ -74,6 +79,29 @@ def test_a_broker_that_is_away_undoes_nothing_and_the_sweep_sends_again(
     assert run.status == Run.Status.APPROVED
     Run.objects.update(heartbeat=None)
     assert sweep.runs_sweep() == [str(run.pk)]
+
+
+def test_a_task_that_is_delivered_twice_does_not_multiply(
+    sent: list[tuple[str, list[str]]], django_capture_on_commit_callbacks: Commits
+) -> None:
+    study = study_with_table(points=12, delta=4e-5)
+    many = dict.fromkeys(Level.values, 8_000)  # as if public: a batch is asked in several shards
+    head_counts_enter(study=study, acting_user=user_create("olga"), counts=many)
+    run = run_start(study, share=0.5, **ASKING_RUN | {"batch_size": 2})
+    shards, batches = 3, 6
+    waiting, handled = deque([("training.tasks.run_advance", [str(run.pk)])] * 2), Counter[str]()
+    while waiting and handled.total() < 1_000:
+        name, ids = waiting.popleft()
+        handled[name] += 1
+        if name.startswith("training.tasks."):
+            with django_capture_on_commit_callbacks(execute=True):
+                getattr(tasks, name.rpartition(".")[2])(*ids)
+        waiting += sent
+        sent.clear()
+    run.refresh_from_db()
+    assert (run.status, run.batches.count()) == (Run.Status.FINISHED, batches), run.message
+    assert handled["training.tasks.shard_ask"] <= (batches + 1) * shards, "the second delivery asked once more at most"
+    assert handled["training.tasks.run_advance"] <= batches + 2
 
 
 def test_tasks_ignore_arguments_that_they_do_not_know_and_rows_that_are_gone() -> None:

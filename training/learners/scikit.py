@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ class ScikitModel(Model):
         from skops.io import dumps
 
         content = {"estimator": self.estimator, "classes": self.classes, "shape": list(self.shape)}
-        return dumps(content, compression=zipfile.ZIP_DEFLATED)
+        return _undated(dumps(content))
 
     def to_graph(self, graph: Graph, records: str) -> str:
         from training.exports.estimators import estimator_probabilities
@@ -45,6 +46,16 @@ class ScikitModel(Model):
         probabilities = np.zeros((len(x), self.classes))
         probabilities[:, self.estimator.classes_] = self.estimator.predict_proba(x.reshape(len(x), -1))
         return probabilities
+
+
+def _undated(archive: bytes) -> bytes:
+    """The same archive, compressed, without the time at which it was written: equal models are equal files."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive)) as source, zipfile.ZipFile(content, "w") as target:
+        for info in source.infolist():
+            member = zipfile.ZipInfo(info.filename)  # with the first day that the format knows
+            target.writestr(member, source.read(info), compress_type=zipfile.ZIP_DEFLATED)
+    return content.getvalue()
 
 
 def scikit_model(data: bytes, estimator: type, name: str, trusted_types: Sequence[str] = ()) -> ScikitModel:

@@ -70,23 +70,24 @@ def run_advance(run_id: str | UUID) -> None:
 
 
 def chunk_train(chunk_id: str | int) -> None:
-    """Train a chunk of teachers, and go on with the run after the last one."""
+    """Train a chunk of teachers, and go on with the run after the last one.
+
+    Only whoever has trained it goes on: tasks that were sent twice would multiply with every step of the run.
+    """
     chunk = TeacherChunk.objects.select_related("run").filter(pk=chunk_id).first()
     if chunk is None or chunk.run.status != Run.Status.TRAINING:
         return
     with logging_run(chunk.run_id), _guarded(chunk.run_id):
-        teaching.chunk_train(chunk)
-        if teaching.chunks_done(chunk.run):
+        if teaching.chunk_train(chunk) and teaching.chunks_done(chunk.run):
             send("run_advance", chunk.run_id)
 
 
 def shard_ask(shard_id: str | int) -> None:
-    """Ask a shard of holders, and go on with the run after the last one."""
+    """Ask a shard of holders, and go on with the run after the last one, as :func:`chunk_train` does."""
     shard = Shard.objects.select_related("run").filter(pk=shard_id).first()
     asking = None if shard is None else method_of(shard.run).asking
     if shard is None or asking is None or shard.run.status != asking.questions.status:
         return
     with logging_run(shard.run_id), _guarded(shard.run_id):
-        shards.shard_ask(shard, asking.questions)
-        if shards.shards_done(shard.run):
+        if shards.shard_ask(shard, asking.questions) and shards.shards_done(shard.run):
             send("run_advance", shard.run_id)

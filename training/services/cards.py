@@ -90,7 +90,9 @@ def _privacy(run: Run) -> dict:
     return {
         "unit": gettext_noop("data holder"),
         "neighbours": "one holder's records and participation, added or removed",
-        "accounting": gettext_noop("one account per holder, Gaussian differential privacy"),
+        "accounting": gettext_noop(
+            "(ε, δ)-differential privacy, by one account per holder in Gaussian differential privacy"
+        ),
         "mechanism": method_of(run).mechanism(run),
         "method": run.method,
         "variant": run.variant,

@@ -13,6 +13,8 @@ from django.utils.translation import gettext_noop
 
 from accounting.ceilings import reach_keep
 from common.artifacts import arrays_delete, arrays_delete_folder
+from common.counted import counted
+from consent.changes import changes_recorded
 from consent.disposals import people_forget, scans_erase, study_close_record
 from consent.erasures import disposal_record, holders_waiting
 from consent.locks import study_lock
@@ -48,7 +50,7 @@ def dataset_remove(*, dataset: Dataset, reason: str, acting_user: AbstractBaseUs
             _("The run “%(run)s” uses this dataset and has not ended. Cancel it, or wait.") % {"run": busy.title}
         )
     rows = dataset.rows if dataset.kind == Dataset.Kind.PRIVATE else None
-    _arrays_end(dataset)
+    _arrays_end(dataset, acting_user)
     disposal_record(
         study=study,
         kind=Disposal.Kind.DATASET,
@@ -61,7 +63,7 @@ def dataset_remove(*, dataset: Dataset, reason: str, acting_user: AbstractBaseUs
     return dataset
 
 
-def _arrays_end(dataset: Dataset) -> None:
+def _arrays_end(dataset: Dataset, acting_user: AbstractBaseUser | None) -> None:
     """Delete a dataset's arrays once the transaction has committed, and what a run keeps of private ones."""
     artifact = dataset.artifact
     dataset.removed_at, dataset.artifact = timezone.now(), ""
@@ -69,7 +71,8 @@ def _arrays_end(dataset: Dataset) -> None:
         dataset.digest, dataset.rows, dataset.holders, dataset.seen_classes = "", 0, 0, []
         for run in Run.objects.filter(private_dataset=dataset, forgotten_at=None):
             _run_end(run)
-    dataset.save()
+    with changes_recorded([dataset], acting_user=acting_user):
+        dataset.save()
     transaction.on_commit(lambda: arrays_delete(artifact))
 
 
@@ -138,16 +141,17 @@ def records_expire(*, study: Study, today: date | None = None) -> int:
     datasets = Dataset.objects.filter(study=study, kind=Dataset.Kind.PRIVATE, removed_at=None)
     rows = sum(dataset.rows for dataset in datasets)
     for dataset in datasets:
-        _arrays_end(dataset)
+        _arrays_end(dataset, None)
     for run in Run.objects.filter(study=study, forgotten_at=None):
         _run_end(run)
     files = scans_erase(study)
     reach_keep(study)
     people_forget(study)
     study.expired_at = timezone.now()
-    study.save(update_fields=["expired_at"])
+    with changes_recorded([study], acting_user=None):
+        study.save(update_fields=["expired_at"])
     disposal_record(study=study, kind=Disposal.Kind.EXPIRED, acting_user=None, rows=rows, files=files)
-    logger.info("The private records of study %s were erased: %d rows.", study.pk, rows)
+    logger.info("The private records of study %s were erased: %s.", study.pk, counted(rows, "row", "rows"))
     return rows
 
 

@@ -2,20 +2,24 @@
 
 import logging
 import uuid
+from collections import Counter
 from typing import Any
 
 import numpy as np
+from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from common.artifacts import arrays_delete, arrays_save
 from common.sentences import Sentence, gettext_noop
+from consent.changes import changes_recorded
 from consent.disposals import holders_refused, holders_return
 from consent.models import Study
 from consent.services import holders_register, study_lock
 from training.formats import DataError, Rows, Schema, schema_to_json
 from training.models import Dataset
+from training.services.records import records_first
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +37,9 @@ def dataset_import(
 ) -> Dataset:
     """Store ``rows`` as a dataset of ``study``; unknown pseudonyms of private rows become holders.
 
-    Private rows of people who had theirs erased, and have not consented since, are left out.
+    Private rows of people who had theirs erased, and have not consented since, are left out; and of each holder those
+    after their first ``MOST_RECORDS``, in the order of the file. Which of a holder's records are kept depends on these
+    alone.
 
     ``provenance`` says in the operator's words where the rows come from; nothing checks it. ``artifact`` is the name of
     the file to be written, by default a new one.
@@ -45,7 +51,8 @@ def dataset_import(
     try:
         with transaction.atomic():
             study = study_lock(study.pk)
-            arrays, holders = _arrays(study, rows, private=kind == Dataset.Kind.PRIVATE)
+            most = settings.MOST_RECORDS if kind == Dataset.Kind.PRIVATE else None
+            arrays, holders = _arrays(study, rows, most)
             dataset = Dataset(
                 study=study,
                 name=name,
@@ -53,6 +60,7 @@ def dataset_import(
                 schema=schema_to_json(schema),
                 rows=len(arrays["x"]),
                 holders=holders,
+                most_records=most,
                 provenance=provenance,
                 seen_classes=np.unique(arrays["y"]).tolist() if "y" in arrays else [],
                 artifact=artifact,
@@ -60,17 +68,21 @@ def dataset_import(
                 imported_by_id=acting_user.pk if acting_user else None,
             )
             dataset.full_clean()
-            dataset.save()
+            with changes_recorded([dataset], acting_user=acting_user):
+                dataset.save()
     except BaseException:
         arrays_delete(artifact)
         raise
     return dataset
 
 
-def _arrays(study: Study, rows: Rows, *, private: bool) -> tuple[dict[str, Any], int]:
-    """Arrays that are stored of some rows, and how many holders own them; the study's lock is held."""
+def _arrays(study: Study, rows: Rows, most: int | None) -> tuple[dict[str, Any], int]:
+    """Arrays that are stored of some rows, and how many holders own them; the study's lock is held.
+
+    ``most``: rows of each holder that are stored, if they are private.
+    """
     arrays: dict[str, Any] = {"x": rows.x} if rows.y is None else {"x": rows.x, "y": rows.y}
-    if not private:
+    if most is None:
         return arrays, 0
     try:
         ids = holders_register(study=study, pseudonyms=rows.holders or [])
@@ -79,19 +91,26 @@ def _arrays(study: Study, rows: Rows, *, private: bool) -> tuple[dict[str, Any],
     refused = holders_refused(study, ids.values())
     holders_return(study, {pseudonym: pk for pseudonym, pk in ids.items() if pk not in refused})
     arrays["holder"] = np.array([ids[pseudonym] for pseudonym in rows.holders or []], dtype=np.int64)
-    if refused:
-        stays = ~np.isin(arrays["holder"], list(refused))
+    stays = records_first(arrays["holder"], most) & ~np.isin(arrays["holder"], list(refused))
+    if not stays.any():
+        problem = gettext_noop("All rows belong to people whose records were erased.")
+        raise DataError(problem, gettext_noop("Leave them out."))
+    if not stays.all():
         arrays = {name: array[stays] for name, array in arrays.items()}
-        if not stays.any():
-            problem = gettext_noop("All rows belong to people whose records were erased.")
-            raise DataError(problem, gettext_noop("Leave them out."))
     return arrays, len(ids) - len(refused)
+
+
+def holders_beyond(rows: Rows) -> dict[str, int]:
+    """Pseudonyms that have more rows than a dataset takes of one holder, with how many; secret."""
+    counted = Counter(rows.holders or ())
+    return {pseudonym: number for pseudonym, number in counted.items() if number > settings.MOST_RECORDS}
 
 
 def dataset_provenance_state(*, dataset: Dataset, provenance: str, acting_user: AbstractBaseUser) -> Dataset:
     """Say where a dataset comes from. Cards of earlier runs keep what was said then."""
     dataset.provenance = provenance.strip()
-    dataset.save(update_fields=["provenance"])
+    with changes_recorded([dataset], acting_user=acting_user):
+        dataset.save(update_fields=["provenance"])
     logger.info("User %s stated where dataset %s comes from.", acting_user.pk, dataset.pk)
     return dataset
 

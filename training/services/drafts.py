@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from common.logging import logging_run
+from consent.changes import changes_recorded
 from consent.services import study_lock, study_open_check
 from training.comparison import run_parameters
 from training.errors import PROPOSER, STATE
@@ -63,7 +64,8 @@ def run_edit(*, run: Run, acting_user: AbstractBaseUser, **fields: Any) -> Run:
     ]
     if changes:
         run.revision += 1
-        run.save(update_fields=[*PROPOSED, "revision"])
+        with changes_recorded([run], acting_user=acting_user):
+            run.save(update_fields=[*PROPOSED, "revision"])
         _record(run, ProposalChange.Kind.EDITED, changes, acting_user)
     return run
 

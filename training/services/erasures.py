@@ -13,6 +13,8 @@ import numpy as np
 from django.db import transaction
 
 from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save
+from common.counted import counted
+from consent.changes import changes_recorded
 from consent.disposals import holders_erase
 from consent.erasures import holders_waiting
 from consent.locks import study_lock
@@ -56,7 +58,7 @@ def records_erase(study_id: int | str) -> int:
             arrays_delete(*(rest.artifact for rest in rests))
         erased += len(waiting) if done else 0
     if erased:
-        logger.info("The records of %d people of study %s were erased.", erased, study.pk)
+        logger.info("Records erased in study %s: those of %s.", study.pk, counted(erased, "person", "people"))
     return erased
 
 
@@ -92,13 +94,14 @@ def _commit(study: Study, waiting: Collection[int], rests: list[_Rest]) -> bool:
     if not set(waiting) <= holders_waiting(study):
         return False
     for rest in rests:
-        changed = Dataset.objects.filter(pk=rest.dataset.pk, artifact=rest.before).update(
-            artifact=rest.artifact,
-            digest=rest.digest,
-            rows=rest.rows,
-            holders=rest.holders,
-            seen_classes=rest.seen_classes,
-        )
+        with changes_recorded([rest.dataset], acting_user=None):
+            changed = Dataset.objects.filter(pk=rest.dataset.pk, artifact=rest.before).update(
+                artifact=rest.artifact,
+                digest=rest.digest,
+                rows=rest.rows,
+                holders=rest.holders,
+                seen_classes=rest.seen_classes,
+            )
         if not changed:
             transaction.set_rollback(True)
             return False

@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.core.files.base import ContentFile, File
@@ -32,7 +33,7 @@ from training.formats.preview import preview
 from training.formats.rows import Progress
 from training.leases import lease, stale_before
 from training.models import Dataset, DatasetImport
-from training.services.datasets import dataset_check, dataset_import
+from training.services.datasets import dataset_check, dataset_import, holders_beyond
 
 logger = logging.getLogger(__name__)
 
@@ -193,6 +194,8 @@ def _check(found: DatasetImport, mine: Any) -> None:
         "missing": dict(report.missing),
         "preview": preview(schema, rows),
         "holders": len(set(rows.holders)) if rows.holders is not None else None,
+        "most": settings.MOST_RECORDS,
+        "beyond": sorted(holders_beyond(rows).items()),
     }
     private_save(f"{found.folder}/report", ContentFile(json.dumps(told).encode()))
     changed = mine.update(

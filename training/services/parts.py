@@ -14,7 +14,7 @@ from training.models import Part, Run
 DEATHS = 20
 
 
-def part_do(part: Any, *, status: str, work: Callable[[Any], str], died: str) -> None:
+def part_do(part: Any, *, status: str, work: Callable[[Any], str], died: str) -> bool:
     """Do a part of a run once.
 
     Args:
@@ -23,19 +23,22 @@ def part_do(part: Any, *, status: str, work: Callable[[Any], str], died: str) ->
         work: Computes what comes of the part and returns the name of the file; empty where it leaves none.
         died: What is said where workers died over it again and again.
 
+    Returns:
+        Whether this call has done it.
+
     Raises:
         RunError: Too many workers died over it.
     """
     if part.state == Part.State.DONE:
-        return
+        return False
     rows = type(part).objects.filter(pk=part.pk)
     with lease(type(part), part.pk) as token:
         if token is None:
-            return
+            return False
         # Looked up under the claim: who ends a run waits for claims to end.
         found = rows.select_related("run__study", "run__private_dataset", "run__public_dataset").first()
         if found is None or found.run.status != status or found.state == Part.State.DONE:
-            return
+            return False
         mine = rows.filter(claimed_by=token)
         if found.state == Part.State.RUNNING:  # but nobody's: who was at it died
             mine.update(deaths=found.deaths + 1)
@@ -50,5 +53,6 @@ def part_do(part: Any, *, status: str, work: Callable[[Any], str], died: str) ->
         if not mine.update(state=Part.State.DONE, artifact=artifact):
             if artifact:
                 arrays_delete(artifact)  # it was done anew by somebody else, or nobody waits for it any more
-            return
+            return False
         Run.objects.filter(pk=found.run_id).update(heartbeat=timezone.now())
+    return True

@@ -20,6 +20,9 @@ from training.services.rehearsals import rehearsed_levels
 #: What of its share a run never plans to use: the rounding of sums.
 RESERVE = 1e-9
 
+#: Largest δ, times the people of the head counts; see "How large δ may be" in docs/gaussian-accounts.md.
+MOST_DELTA = 1.0
+
 
 @dataclass(frozen=True)
 class PlannedPromise:
@@ -134,7 +137,7 @@ def group_budgets(plan: Plan, delta: float, share: float) -> list[GroupBudget]:
 def promises_counted(run: Run) -> list[PlannedPromise]:
     """Every promise with its public or noisy number of holders, each a group of its own, strictest first.
 
-    Raises PlanError where policy, head counts or shares are missing.
+    Raises PlanError where policy, head counts or shares are missing, or δ is too large for so many people.
     """
     rows = _rehearsed(run) if run.rehearsal else _counted(run)
     return [
@@ -161,6 +164,20 @@ def _counted(run: Run) -> list[tuple[str, str, float, int]]:
         raise PlanError(
             gettext_noop(
                 "All of every holder's cap is used or held for other runs. Wait until one ends, or cancel one."
+            )
+        )
+    people = sum(count.count for count in counts)
+    if run.study.delta * people > MOST_DELTA:
+        raise PlanError(
+            Sentence(
+                gettext_noop(
+                    "The head counts say that about %(people)d people take part, so that δ may be at most %(most).2g; "
+                    "in this study it is %(delta).2g, and what people were promised is not changed. Ask them in a new "
+                    "study with a smaller δ."
+                ),
+                people=people,
+                most=MOST_DELTA / people,
+                delta=run.study.delta,
             )
         )
     names: dict[str, int] = {}

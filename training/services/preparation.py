@@ -15,6 +15,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from common.artifacts import arrays_save
+from common.counted import counted
 from consent.selectors import Promise, consent_snapshot
 from consent.services import study_lock
 from training.methods.pate import LEFT_OUT, assign_keyed, teacher_seed
@@ -69,7 +70,7 @@ def run_prepare(run: Run) -> bool:
         TeacherChunk.objects.bulk_create(
             TeacherChunk(run=run, start=start, stop=min(start + size, teachers)) for start in range(0, teachers, size)
         )
-    logger.info("%d teachers are to be trained.", teachers)
+    logger.info("To be trained: %s.", counted(teachers, "teacher", "teachers"))
     return True
 
 
@@ -100,7 +101,11 @@ def _assignment(run: Run) -> tuple[dict[str, np.ndarray], int | None]:
 
 
 def _note(run: Run, done: int, total: int) -> None:
-    """Note how far the preparation is, in tenths: more would tell how many people there are. Raises _Ended."""
+    """Note how far the preparation is: the same shares, in the same order, however many people there are.
+
+    Raises:
+        _Ended: the run was cancelled.
+    """
     under_way = Run.objects.filter(pk=run.pk, status=Run.Status.PREPARING)
-    if not under_way.update(prepared=10 * done // total / 10):
+    if not under_way.update(prepared=done / total):
         raise _Ended

@@ -29,6 +29,19 @@ def owners_of(dataset: Dataset) -> np.ndarray:
     return np.unique(records_load(dataset, "holder")["holder"])
 
 
+def records_first(owners: np.ndarray, most: int) -> np.ndarray:
+    """(N,) whether each row is among the first ``most`` of its owner.
+
+    >>> records_first(np.array([7, 5, 7, 7, 5]), 2).tolist()
+    [True, True, True, False, True]
+    """
+    order = np.argsort(owners, kind="stable")
+    ordered = owners[order]
+    first = np.empty(len(owners), dtype=bool)
+    first[order] = np.arange(len(owners)) - np.searchsorted(ordered, ordered) < most
+    return first
+
+
 def records_store(arrays: dict[str, np.ndarray]) -> tuple[str, str]:
     """Store arrays of a dataset under a new name, which is returned with their digest."""
     artifact = f"datasets/{uuid4()}.npz"

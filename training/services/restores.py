@@ -1,15 +1,28 @@
-"""The end of a lock after a restore: the gap is charged, and runs that were under way at the backup end."""
+"""The end of a lock after a restore: what people decided is recorded again, the gap is charged, runs under way end."""
 
+import logging
+from dataclasses import dataclass
 from functools import partial
 
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from accounting.gaps import gap_settle
-from consent.models import Study
-from training.models import Run
+from accounting.restores import is_distrusted
+from common.append_only import pending_settle
+from common.counted import counted
+from consent.locks import study_lock
+from consent.models import Disposal, Study
+from consent.replays import Lost, acts_apply, acts_lost
+from training.models import Dataset, Run
+from training.services.closing import dataset_remove, study_close
 from training.services.ending import run_forget
+
+logger = logging.getLogger(__name__)
 
 RESTORED = gettext_noop(
     "The study's database was restored from a backup made in the middle of this run. All of its share counts as used, "
@@ -17,21 +30,93 @@ RESTORED = gettext_noop(
 )
 
 
+@dataclass(frozen=True)
+class Settlement:
+    """Result of settling a restore.
+
+    Attributes:
+        reached: the share of its cap that every account has come to; 0 where nothing was charged, and runs go on.
+        applied: how many decisions, circumstances, erasures and closings were recorded again.
+    """
+
+    reached: float
+    applied: int
+
+
 @transaction.atomic
-def restore_settle(*, study: Study, share: float | None = None) -> float:
-    """Settle a restore by :func:`accounting.gaps.gap_settle`, and end the runs whose shares it counts as used.
+def restore_settle(
+    *,
+    study: Study,
+    acting_user: AbstractBaseUser,
+    share: float | None = None,
+    given_up: int = 0,
+    entered: bool = False,
+) -> Settlement:
+    """Settle a restore, and unlock the study.
+
+    What people decided since the backup is recorded again, from the journal; the gap is charged by
+    :func:`accounting.gaps.gap_settle`; runs whose shares it counts as used end; datasets that were removed are removed.
 
     Args:
         study: A study whose database is older than the journal.
-        share: See there.
+        acting_user: Who settles it; on record.
+        share: See :func:`accounting.gaps.gap_settle`.
+        given_up: How many rows of people's acts are given up: what they refer to was lost, too.
+        entered: Whether such rows were entered by hand, where the journal does not have all of them.
 
-    Returns:
-        The share of its largest cap that every account has come to; 0 where nothing was charged, and runs go on.
+    Raises:
+        ValidationError: the journal knows acts that are neither in the database nor can be recorded again.
     """
-    reached = gap_settle(study=study, share=share)
+    study = study_lock(study.pk)
+    pending_settle(study.pk)
+    lost = acts_lost(study)
+    _acts_check(study, lost, given_up, entered)
+    disposals = acts_apply(study, lost)
+    reached = gap_settle(study=study, acting_user=acting_user, share=share)
     if reached:
         under_way = (Run.Status.APPROVED, Run.Status.PREPARING, Run.Status.TRAINING, *Run.SPENDING)
         for run in Run.objects.select_related("study").filter(study=study, status__in=under_way, rehearsal=False):
             Run.objects.filter(pk=run.pk).update(status=Run.Status.FAILED, message=RESTORED, ended_at=timezone.now())
             transaction.on_commit(partial(run_forget, run))
-    return reached
+    for disposal in disposals:
+        _dispose(study, disposal, acting_user)
+    applied = sum(len(rows) for rows in lost.rows.values())
+    logger.warning(
+        "User %s settled the restore of study %s: accounts stand at %g of their caps at least; recorded again: %s.",
+        acting_user.pk,
+        study.pk,
+        reached,
+        counted(applied, "row", "rows"),
+    )
+    return Settlement(reached, applied)
+
+
+def _acts_check(study: Study, lost: Lost, given_up: int, entered: bool) -> None:
+    """Refuse to unlock a study while fewer acts of people are there than the journal knows."""
+    if (not lost.is_complete or is_distrusted(study)) and not entered:
+        raise ValidationError(
+            _(
+                "The journal does not have all that people decided since the backup. Enter it from mails and letters: "
+                "withdrawals, consents, deaths and who answers for whom; ask again for erasures, remove the datasets "
+                "that were removed. Then call this again with --decisions-entered."
+            )
+        )
+    if lost.unknown != given_up:
+        raise ValidationError(
+            _(
+                "%(count)d decisions since the backup cannot be recorded again: the person, the form or the policy "
+                "that they name was lost, too. Invite these people anew. To go on without these decisions, call this "
+                "again with --give-up %(count)d."
+            )
+            % {"count": lost.unknown}
+        )
+
+
+def _dispose(study: Study, disposal: Disposal, acting_user: AbstractBaseUser) -> None:
+    """Remove a dataset, or close the study, as was done before."""
+    if disposal.kind == Disposal.Kind.CLOSED:
+        study_close(study=study, reason=disposal.reason, acting_user=acting_user)
+        return
+    for dataset in Dataset.objects.filter(study=study, name=disposal.subject, removed_at=None):
+        if dataset.imported_at < disposal.recorded_at:
+            dataset_remove(dataset=dataset, reason=disposal.reason, acting_user=acting_user)

@@ -15,6 +15,7 @@ from django.utils.translation import gettext_noop
 
 from accounting.shares import share_check, share_grant, share_settle
 from common.logging import logging_run
+from consent.changes import changes_recorded
 from consent.models import Study
 from consent.second_person import second_person_check
 from consent.services import study_lock, study_open_check
@@ -58,7 +59,8 @@ def run_propose(*, study: Study, acting_user: AbstractBaseUser, **fields: Any) -
     if run.rehearsal and run.seed is None:
         run.seed = secrets.randbits(31)
     run_check(run)
-    run.save()
+    with changes_recorded([run], acting_user=acting_user):
+        run.save()
     run_proposed_tell(run)
     return run
 
@@ -155,7 +157,10 @@ def _run_approve(run: Run, acting_user: AbstractBaseUser, share: float, revision
     if revision is not None and revision != run.revision:
         raise ValidationError(_("The proposal was changed since you looked. Look at the plan again."), code=STATE)
     second_person_check(
-        run.created_by_id, acting_user, own=_("You proposed this run yourself. Another operator has to approve it.")
+        run.study,
+        run.created_by_id,
+        acting_user,
+        own=_("You proposed this run yourself. Another operator has to approve it."),
     )
     run.share = share
     run_check(run)
@@ -166,7 +171,8 @@ def _run_approve(run: Run, acting_user: AbstractBaseUser, share: float, revision
     run.status = Run.Status.APPROVED
     run.approved_by_id = acting_user.pk
     run.approved_at = run.heartbeat = timezone.now()
-    run.save()
+    with changes_recorded([run], acting_user=acting_user):
+        run.save()
     send("run_advance", run.pk)
     run_approved_tell(run)
     return run

@@ -20,6 +20,7 @@ from django.utils.translation import gettext_noop
 from accounting.models import Release
 from accounting.services import release_record
 from common.artifacts import model_fetch, model_store
+from common.counted import counted
 from common.logging import logging_run
 from consent.services import study_lock
 from training.accuracy import published_accuracy
@@ -68,7 +69,8 @@ def student_train(run: Run) -> bool:
         run.message = ""
         run.save(update_fields=["student", "status", "ended_at", "message"])
         run_ended_tell(run)
-    logger.info("The student has learned from %d releases.", taught.card["learned_from"]["labels"])
+    learned_from = counted(taught.card["learned_from"]["labels"], "release", "releases")
+    logger.info("The student has learned from %s.", learned_from)
     return True
 
 

@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db.models import Q
 from django.utils import timezone
 
+from common.counted import counted
 from training.dispatch import send
 from training.leases import stale_before
 from training.models import Run, StudentTraining
@@ -32,7 +33,8 @@ def runs_sweep() -> list[str]:
             send("run_advance", pk)
             ids.append(pk)
     if ids:
-        logger.info("Sent on %d runs that nobody was working on (timeout %gs).", len(ids), settings.HEARTBEAT_TIMEOUT)
+        found = counted(len(ids), "run", "runs")
+        logger.info("Sent on %s that nobody was working on (timeout %gs).", found, settings.HEARTBEAT_TIMEOUT)
     _trainings_send(silent)
     imports_sweep()
     kept = Q(status=Run.Status.FINISHED, study__retain_votes=True)

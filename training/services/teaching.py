@@ -59,15 +59,15 @@ def chunks_done(run: Run) -> bool:
     return not run.chunks.exclude(state=TeacherChunk.State.DONE).exists()
 
 
-def chunk_train(chunk: TeacherChunk) -> None:
-    """Train the teachers of a chunk, keep what they say of the public points, and forget them."""
+def chunk_train(chunk: TeacherChunk) -> bool:
+    """Train the teachers of a chunk, and keep what they say of the public points; whether this call has."""
 
     def work(chunk: TeacherChunk) -> str:
         artifact = predictions_name(chunk)
         arrays_save(artifact, predictions=_predictions(chunk.run, chunk))
         return artifact
 
-    part_do(chunk, status=Run.Status.TRAINING, work=work, died=_DIED)
+    return part_do(chunk, status=Run.Status.TRAINING, work=work, died=_DIED)
 
 
 def left_since_snapshot(run: Run) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 from django.db import transaction
 from django.utils import timezone
 
-from accounting.book import balances
+from accounting.accounts import accounts_stand
 from accounting.caps import caps_of
 from accounting.ceilings import rooms
 from accounting.models import Release
@@ -23,6 +23,7 @@ from accounting.services import ROUNDING, release_record
 from accounting.shares import openings_lock, share_limit, share_open, share_settle
 from common.artifacts import arrays_load
 from common.bulk import rows_insert
+from common.counted import counted
 from common.noise import Noise, SystemNoise
 from consent.selectors import Snapshot, consent_snapshot, consent_state
 from consent.services import study_lock
@@ -95,7 +96,7 @@ def _without_room(run: Run, assignment: dict[str, np.ndarray], snapshot: Snapsho
     present = np.isin(members, snapshot.holders)
     epsilons[present] = snapshot.epsilons[np.searchsorted(snapshot.holders, members[present])]
     caps = np.where(present, caps_of(np.where(present, epsilons, 1.0), run.study.delta), 0.0)
-    needed = balances(run.study).of(members) + allowed[assignment["group"][first]]
+    needed = accounts_stand(run.study, members) + allowed[assignment["group"][first]]
     return members[needed > np.minimum(limit * caps, rooms(run.study, members)) * (1 + ROUNDING)]
 
 
@@ -295,7 +296,7 @@ def _limits(run: Run, ballot: Ballot) -> np.ndarray:
     who has lowered their cap since owes what was begun.
     """
     allowed = np.array([budget.allowed for budget in ballot.budgets])
-    begun = balances(run.study).of(ballot.members) - np.array(run.spent)[ballot.group_of]
+    begun = accounts_stand(run.study, ballot.members) - np.array(run.spent)[ballot.group_of]
     return begun + allowed[ballot.group_of]
 
 
@@ -303,7 +304,8 @@ def _vote_close(run: Run, ballot: Ballot, reason: str) -> None:
     """The vote has ended: go on to the student, and let the next run of the study vote."""
     Run.objects.filter(pk=run.pk).update(status=Run.Status.STUDENT, stop_reason=reason)
     share_settle(study=run.study, subject=run.pk, used=share_used(run))
-    logger.info("The vote ended after %d queries with %d labels: %s.", run.position, run.labels, reason)
+    queries, labels = counted(run.position, "query", "queries"), counted(run.labels, "label", "labels")
+    logger.info("The vote ended after %s with %s: %s.", queries, labels, reason)
     runs_send_on(run)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from common.counted import counted
 from consent.exports import export_faults
 from consent.models import Circumstance, ConsentEvent, Study
 from consent.selectors import answerer_faults
@@ -37,9 +38,11 @@ class Command(BaseCommand):
         ]
         if faults:
             raise CommandError("\n".join(faults))
+        decisions = counted(len(rows), "decision", "decisions")
+        answerers = counted(len(circumstances), "record", "records")
         self.stdout.write(
-            f"{len(rows)} decisions in the file are as they are on record, and so are {len(circumstances)} records of "
-            "who answers. Their chains are whole, and every decision was made by whoever answered."
+            f"As on record: {decisions} in the file, and {answerers} of who answers. "
+            "Their chains are whole, and every decision was made by whoever answered."
         )
 
 

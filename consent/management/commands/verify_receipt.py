@@ -1,10 +1,14 @@
 """``manage.py verify_receipt``: hold a receipt against what is on record."""
 
+import json
 from argparse import ArgumentParser
+from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from consent.checkpoints import checkpoint_over, proof_of
+from consent.models import ConsentEvent
 from consent.receipts import receipt_event, receipt_facts, receipt_sentence
 
 
@@ -17,7 +21,14 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("number", help="the receipt number (64 hexadecimal digits), or the code that was read out")
 
-    def handle(self, *args: Any, number: str, **options: Any) -> None:
+        parser.add_argument(
+            "--proof",
+            type=Path,
+            metavar="FILE",
+            help="write the proof that it is under the last signed checkpoint, as its holder can download it",
+        )
+
+    def handle(self, *args: Any, number: str, proof: Path | None, **options: Any) -> None:
         event = receipt_event("".join(number.split()).lower())
         if event is None:
             raise CommandError(
@@ -35,3 +46,14 @@ class Command(BaseCommand):
             f"Decision {event.sequence} of study “{event.study.slug}” is as it was recorded; verify_ledger checks the "
             "whole chain."
         )
+        if proof is not None:
+            self._prove(event, proof)
+
+    def _prove(self, event: ConsentEvent, path: Path) -> None:
+        checkpoint = checkpoint_over(event)
+        if checkpoint is None:
+            raise CommandError(
+                "No signed checkpoint was made since this decision, or a worker has yet to prepare proofs."
+            )
+        path.write_text(json.dumps(proof_of(event, checkpoint), ensure_ascii=False, indent=2) + "\n")
+        self.stdout.write(f"{path} proves that it is under checkpoint {checkpoint.number} of {checkpoint.day}.")

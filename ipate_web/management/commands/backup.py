@@ -1,28 +1,55 @@
-"""Command ``backup``: database, private storage and models, while everything runs."""
+"""Command ``backup``: an encrypted copy of database, private storage and models; and the end of old copies."""
 
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from ipate_web.backups import BackupError, manifest_of
-from ipate_web.backups.making import backup_make
+from ipate_web.backups import BackupError
+from ipate_web.backups.making import backup_make, backups_prune
 
 
 class Command(BaseCommand):
     help = (
-        "Copy the database, private storage and the models into a new folder, while site and workers go on. The copy "
-        "holds everything that is secret, readable by its owner alone and not encrypted: keep it on an encrypted disk. "
-        "The secret key and the journal are not in it (docs/operations.md)."
+        "Copy the database, private storage and the models into a new file of a folder, while site and workers go on, "
+        "encrypted to IPATE_BACKUP_RECIPIENT (manage.py backup_key makes the keys). Backups in that folder that are "
+        "older than IPATE_BACKUP_DAYS are deleted. The secret key and the journal are not in it (docs/operations.md)."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("folder", type=Path, help="new folder, such as /srv/backup/ipate-$(date -u +%%FT%%H%%M%%S)")
+        parser.add_argument("folder", type=Path, help="folder for backups, such as /var/backups/ipate")
+        parser.add_argument(
+            "--keep-days",
+            type=int,
+            default=settings.BACKUP_DAYS,
+            metavar="N",
+            help="delete backups that are older (default: IPATE_BACKUP_DAYS, %(default)s)",
+        )
+        parser.add_argument(
+            "--unencrypted",
+            action="store_true",
+            help="do not encrypt: whoever reads the file then reads all that people entrusted to the site",
+        )
 
-    def handle(self, *args: Any, folder: Path, **options: Any) -> None:
+    def handle(self, *args: Any, folder: Path, keep_days: int, unencrypted: bool, **options: Any) -> None:
+        if keep_days < 1:
+            raise CommandError("--keep-days is a whole number above 0.")
+        if not unencrypted and not settings.BACKUP_RECIPIENTS:
+            raise CommandError(
+                "No backup was made: there is no key to encrypt it to. Make one by manage.py backup_key FILE and set "
+                "IPATE_BACKUP_RECIPIENT, or add --unencrypted where the disk is encrypted."
+            )
         try:
-            digest = backup_make(folder)
+            try:
+                path, digest = backup_make(folder, [] if unencrypted else settings.BACKUP_RECIPIENTS)
+            finally:
+                # Also after a failure: what people were told of old backups holds all the same.
+                if folder.is_dir():
+                    for old in backups_prune(folder, keep_days):
+                        self.stdout.write(f"{old.name} was older than {keep_days} days or never completed; deleted.")
         except BackupError as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(f"{folder} is complete. SHA-256 of {manifest_of(folder).name}: {digest}")
+        state = "NOT ENCRYPTED" if unencrypted else "encrypted"
+        self.stdout.write(f"{path} is complete and {state}. SHA-256: {digest}")

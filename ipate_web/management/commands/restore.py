@@ -9,6 +9,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 
 from ipate_web.backups import BackupError
+from ipate_web.backups.archives import identities_read
 from ipate_web.backups.restoring import backup_check, backup_restore, is_running, occupied
 
 CONFIRMATION = "restore"
@@ -16,18 +17,21 @@ CONFIRMATION = "restore"
 
 class Command(BaseCommand):
     help = (
-        "Restore a backup. Stop site, workers and beat first. The journal stays as it is: studies that the backup does "
-        "not know all of are locked until manage.py settle_restore."
+        "Restore a backup. Stop site, workers and beat first. Whatever fails leaves database and files as they are. "
+        "The journal stays as it is: studies that the backup does not know all of are locked until manage.py "
+        "settle_restore."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("folder", type=Path, help="folder that manage.py backup made")
+        parser.add_argument("file", type=Path, help="file that manage.py backup made")
+        parser.add_argument("--identity", type=Path, metavar="FILE", help="file with the private key of the backup")
         parser.add_argument("--replace", action="store_true", help="delete what this installation has")
         parser.add_argument("--yes", action="store_true", help="do not ask")
 
-    def handle(self, *args: Any, folder: Path, replace: bool, yes: bool, **options: Any) -> None:
+    def handle(self, *args: Any, file: Path, identity: Path | None, replace: bool, yes: bool, **options: Any) -> None:
         try:
-            manifest = backup_check(folder)
+            identities = identities_read(identity) if identity else []
+            manifest = backup_check(file, identities)
             if is_running():
                 raise CommandError("A worker was heard from just now. Stop site, workers and beat, then try again.")
             found = occupied()
@@ -36,16 +40,17 @@ class Command(BaseCommand):
                     f"This installation is not empty: {found}. Make a backup of it, then call this with --replace, "
                     "which deletes them."
                 )
-            self._confirm(f"{folder}, made {manifest['made_at']}, {len(manifest['files'])} files", found, yes)
-            locked = backup_restore(folder, manifest)
+            self._confirm(f"{file}, made {manifest['made_at']}, {len(manifest['files'])} files", found, yes)
+            locked = backup_restore(file, identities, manifest)
         except BackupError as error:
             raise CommandError(str(error)) from error
         self.stdout.write("Restored. Everybody has to sign in again.")
-        call_command("verify_ledger", stdout=self.stdout)
+        if not locked:
+            call_command("verify_ledger", stdout=self.stdout)
         for slug in locked:
             self.stdout.write(
-                f"{slug} is locked: decisions or releases are lost. Enter the withdrawals and erasures since the "
-                f"backup, then call manage.py settle_restore {slug} --withdrawals-entered."
+                f"{slug} is locked: decisions or releases are lost. Call manage.py settle_restore {slug} --user YOU: "
+                "it records the decisions since the backup again, and charges what may have been released."
             )
 
     def _confirm(self, backup: str, found: str, yes: bool) -> None:

@@ -5,12 +5,12 @@ from typing import Any
 
 from django import forms
 from django.conf import settings
-from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
+from consent.accounts import account_of_staff
 from consent.forms import INVALID_EMAIL
 from consent.languages import translated_name
 from consent.models import ConsentForm, ConsentFormDraft, Renewal, Role, Study
@@ -139,8 +139,7 @@ class MemberForm(forms.Form):
         self.fields["role"] = forms.ChoiceField(label=_("Role"), choices=choices)
 
     def clean_username(self) -> AbstractBaseUser:
-        users = get_user_model().objects.filter(username=self.cleaned_data["username"], is_active=True)
-        user = users.first()
+        user = account_of_staff(self.cleaned_data["username"])
         if user is None:
             raise ValidationError(
                 _("Nobody with this user name has an active account. Check the spelling, or ask for an account first.")

@@ -11,7 +11,6 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
-from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_safe
@@ -22,7 +21,8 @@ from accounting.shares import Share, shares
 from accounting.verification import Check
 from common.append_only import chained_models
 from common.requests import SignedInRequest
-from consent.models import ConsentEvent, LevelAccess, Study
+from consent.disclosure import chain_told, sees_people
+from consent.models import Study
 from ipate_web.staff.report import report_pdf
 from ipate_web.staff.run_charts import cost_chart
 from ipate_web.staff.views.pages import attachment, file_name, paginate, render_page, study_page
@@ -120,25 +120,16 @@ def _run_id(text: str, known: dict[UUID, str]) -> UUID | None:
     return next((pk for pk in known if str(pk) == text), None)
 
 
-def _capitalized(name: str) -> str:
-    """``name`` with a capital first letter, except for ε, whose capital looks like an E."""
-    return name if name.startswith("ε") else capfirst(name)
-
-
 @require_safe
 @study_page("accounting.view_ledger")
 def ledger_check(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Are the chains of the study whole, as far as can be said at once? A part of the register's page, or a page.
-
-    How long the chains are that grow with people's decisions is for those who may see exact numbers of people.
-    """
-    sees_all = request.user.has_perm("consent.view_group_sizes", study)
+    """Are the chains of the study whole, as far as can be said at once? A part of the register's page, or a page."""
+    sees_all = sees_people(request.user, study)
     chains = []
     for model in chained_models():
-        name, rows = str(model._meta.verbose_name), model.head(study.pk).sequence
-        check = Check(name, partial(model.chain_faults, study.pk, after=max(0, rows - ROWS_CHECKED)))
-        is_shown = sees_all or model not in (ConsentEvent, LevelAccess)
-        chains.append((_capitalized(name), rows if is_shown else None, check.faults()))
+        after = max(0, model.head(study.pk).sequence - ROWS_CHECKED)
+        check = Check(str(model._meta.verbose_name), partial(model.chain_faults, study.pk, after=after))
+        chains.append(chain_told(model, study.pk, check.faults, sees_people=sees_all))
     context = {"study": study, "chains": chains, "checked": ROWS_CHECKED}
     if request.headers.get("HX-Request"):
         return render(request, "staff/ledger/chains.html", context)

@@ -1,4 +1,6 @@
-"""Pages of the roles in a study: who has which, and who gave it to them."""
+"""Pages of the roles in a study: who has which, who gave it to them, and what waits for a second person."""
+
+from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
@@ -9,8 +11,11 @@ from django.views.decorators.http import require_http_methods
 
 from common.requests import SignedInRequest
 from consent import services
-from consent.models import Membership, RoleChange, Study
-from consent.permissions import roles_given_by
+from consent.models import AccountChange, Membership, Role, RoleChange, Study
+from consent.permissions import changes_roles_alone, confirms_roles, members_with_permission, roles_given_by
+from consent.role_rules import CONFIRM, WATCHING
+from consent.second_person import in_one_hand
+from consent.selectors import role_changes_waiting
 from ipate_web.staff.forms.studies import MemberForm
 from ipate_web.staff.views.pages import paginate, render_page, study_page
 
@@ -30,23 +35,29 @@ def members(request: SignedInRequest, study: Study) -> HttpResponse:
         except ValidationError as error:
             form.add_error(None, error.messages)
         else:
-            messages.success(
-                request, _("%(user)s is now %(role)s.") % {"user": user, "role": membership.get_role_display()}
-            )
+            _say(request, _("%(user)s is now %(role)s.") % {"user": user, "role": Role(role).label}, membership)
             return redirect("staff:members", study.slug)
     memberships = Membership.objects.filter(study=study).select_related("user").order_by("user__username", "role")
-    context = {"form": form, "roles": roles, "memberships": memberships}
+    held = {membership.role for membership in memberships}
+    context = {
+        "form": form,
+        "roles": roles,
+        "memberships": memberships,
+        "waiting": [_waiting(study, proposal) for proposal in role_changes_waiting(study)],
+        "missing": [] if study.rehearsal else [role.label for role in (Role.CHAIR, Role.AUDITOR) if role not in held],
+        "both": [] if study.rehearsal else _operators_and_stewards(memberships),
+    }
     if request.user.has_perm("consent.view_rolechange", study):
         # Not joined: that would leave out the changes whose accounts have been deleted.
-        changes = RoleChange.objects.filter(study=study).prefetch_related("user", "changed_by").order_by("-sequence")
-        context["page"] = paginate(request, changes, 20)
+        changes = RoleChange.objects.filter(study=study).prefetch_related("user", "changed_by", "proposed_by")
+        context["page"] = paginate(request, changes.order_by("-sequence"), 20)
     return render_page(request, study, "staff/people/members.html", context, status=422 if form.errors else 200)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @study_page("consent.view_dashboard")
 def member_remove(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
-    """Are you sure? Then the role is gone."""
+    """Are you sure? Then the role is gone, or waits for a second person."""
     roles = roles_given_by(request.user, study)
     if not roles:
         raise PermissionDenied
@@ -55,12 +66,83 @@ def member_remove(request: SignedInRequest, study: Study, pk: int) -> HttpRespon
         raise PermissionDenied
     if request.method == "POST":
         try:
-            services.membership_remove(membership=membership, acting_user=request.user)
+            gone = services.membership_remove(membership=membership, acting_user=request.user)
         except ValidationError as error:
             messages.error(request, " ".join(error.messages))
         else:
-            messages.success(request, _("The role is taken away."))
-        if not request.user.has_perm("consent.view_dashboard", study):
-            return redirect("home")
-        return redirect("staff:members", study.slug)
-    return render_page(request, study, "staff/people/member_remove.html", {"membership": membership})
+            _say(request, _("The role is taken away."), gone)
+        return _back(request, study)
+    at_once = changes_roles_alone(request.user, study, whose=membership.user_id, giving=False)
+    context = {"membership": membership, "at_once": at_once}
+    return render_page(request, study, "staff/people/member_remove.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("consent.view_dashboard")
+def role_change(request: SignedInRequest, study: Study, sequence: int) -> HttpResponse:
+    """One proposed change of a role, to be confirmed, refused or withdrawn."""
+    proposal = get_object_or_404(RoleChange, study=study, sequence=sequence, kind__in=RoleChange.PROPOSALS)
+    if request.method == "POST":
+        confirmed = "confirm" in request.POST
+        try:
+            if confirmed:
+                services.role_change_confirm(proposal=proposal, acting_user=request.user)
+            else:
+                services.role_change_drop(proposal=proposal, acting_user=request.user)
+        except ValidationError as error:
+            messages.error(request, " ".join(error.messages))
+        else:
+            messages.success(request, _("The change is in effect.") if confirmed else _("The proposal is dropped."))
+        return _back(request, study)
+    own = proposal.changed_by_id == request.user.pk
+    known = Membership.objects.filter(study=study, user_id=proposal.user_id).values_list("role", flat=True)
+    context = {
+        **_waiting(study, proposal),
+        "is_waiting": proposal in role_changes_waiting(study),
+        "is_own": own,
+        "has_say": own or proposal.role in roles_given_by(request.user, study) or confirms_roles(request.user, study),
+        "may_confirm": confirms_roles(request.user, study) and _can_confirm(study, proposal, request.user),
+        "would_be_both": proposal.kind == RoleChange.Kind.TO_GIVE
+        and {*known, proposal.role} >= {Role.OPERATOR, Role.STEWARD},
+        "watches": proposal.role in WATCHING,
+    }
+    return render_page(request, study, "staff/people/role_change.html", context)
+
+
+def _say(request: SignedInRequest, done: str, at_once: object) -> None:
+    """Say that a change is ``done``, or that it waits."""
+    if at_once:
+        messages.success(request, done)
+    else:
+        messages.info(request, _("It is proposed. It waits for somebody who watches the study to confirm it."))
+
+
+def _back(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Lead back to the people of the study, or home who has no part in it any more."""
+    if not request.user.has_perm("consent.view_dashboard", study):
+        return redirect("home")
+    return redirect("staff:members", study.slug)
+
+
+def _can_confirm(study: Study, proposal: RoleChange, person: Any) -> bool:
+    """Whether somebody who watches the study can confirm this proposal, too: as a second person, not for themself."""
+    concerned = proposal.kind == RoleChange.Kind.TO_GIVE and proposal.user_id == person.pk
+    proposer = proposal.changed_by_id
+    return not concerned and proposer not in (None, person.pk) and not in_one_hand(study, proposer, person.pk)
+
+
+def _waiting(study: Study, proposal: RoleChange) -> dict[str, Any]:
+    """A proposal, who can confirm it, and who made the account that it is about."""
+    people = [person for person in members_with_permission(study, CONFIRM) if _can_confirm(study, proposal, person)]
+    made = AccountChange.objects.filter(user_id=proposal.user_id, kind=AccountChange.Kind.CREATED)
+    return {
+        "proposal": proposal,
+        "confirming": ", ".join(str(person) for person in people),
+        "made_by": made.prefetch_related("changed_by").first(),
+    }
+
+
+def _operators_and_stewards(memberships: Any) -> list[str]:
+    """Names of those who are both, with a duty that no program can enforce."""
+    held = {(membership.user, membership.role) for membership in memberships}
+    return [str(user) for user, role in held if role == Role.OPERATOR and (user, Role.STEWARD) in held]

@@ -18,9 +18,11 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
 
 from common.requests import SignedInRequest
+from consent.disclosure import SEES_PEOPLE
 from consent.models import Study
 from consent.permissions import study_permissions
 from training.models import Run
+from training.watch import watch_of
 
 PAGE_SIZE = 50
 
@@ -35,6 +37,7 @@ _SECTIONS = (
     ("staff:invitations", _("Invitations"), "consent.invite_holders"),
     ("staff:ledger", _("Release register"), "accounting.view_ledger"),
     ("staff:members", _("People"), "consent.view_dashboard"),
+    ("staff:changes", _("Changes"), "consent.view_configurationchange"),
     ("staff:webhooks", _("Webhooks"), "consent.manage_webhooks"),
 )
 #: Those about people who are asked, and what they are promised: a rehearsal has neither.
@@ -79,14 +82,17 @@ def render_page(
 ) -> HttpResponse:
     """Render a page of ``study``; the template finds the user's permissions in ``can``."""
     can = request.can
-    sections = []
+    sections: list[Section] = []
     for name, text, permission in _SECTIONS:
         if permission in can and not (study.rehearsal and name in _ABOUT_PEOPLE):
             url = reverse(name, args=[study.slug])
             # The overview's address is where all the others begin.
             is_current = request.path == url if name == "staff:study" else request.path.startswith(url)
             sections.append(Section(url, text, is_current))
-    return render(request, template, {"study": study, "can": can, "sections": sections, **context}, status=status)
+    shared = {"study": study, "can": can, "sections": sections}
+    if "consent.view_dashboard" in can:
+        shared["watch"] = watch_of(study, sees_all=SEES_PEOPLE in can)
+    return render(request, template, {**shared, **context}, status=status)
 
 
 def paginate(request: SignedInRequest, rows: QuerySet, size: int = PAGE_SIZE) -> Page:

@@ -22,6 +22,7 @@ from accounting.shares import Share, share_left, shares
 from common.requests import SignedInRequest
 from consent import selectors, services
 from consent.counts import holders_per_level
+from consent.disclosure import SEES_PEOPLE
 from consent.forms import options
 from consent.models import ConsentEvent, EpsilonPolicy, Invitation, Level, Study
 from ipate_web.staff.forms.studies import StudyForm
@@ -37,7 +38,7 @@ LATEST_RUNS = 5
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def study_new(request: SignedInRequest) -> HttpResponse:
-    """Create a study; its creator becomes its operator and data steward."""
+    """Create a study; its creator becomes its operator, in a rehearsal study its data steward, too."""
     if not request.user.has_perm("consent.add_study"):
         raise PermissionDenied
     form = StudyForm(request.POST or None)
@@ -51,19 +52,19 @@ def study_new(request: SignedInRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @study_page("consent.change_study")
 def study_edit(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Change a study's settings: all before the first decision of a holder, few afterwards."""
-    decided = services.study_fixed(study)
-    fixed = ("slug", "rehearsal", *decided)
+    """Change a study's settings: all before holders can decide, few afterwards."""
+    settled = services.study_fixed(study)
+    fixed = ("slug", "rehearsal", *settled)
     form = StudyForm(request.POST or None, instance=copy(study), fixed=fixed)
     if form.is_valid():
         try:
-            services.study_update(study=study, **form.cleaned_data)
-        except ValidationError as error:  # a holder decided while the form was open
+            services.study_update(study=study, acting_user=request.user, **form.cleaned_data)
+        except ValidationError as error:  # form or policy came into force while the page was open
             messages.error(request, " ".join(error.messages))
             return redirect("staff:study_edit", study.slug)
         messages.success(request, _("The changes are saved."))
         return redirect("staff:study", study.slug)
-    context = {"form": form, "decided": decided}
+    context = {"form": form, "settled": settled}
     return render_page(request, study, "staff/study/edit.html", context, status=422 if form.errors else 200)
 
 
@@ -80,12 +81,12 @@ def study(request: SignedInRequest, study: Study) -> HttpResponse:
         "datasets": study.datasets.filter(removed_at=None).only("study", "name", "kind", "rows"),
         "latest_runs": _latest_runs(study) if "training.view_run" in request.can else [],
         "runs": runs,
-        "steps": [] if runs.finished else next_steps(study),
+        "steps": [] if runs.finished else next_steps(study, sees_people=SEES_PEOPLE in request.can),
         "head_counts": head_counts(study),
         "shares": _shares(study, granted),
         "share_free": share_left(granted),
     }
-    if "consent.view_group_sizes" in request.can and not study.rehearsal:
+    if SEES_PEOPLE in request.can and not study.rehearsal:
         context |= _taking_part(study)
     return render_page(request, study, "staff/study/study.html", context)
 
@@ -127,8 +128,13 @@ class Step:
     permission: str
 
 
-def next_steps(study: Study) -> list[Step]:
-    """Steps until a first run has finished, in order."""
+def next_steps(study: Study, *, sees_people: bool) -> list[Step]:
+    """Steps until a first run has finished, in order.
+
+    That somebody was invited or has decided is for those who see people; others take it from the head counts.
+    """
+    counted = bool(head_counts(study))
+    asked = Invitation.objects.filter(study=study).exists() or ConsentEvent.objects.filter(study=study).exists()
     proposed = EpsilonPolicy.objects.filter(study=study)
     kinds = set(study.datasets.values_list("kind", flat=True))
     operator, steward = gettext_lazy("an operator"), gettext_lazy("a data steward")
@@ -141,7 +147,7 @@ def next_steps(study: Study) -> list[Step]:
 
     invitations = step(
         gettext_lazy("Invite data holders, or record what they signed"),
-        Invitation.objects.filter(study=study).exists() or ConsentEvent.objects.filter(study=study).exists(),
+        asked if sees_people else counted,
         steward,
         "invitations",
         gettext_lazy("Invite"),
@@ -149,7 +155,7 @@ def next_steps(study: Study) -> list[Step]:
     )
     counts = step(
         gettext_lazy("When holders have decided, draw head counts or enter public ones"),
-        bool(head_counts(study)),
+        counted,
         operator,
         "head_counts",
         gettext_lazy("Head counts"),

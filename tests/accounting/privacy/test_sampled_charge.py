@@ -99,7 +99,7 @@ def test_renyi_and_loss_distribution_of_the_published_runs(
     assert epsilon_from_rdp(rdp, 1e-5)[0] == pytest.approx(improved, abs=3e-3)
     accountant = PLDAccountant().compose(PoissonSampledDpEvent(q, GaussianDpEvent(sigma)), steps)
     assert accountant.get_epsilon(1e-5) == pytest.approx(pld, abs=1e-3)
-    assert sampled_gaussian_epsilon(q, sigma, steps, 1e-5) == pytest.approx(pld, abs=1e-3)
+    assert sampled_gaussian_epsilon(q, sigma, steps, 1e-5) == pytest.approx(pld, abs=2e-3)
 
 
 def test_everybody_in_every_step_is_the_gaussian_mechanism() -> None:
@@ -132,7 +132,7 @@ def test_more_slack_less_charge() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"), [({"delta": 0.0}, "delta"), ({"delta": 1e-9}, "rounding"), ({"sample_rate": -0.1}, "sample_")]
+    ("wrong", "message"), [({"delta": 0.0}, "delta"), ({"delta": 1e-13}, "delta"), ({"sample_rate": -0.1}, "sample_")]
 )
 def test_bad_input_for_epsilon_is_refused(wrong: dict, message: str) -> None:
     right = {"sample_rate": 0.1, "noise_multiplier": 1.0, "steps": 10, "delta": 1e-5}
@@ -151,7 +151,7 @@ def test_bad_input_for_epsilon_is_refused(wrong: dict, message: str) -> None:
         ({"steps": -1}, "steps"),
         ({"slack": 0.0}, "slack"),
         ({"slack": 1.0}, "slack"),
-        ({"slack": 3e-9}, "lost in rounding"),
+        ({"slack": 9e-13}, "tails have to be cut"),
         ({"noise_multiplier": 0.3, "sample_rate": 0.9, "steps": 300}, "no mu"),
     ],
 )

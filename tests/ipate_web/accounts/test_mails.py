@@ -10,13 +10,13 @@ from django.utils import timezone
 
 from consent import mail, services
 from consent.invitations import link_reissue
-from consent.models import ConsentForm, DataHolder, Level, Mail, MailWishes, Role, Study
+from consent.models import Checkpoint, ConsentForm, DataHolder, Level, Mail, MailWishes, Role, Study
 from ipate_web.accounts.mail_kinds import CHANGES
 from tests import factories
 from tests.consent.readability import FORMULAS, as_page, sentences
 from tests.ipate_web.accounts.conftest import Mailbox, subject, words
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
-from training.models import StudentModel
+from training.models import StudentModel, Verification
 from training.services.closing import study_close
 from training.services.ending import run_fail
 from training.services.runs import run_approve, run_cancel
@@ -109,6 +109,8 @@ def people() -> dict[str, User]:
         mail.mails_send("renewal", [user.pk], study=study, about=event.pk)
         mail.mails_send("handed_over", [user.pk], study=study)
     conrad = factories.user_create("conrad")
+    note = "hospital.example/checkpoints\n1\n#\n\n\u2014 hospital.example/checkpoints #\n"
+    checkpoint = Checkpoint.objects.create(number=1, day=timezone.localdate(), entry="{}", note=note)
     policy = services.epsilon_policy_propose(study=study, acting_user=conrad, high=1, average=2, low=4, reason="More.")
     proposal = services.consent_form_propose(
         study=study, acting_user=conrad, texts={"en": "Ask again."}, renewal="required"
@@ -127,7 +129,12 @@ def people() -> dict[str, User]:
         mail.mails_send("policy_approved", [user.pk], study=study, about=policy.pk)
         mail.mails_send("form_waiting", [user.pk], study=study, about=proposal.pk)
         mail.mails_send("form_approved", [user.pk], study=study, about=form.pk)
+        mail.mails_send("role_changed", [user.pk], study=study, about=study.role_changes.first().pk)
         mail.mails_send("model_withdrawn", [user.pk], study=study, about=student.pk)
+        mail.mails_send("checkpoint", [user.pk], about=checkpoint.pk)
+        for kind in ("fault_found", "fault_found_committee", "installation_fault"):
+            mail.mails_send(kind, [user.pk], study=study)
+    Verification.objects.create(study=study, faults=1, fault_told=True)
     run_cancel(run=run, acting_user=factories.user_create("olga"))
     study_close(
         study=study, reason="Done.", acting_user=factories.user_create("olga"), erase_after=timezone.localdate()
@@ -268,6 +275,25 @@ def test_news_goes_to_every_account_of_the_study_whatever_it_decided(study: Stud
     }
 
 
+def test_a_change_of_a_role_is_told_with_both_names(mailbox: Mailbox, study: Study) -> None:
+    for name, role in (("clara", Role.CHAIR), ("aud", Role.AUDITOR)):
+        services.membership_add(study=study, user=person(name), role=role, acting_user=None)
+    mailbox.deliver()
+    olga, new = User.objects.get(username="olga"), person("new")
+    services.membership_add(study=study, user=new, role=Role.RESEARCHER, acting_user=olga)
+    proposed = mailbox.deliver()
+    assert {(sent["To"], subject(sent)) for sent in proposed} == {
+        (f"{name}@example.org", "“Reading digits”: a change of roles") for name in ("clara", "aud")
+    }
+    for line in ("Person: new", "Role: researcher", "Change: proposed: to be given", "By whom: olga"):
+        assert line in words(proposed[0])
+    services.role_change_confirm(proposal=study.role_changes.last(), acting_user=User.objects.get(username="clara"))
+    confirmed = mailbox.deliver()
+    assert {sent["To"] for sent in confirmed} == {"aud@example.org", "new@example.org"}
+    for line in ("Change: given", "Proposed by: olga", "Confirmed by: clara", "/studies/digits/people/"):
+        assert line in words(confirmed[0])
+
+
 def test_uses_are_told_to_those_who_wish_it(study: Study) -> None:
     study = study_with_table("table")
     factories.holder_create(study, "wishes", user=person("wishes", uses=True))
@@ -280,6 +306,7 @@ def test_who_approves_hears_of_what_waits_and_how_a_run_ends(mailbox: Mailbox) -
     study = study_with_table("table")
     for name, role in (("second", Role.OPERATOR), ("conrad", Role.COMMITTEE), ("clara", Role.CHAIR)):
         services.membership_add(study=study, user=person(name), role=role, acting_user=None)
+    services.membership_add(study=study, user=factories.user_create("otto"), role=Role.OPERATOR, acting_user=None)
     mailbox.deliver()
     run = run_draft(study, title="First vote", **TABLE_RUN)
     services.epsilon_policy_propose(
@@ -334,9 +361,10 @@ def test_who_proposed_something_hears_that_it_was_approved(mailbox: Mailbox) -> 
 
 
 def test_a_nearly_used_share_is_told_to_the_operators_who_wish_it(mailbox: Mailbox) -> None:
-    person("otto")
+    otto = person("otto")
     person("olga", shares=False, approvals=False)
     study = study_with_table("table")
+    services.membership_add(study=study, user=otto, role=Role.OPERATOR, acting_user=None)
     mailbox.deliver()
     run_finish(run_start(study, title="First vote", share=0.5, **TABLE_RUN))
     told = [(sent["To"], subject(sent)) for sent in mailbox.deliver()]

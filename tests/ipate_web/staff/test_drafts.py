@@ -32,10 +32,7 @@ def study() -> Study:
 @pytest.fixture
 def draft(study: Study) -> Run:
     """Of the researcher."""
-    run = run_draft(study, title="First", **TABLE_RUN)
-    Run.objects.filter(pk=run.pk).update(created_by=factories.user_create("researcher"))
-    run.refresh_from_db()
-    return run
+    return run_draft(study, proposer=factories.user_create("researcher"), title="First", **TABLE_RUN)
 
 
 def proposal(run: Run, **changes: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from django.conf import settings
+from django.conf import settings as django_settings
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
 from django.test import Client
@@ -24,7 +24,7 @@ from training.services.imports import import_work
 
 pytestmark = pytest.mark.django_db
 
-FOLDERS = (settings.PRIVATE_DIR / "datasets", settings.PRIVATE_DIR / "imports")
+FOLDERS = (django_settings.PRIVATE_DIR / "datasets", django_settings.PRIVATE_DIR / "imports")
 CSV = "who,age,sex,back\nada,50,f,no\nben,25,m,yes\nada,75,f,yes\n"
 
 
@@ -156,6 +156,27 @@ def test_clipped_and_other_values_are_named(client: Client, study: Study) -> Non
     work(begun)
     assert client.get(url).context["notes"] == [("age", 1, 0, 0), ("sex", 0, 1, 0)]
     assert "outside their range" in client.get(url).content.decode()
+
+
+def test_who_has_more_rows_than_count_is_told_to_stewards_alone(client: Client, study: Study, settings: Any) -> None:
+    settings.MOST_RECORDS = 1
+    membership_add(study=study, user=user_create("otto"), role=Role.OPERATOR, acting_user=None)
+    upload(client)
+    begun = DatasetImport.objects.get()
+    url = reverse("staff:import", args=["ward", begun.pk])
+    client.post(url, declared(client, begun))
+    work(begun)
+    page = client.get(url)
+    assert page.context["report"]["beyond"] == [["ada", 2]]
+    assert "People with more rows than count" in page.content.decode()
+    assert as_("otto").get(url).status_code in (403, 404), "an operator, who decides about runs"
+    client.post(f"{url}store/")
+    work(begun)
+    dataset = Dataset.objects.get(study=study, name="patients")
+    assert (dataset.rows, dataset.holders, dataset.most_records) == (2, 2, 1)
+    assert arrays_load(dataset.artifact)["x"].tolist() == [[0.5, 1, 0], [0.25, 0, 1]]
+    shown = as_("otto").get(reverse("staff:dataset", args=["ward", dataset.pk])).content.decode()
+    assert "at most 1 count" in shown and "ada" not in shown
 
 
 def test_everything_wrong_with_a_schema_is_told_at_once(client: Client, study: Study) -> None:

@@ -13,13 +13,14 @@ from django.urls import reverse
 from accounting.head_counts import head_counts_draw
 from accounting.models import Release, ShareRecord
 from accounting.verification import study_faults
-from common.append_only import triggers_install, triggers_remove
+from common.append_only import chained_models, triggers_install, triggers_remove
 from consent import services
-from consent.models import Role, Study
-from consent.permissions import ROLE_PERMISSIONS
+from consent.disclosure import PUBLIC_CHAINS
+from consent.handover import circumstance_record
+from consent.models import ConsentEvent, DataHolder, Role, Study
 from ipate_web.staff.views import ledger
 from tests import factories
-from tests.pages import as_
+from tests.pages import as_, roles_fill
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
 from training.models import Run
 
@@ -209,14 +210,43 @@ def test_a_chain_is_found_whole_or_broken(run: Run, forged: Any) -> None:
     assert "release 4: its content is not what was recorded (hash differs)." in broken
 
 
-def test_how_many_have_decided_is_not_told_by_the_length_of_a_chain(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    address = url("ledger_check", run.study)
-    assert "Consent event: a chain of 30 rows" in as_("auditor").get(address).text
-    monkeypatch.setitem(ROLE_PERMISSIONS, Role.AUDITOR, ROLE_PERMISSIONS[Role.AUDITOR] - {"consent.view_group_sizes"})
-    told = as_("auditor").get(address).text
-    assert "Consent event: recomputed just now" in told
-    assert "a chain of 30 rows" not in told
+#: Whoever decides about runs or policies and can open the page.
+DECIDERS = (Role.OPERATOR, Role.COMMITTEE, Role.CHAIR)
+
+
+@pytest.mark.parametrize("role", DECIDERS)
+def test_what_people_did_is_not_told_by_the_length_of_a_chain(run: Run, role: str) -> None:
+    roles_fill(run.study)
+    address, holder = url("ledger_check", run.study), DataHolder.objects.filter(study=run.study).earliest("pk")
+    circumstance_record(study=run.study, pseudonym=holder.pseudonym, kind="died", reason="A letter.", acting_user=None)
+    for reader in ("auditor", "steward"):
+        seen = as_(reader).get(address).text
+        assert "Consent event: a chain of 30 rows" in seen
+        assert "Circumstance of a holder: a chain of 1 row" in seen
+    told = as_(role).get(address).text
+    public = {model._meta.label_lower for model in chained_models()} & PUBLIC_CHAINS
+    assert told.count(": a chain of ") == len(public) == len(PUBLIC_CHAINS), "the list names no chain that is none"
+    assert told.count("recomputed just now, the last ") == len(chained_models()) - len(public)
+    assert "Circumstance of a holder: recomputed just now" in told
     assert "Release: a chain of 5 rows" in told
+
+
+@pytest.mark.parametrize("role", DECIDERS)
+def test_a_decider_is_told_that_there_is_a_fault_and_nothing_of_its_rows(run: Run, role: str, forged: Any) -> None:
+    roles_fill(run.study)
+    forged(ConsentEvent, "channel", "'staff'", "sequence = 17")
+    forged(Release, "charge", 0)
+    address = url("ledger_check", run.study)
+    for reader in ("auditor", "steward"):
+        seen = as_(reader).get(address).text
+        assert "consent event 17: its content is not what was recorded" in seen
+        assert "release 4: its content is not what was recorded" in seen
+    told = as_(role).get(address).text
+    assert "Consent event: a fault was found." in told
+    assert "Release: a fault was found." in told
+    assert "Tell an auditor" in told
+    assert "event 17" not in told
+    assert "its content" not in told
 
 
 def test_of_a_long_chain_the_page_looks_at_the_end(run: Run, forged: Any, monkeypatch: pytest.MonkeyPatch) -> None:

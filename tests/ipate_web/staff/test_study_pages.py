@@ -1,6 +1,7 @@
 """The pages of a study: overview, basics, people, what holders read, what levels mean, data, ledger; and the admin."""
 
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,16 +10,17 @@ from django.contrib.auth.models import Permission, User
 from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from accounting.head_counts import head_counts
 from accounting.models import Release
 from accounting.shares import shares
 from consent import services
 from consent.invitations import invitations_create
-from consent.models import EpsilonPolicy, Membership, Role, Study
+from consent.models import EpsilonPolicy, Membership, Role, RoleChange, Study
 from consent.selectors import policy_in_force
 from tests import factories
-from tests.pages import as_, roles_fill, url
+from tests.pages import as_, roles_fill, text, url
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
 
 pytestmark = pytest.mark.django_db
@@ -61,7 +63,7 @@ def test_who_sets_up_a_study_becomes_its_operator(root: Client) -> None:
     study = Study.objects.get()
     assert answer.headers["Location"] == url("study", study)
     assert study.delta == 1e-5
-    assert [(m.user.username, m.role) for m in study.memberships.all()] == [("root", "operator"), ("root", "steward")]
+    assert [(m.user.username, m.role) for m in study.memberships.all()] == [("root", "operator")]
 
 
 @pytest.mark.parametrize(
@@ -86,6 +88,7 @@ def test_a_rehearsal_is_chosen_when_a_study_is_set_up_and_never_later(root: Clie
     root.post(reverse("staff:study_new"), {**BASICS, "rehearsal": "on"})
     study = Study.objects.get()
     assert study.rehearsal
+    assert [m.role for m in study.memberships.all()] == ["operator", "steward"], "who looks at nobody's secret"
     page = root.get(url("study_edit", study))
     assert "rehearsal" not in page.context["form"].fields
     root.post(url("study_edit", study), {**BASICS, "title": "Naps"})
@@ -127,7 +130,9 @@ def test_an_empty_study_says_what_comes_next(empty: Study) -> None:
     factories.policy_approve(empty)
     assert left() == [True, True, True, False, False, False, False]
     invitations_create(study=empty, acting_user=None, pseudonyms=["P-1"])
-    assert left() == [True, True, True, False, True, False, False]
+    assert left() == [True, True, True, False, False, False, False], "who decides is not told that somebody was asked"
+    steps = as_("steward").get(url("study", empty)).context["steps"]
+    assert [step.done for step in steps] == [True, True, True, False, True, False, False]
     page = as_("operator").get(url("study", empty)).text
     assert url("datasets", empty) in page
     assert "No runs yet" in page
@@ -161,7 +166,7 @@ def test_the_overview_counts_holders_and_shares(study: Study) -> None:
 
 
 def test_nobody_is_warned_of_what_nobody_can_change() -> None:
-    """δ is fixed once holders have decided; where it is chosen, its field says how large it may be."""
+    """δ is fixed once holders can decide; where it is chosen, its field says how large it may be."""
     study = with_people(study_with_table("delta", delta=0.01))
     assert "number of holders" not in as_("auditor").get(url("study", study)).text
     fresh = with_people(factories.study_create("fresh"))
@@ -173,6 +178,30 @@ def test_who_has_to_answer_a_new_form_is_not_left_out_of_the_numbers(study: Stud
     told = "The consents of 30 people have ended or wait for an answer: their records are not used"
     for page in ("study", "recruitment"):
         assert told in re.sub(r"\s+", " ", as_("auditor").get(url(page, study)).text)
+
+
+def test_whether_anybody_has_decided_is_not_told_by_what_can_be_changed(empty: Study) -> None:
+    """δ and the texts are fixed from the moment on at which a form and a policy are in force together."""
+    factories.policy_approve(empty, effective_from=timezone.now() + timedelta(days=1))
+    factories.form_publish(empty)
+    client, address = as_("operator"), url("study_edit", empty)
+    assert "delta" in client.get(address).context["form"].fields, "the policy is not in force yet"
+    services.study_update(study=empty, delta=2e-6)
+    factories.policy_approve(empty)
+    before = client.get(address)
+    assert "delta" not in before.context["form"].fields
+    with pytest.raises(ValidationError, match="cannot change any more") as refused:
+        services.study_update(study=empty, delta=3e-6)
+    holder = factories.holder_create(empty)
+    services.consent_give(holder=holder, level="HIGH", form=empty.consent_forms.get(), acting_user=None)
+    with pytest.raises(ValidationError) as again:
+        services.study_update(study=empty, delta=3e-6)
+    assert again.value.message_dict == refused.value.message_dict
+    assert without_tokens(client.get(address).text) == without_tokens(before.text)
+
+
+def without_tokens(page: str) -> str:
+    return re.sub(r'name="csrfmiddlewaretoken" value="\w+"', "", page)
 
 
 def test_what_holders_relied_on_cannot_be_edited(study: Study, empty: Study) -> None:
@@ -191,15 +220,60 @@ def test_what_holders_relied_on_cannot_be_edited(study: Study, empty: Study) -> 
 # --- People ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_operator_gives_and_takes_roles(empty: Study) -> None:
+def decide(person: str, study: Study, decision: str) -> str:
+    """Press the button about the latest proposal of a role; what the next page shows."""
+    sequence = RoleChange.chain(study.pk).filter(kind__in=RoleChange.PROPOSALS).last().sequence
+    return text(as_(person).post(url("role_change", study, sequence), {decision: "1"}, follow=True))
+
+
+def test_an_operator_proposes_roles_and_somebody_who_watches_confirms(empty: Study) -> None:
     factories.user_create("nadia")
+    people, hers = url("members", empty), Membership.objects.filter(study=empty, user__username="nadia")
     client = as_("operator")
-    client.post(url("members", empty), {"username": "nadia", "role": "auditor"})
-    membership = Membership.objects.get(study=empty, user__username="nadia")
-    page = client.get(url("member_remove", empty, membership.pk))
-    assert "Is nadia no longer auditor?" in page.text
+    page = text(client.post(people, {"username": "nadia", "role": "researcher"}, follow=True))
+    assert "It waits for somebody who watches the study to confirm it." in page
+    assert "Role to be given: nadia, researcher" in page
+    assert "Can confirm it: auditor, chair, committee." in page
+    assert not hers.exists()
+    own = text(client.get(url("role_change", empty, RoleChange.chain(empty.pk).last().sequence)))
+    assert "It waits for one of these to confirm it: auditor, chair, committee." in own
+    assert "Withdraw the proposal" in own and "Yes, confirm it" not in own
+    assert as_("operator").post(url("role_change", empty, 999)).status_code == 404
+    sequence = RoleChange.chain(empty.pk).last().sequence
+    for person in ("steward", "researcher"):
+        assert as_(person).post(url("role_change", empty, sequence), {"confirm": "1"}).status_code == 403
+    assert "The change is in effect." in decide("auditor", empty, "confirm")
+    assert "does not wait any more" in decide("auditor", empty, "confirm")
+    membership = hers.get()
+    page = client.get(url("member_remove", empty, membership.pk)).text
+    assert "Is nadia no longer researcher?" in page
+    assert "once somebody else has confirmed it" in page
     client.post(url("member_remove", empty, membership.pk))
-    assert not Membership.objects.filter(pk=membership.pk).exists()
+    assert hers.exists()
+    assert "The proposal is dropped." in decide("committee", empty, "drop")
+    client.post(url("member_remove", empty, membership.pk))
+    assert "The proposal is dropped." in decide("operator", empty, "drop")
+    client.post(url("member_remove", empty, membership.pk))
+    decide("chair", empty, "confirm")
+    assert not hers.exists()
+    record = text(as_("auditor").get(people))
+    assert "nadia researcher taken away operator, confirmed by chair" in record
+
+
+def test_the_page_names_roles_that_nobody_has_and_who_has_both_sides(empty: Study) -> None:
+    bare = factories.study_create("bare")
+    page = text(as_("olga").get(url("members", bare)))
+    assert "Nobody has these roles: chair of the ethics committee, auditor." in page
+    assert "olga is operator and data steward" in page
+    assert "Nobody has these roles" not in text(as_("operator").get(url("members", empty)))
+
+
+def test_whether_a_holder_has_an_account_is_not_told_by_giving_it_a_role(empty: Study) -> None:
+    factories.user_create("ada@example.org")
+    for name in ("ada@example.org", "nobody@example.org"):
+        page = as_("operator").post(url("members", empty), {"username": name, "role": "auditor"})
+        assert page.status_code == 422
+        assert "Nobody with this user name" in page.text
 
 
 def test_a_name_that_nobody_has_is_pointed_out(empty: Study) -> None:
@@ -213,7 +287,7 @@ def test_the_last_operator_stays(empty: Study) -> None:
     Membership.objects.filter(study=empty, user__username="olga").delete()
     membership = Membership.objects.get(study=empty, role="operator")
     page = client.post(url("member_remove", empty, membership.pk), follow=True)
-    assert "A study needs an operator." in page.text
+    assert "The study needs somebody with the role “operator”." in page.text
     assert Membership.objects.filter(pk=membership.pk).exists()
 
 

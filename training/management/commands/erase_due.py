@@ -5,6 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+from common.counted import counted
 from consent.erasures import holders_waiting
 from training.services.closing import records_due_erase, studies_over, studies_waiting
 
@@ -21,7 +22,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, dry_run: bool, **options: Any) -> None:
         waiting, over = studies_waiting(), studies_over()
         for study in waiting:
-            self.stdout.write(f"{study.slug}: {len(holders_waiting(study))} people asked that their records be erased")
+            people = counted(len(holders_waiting(study)), "person", "people")
+            self.stdout.write(f"{study.slug}: {people} asked that their records be erased")
         for study in over:
             self.stdout.write(f"{study.slug}: all private records, kept until {study.retention_until}")
         if dry_run or not waiting + over:
@@ -29,4 +31,5 @@ class Command(BaseCommand):
             return
         records_due_erase()
         left = len(studies_waiting()) + len(studies_over())
-        self.stdout.write(f"{left} studies could not be done; the log says why." if left else "All of it is erased.")
+        studies = counted(left, "study", "studies")
+        self.stdout.write(f"{studies} could not be done; the log says why." if left else "All of it is erased.")

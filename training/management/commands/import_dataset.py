@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 
+from common.counted import counted
 from common.progress import progress_bar
 from consent.models import Study
 from training.formats import DataError, DataErrors, Report, Rows, Schema, check_sha256, read_file, schema_from_json
 from training.formats.report import write_faults
 from training.models import Dataset
-from training.services.datasets import dataset_check, dataset_import
+from training.services.datasets import dataset_check, dataset_import, holders_beyond
 
 
 class Command(BaseCommand):
@@ -77,6 +79,7 @@ class Command(BaseCommand):
             rows = _rows(schema, options)
             if options["dry_run"]:
                 dataset_check(**target, rows=rows)
+                self._beyond_tell(rows)
                 self.stdout.write(f"{_summary(rows, schema)} All is well; nothing was written (--dry-run).")
                 return
             dataset = dataset_import(
@@ -87,8 +90,17 @@ class Command(BaseCommand):
                 _report_write(options["report"], error)
             raise CommandError(f"{error}\nNothing was imported.") from error
         self.stdout.write(self.style.SUCCESS(f"{_summary(rows, schema)} Imported into “{study}” as “{dataset}”."))
-        if left_out := len(rows) - dataset.rows:
-            self.stdout.write(f"{left_out:,} rows were left out: their people had theirs erased and do not take part.")
+        beyond = self._beyond_tell(rows)
+        if left_out := len(rows) - dataset.rows - beyond:
+            rows_out = counted(left_out, "row", "rows")
+            self.stdout.write(f"Left out, as their people had theirs erased and do not take part: {rows_out}.")
+
+    def _beyond_tell(self, rows: Rows) -> int:
+        """Say who has more rows than are stored of one person; returns how many are not."""
+        most, beyond = settings.MOST_RECORDS, holders_beyond(rows)
+        for pseudonym, number in sorted(beyond.items()):
+            self.stdout.write(f"“{pseudonym}” has {number:,} rows, of which the first {most:,} count.")
+        return sum(beyond.values()) - most * len(beyond)
 
 
 def _report_write(path: Path, error: DataError) -> None:
@@ -185,6 +197,6 @@ def _bar(file: Path) -> Iterator[Any]:
 
 
 def _summary(rows: Rows, schema: Schema) -> str:
-    owned = f" of {len(set(rows.holders)):,} holders" if rows.holders is not None else ""
-    labelled = f"{len(schema.classes)} classes" if rows.y is not None else "no labels"
-    return f"{len(rows):,} rows{owned}, {labelled}."
+    owned = f" of {counted(len(set(rows.holders)), 'holder', 'holders')}" if rows.holders is not None else ""
+    labelled = counted(len(schema.classes), "class", "classes") if rows.y is not None else "no labels"
+    return f"{counted(len(rows), 'row', 'rows')}{owned}, {labelled}."

@@ -6,13 +6,13 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from accounting.verification import Check, study_checks
-from common.append_only import chained_models
+from accounting.verification import Check, installation_checks
+from common.append_only import chained_models, installation_chains
+from common.counted import counted
 from common.progress import progress_bar
 from consent.models import Study
-from consent.selectors import role_faults
-from training.models import Run
-from training.verification import batches_kept, record_faults, release_faults, replay_faults, stray_faults
+from training.services.verifying import outcome_keep
+from training.verification import batches_kept, checks_of, replay_faults
 
 
 class Command(BaseCommand):
@@ -38,40 +38,34 @@ class Command(BaseCommand):
         if study and not studies:
             known = ", ".join(Study.objects.values_list("slug", flat=True)) or "none yet"
             raise CommandError(f"There is no study “{study}”. Studies: {known}.")
-        faults = sum(self._verify(each, replay) for each in studies)
+        self.stdout.write("installation:")
+        faults = outcome_keep(None, installation_checks(), report=self._report)
+        faults += sum(self._verify(each, replay) for each in studies)
+        chains = [*chained_models(), *installation_chains()]
         for value in noted:
-            if not any(model._default_manager.filter(hash=value).exists() for model in chained_models()):
+            if not any(model._default_manager.filter(hash=value).exists() for model in chains):
                 self.stdout.write(f"{value}: no chain has the noted row any more; one was shortened or written anew.")
                 faults += 1
         if faults:
             raise CommandError(f"{faults} faults. Keep the database as it is and compare it with a backup.")
 
     def _verify(self, study: Study, replay: bool) -> int:
-        """Report on one study; returns the number of faults."""
+        """Verify one study, and keep what was found; returns the number of faults."""
         self.stdout.write(f"{study.slug}:")
-        checks = [
-            *study_checks(study, watch=partial(progress_bar, unit=" rows")),
-            *(
-                Check(f"releases of run {run.pk}", lambda run=run: release_faults(run))  # type: ignore[misc]
-                for run in Run.objects.filter(study=study).select_related("study")
-            ),
-            Check("releases of runs that are not there", lambda: stray_faults(study)),
-            Check("datasets, and erasures that were asked for", lambda: record_faults(study)),
-            Check("roles as they were given and taken away", lambda: role_faults(study)),
-        ]
+        checks = checks_of(study, watch=partial(progress_bar, unit=" rows"))
         if replay:
             kept = batches_kept(study)
-            self.stdout.write(f"  {len(kept)} batches can be replayed: what their charges followed from is kept")
+            self.stdout.write(
+                f"  {counted(len(kept), 'batch', 'batches')} can be replayed: what their charges followed from is kept"
+            )
             checks += [
                 Check(f"replay of run {batch.run_id}, batch {batch.index}", lambda batch=batch: replay_faults(batch))  # type: ignore[misc]
                 for batch in kept
             ]
-        total = 0
-        for check in progress_bar(checks, desc=study.slug):
-            found = check.faults()
-            if found or not check.name.startswith("replay"):
-                self.stdout.write(f"  {'FAULT' if found else 'whole'}  {check.name}")
-            for fault in found:
-                self.stdout.write(f"         {fault}")
-            total += len(found)
-        return total
+        return outcome_keep(study, progress_bar(checks, desc=study.slug), report=self._report)
+
+    def _report(self, check: Check, found: list[str]) -> None:
+        if found or not check.name.startswith("replay"):
+            self.stdout.write(f"  {'FAULT' if found else 'whole'}  {check.name}")
+        for fault in found:
+            self.stdout.write(f"         {fault}")

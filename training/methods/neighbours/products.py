@@ -39,8 +39,13 @@ def squared_norms(points: Coordinates) -> NDArray[np.int64]:
     return np.einsum("ij,ij->i", points, points, dtype=np.int64)
 
 
-def near_pairs(queries: Coordinates, radii: NDArray[np.int64], records: Coordinates, norms: NDArray[np.int64]) -> Near:
-    """All pairs of a query and a record within its radius.
+def near_blocks(
+    queries: Coordinates, radii: NDArray[np.int64], records: Coordinates, norms: NDArray[np.int64]
+) -> Iterator[Near]:
+    """All pairs of a query and a record within its radius, a block of records at a time.
+
+    Of a block there are at most `QUERIES_AT_A_TIME` times as many pairs as it has records, however many records there
+    are in all and whoever owns them.
 
     Args:
         queries: `(b, d)`, at most 127 in absolute value.
@@ -48,22 +53,31 @@ def near_pairs(queries: Coordinates, radii: NDArray[np.int64], records: Coordina
         records: `(n, d)`.
         norms: `(n,)`, `squared_norms(records)`.
 
-    Returns:
+    Yields:
         Positions of queries, of records, and squared distances, ordered by query and then by record.
     """
-    found: list[Near] = []
     query_norms = squared_norms(queries)
     least = (query_norms - radii) / 2.0
     for start, scores in _scores(queries, records, norms):
         flat = np.flatnonzero(scores >= least.astype(scores.dtype)[:, None])
         row, column = np.divmod(flat, scores.shape[1])
         distances = query_norms[row] - (2.0 * scores.ravel()[flat]).astype(np.int64)
-        found.append((row, column + start, distances))
+        yield row, column + start, distances
+
+
+def near_pairs(queries: Coordinates, radii: NDArray[np.int64], records: Coordinates, norms: NDArray[np.int64]) -> Near:
+    """The pairs of all blocks together, see `near_blocks`, ordered by query and then by record."""
+    found = list(near_blocks(queries, radii, records, norms))
     row, column, distance = (np.concatenate(parts) for parts in zip(*found, strict=True)) if found else _nobody()
     if len(found) > 1:
-        order = np.argsort(row.astype(np.int16), kind="stable")
+        order = by_query(row)
         row, column, distance = row[order], column[order], distance[order]
     return row, column, distance
+
+
+def by_query(row: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The order that puts pairs of several blocks side by side that have the same query; otherwise they stay put."""
+    return np.argsort(row.astype(np.int16), kind="stable")
 
 
 def squared_distances(queries: Coordinates, points: Coordinates) -> NDArray[np.int32]:

@@ -9,7 +9,7 @@ is a vector of whole multiples of 2⁻¹⁶, and its squared norm a whole multip
 float64, so they do not depend on blocks, on shards or on anybody else.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,8 +23,9 @@ from training.methods.neighbours.products import (
     MOST_DIMENSIONS,
     QUERIES_AT_A_TIME,
     Coordinates,
+    by_query,
     kth_distances,
-    near_pairs,
+    near_blocks,
     squared_norms,
 )
 
@@ -167,9 +168,8 @@ def shard_contributions(
     charged = []
     for start in range(0, len(asked), QUERIES_AT_A_TIME):
         batch = slice(start, start + QUERIES_AT_A_TIME)
-        row, record, distance = near_pairs(asked[batch], reach[batch], voters.points, norms)
-        weight = kernel_weights(kernel, distance, reach[batch][row])
-        votes = _votes(row, voters.holder[record], voters.label[record], weight)
+        blocks = near_blocks(asked[batch], reach[batch], voters.points, norms)
+        votes = _votes(_said(voters, *block, reach[batch], kernel) for block in blocks)
         if guesses is not None:
             votes = votes.against(guesses[batch])
         size = len(asked[batch])
@@ -186,7 +186,7 @@ def shard_contributions(
 
 @dataclass(frozen=True, eq=False)
 class _Voters:
-    """The records that have a vote, ordered by holder."""
+    """The records that have a vote, ordered by holder and class."""
 
     points: Coordinates
     label: NDArray[np.int64]
@@ -237,25 +237,48 @@ class _Votes:
         return sums.reshape(queries, classes) / UNIT
 
 
-def _votes(
+Sayings = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+"""What holders say to queries: query, holder, class and weight, ordered by the first three, none of them twice."""
+
+
+def _said(
+    voters: _Voters,
+    row: NDArray[np.int64],
+    record: NDArray[np.int64],
+    distance: NDArray[np.int64],
+    radii: NDArray[np.int64],
+    kernel: str,
+) -> Sayings:
+    """Of a block of pairs: however many records of a holder are near, what remains is a number for each class."""
+    weight = kernel_weights(kernel, distance, radii[row])
+    return _added(row, voters.holder[record], voters.label[record], weight)
+
+
+def _added(
     row: NDArray[np.int64], holder: NDArray[np.int64], label: NDArray[np.int64], weight: NDArray[np.int64]
-) -> _Votes:
-    """One vote per query and holder from pairs that are ordered by both: the weighted mean of their records."""
+) -> Sayings:
+    """The weights of equal query, holder and class added up, where these stand side by side."""
+    first = np.ones(len(row), np.bool_)
+    first[1:] = (row[1:] != row[:-1]) | (holder[1:] != holder[:-1]) | (label[1:] != label[:-1])
+    if first.all():
+        return row, holder, label, weight
+    entries = np.flatnonzero(first)
+    return row[entries], holder[entries], label[entries], np.add.reduceat(weight, entries)
+
+
+def _votes(blocks: Iterator[Sayings]) -> _Votes:
+    """One vote per query and holder: the weighted mean of their records, whichever blocks these stand in."""
+    found = list(blocks) or [(np.zeros(0, np.int64),) * 4]
+    row, holder, label, weight = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    if len(found) > 1:
+        order = by_query(row)
+        row, holder, label, weight = _added(row[order], holder[order], label[order], weight[order])
     first = np.ones(len(row), np.bool_)
     first[1:] = (row[1:] != row[:-1]) | (holder[1:] != holder[:-1])
     vote = np.cumsum(first) - 1
-    votes = int(vote[-1]) + 1 if len(vote) else 0
-    if votes < len(vote):
-        # several records of a holder: one entry for each of their classes
-        order = np.lexsort((label, vote))
-        vote, label, weight = vote[order], label[order], weight[order]
-        total = np.bincount(vote, weight, votes).astype(np.int64)
-        starts = np.ones(len(vote), np.bool_)
-        starts[1:] = (vote[1:] != vote[:-1]) | (label[1:] != label[:-1])
-        entries = np.flatnonzero(starts)
-        vote, label, weight = vote[entries], label[entries], np.add.reduceat(weight, entries)
-        weight = weight * UNIT // np.maximum(total, UNIT)[vote]  # rounded down: the norm stays within 1
-    return _Votes(row[first], holder[first], vote, label, weight)
+    total = np.bincount(vote, weight).astype(np.int64)
+    amount = weight * UNIT // np.maximum(total, UNIT)[vote]  # rounded down: the norm stays within 1
+    return _Votes(row[first], holder[first], vote, label, amount)
 
 
 def _voters(
@@ -274,7 +297,7 @@ def _voters(
     if len(holder) and (holder.min() < 0 or holder.max() >= holders):
         raise ValueError(f"holder_of must lie between 0 and {holders - 1}: pass accounts for all holders.")
     kept = np.flatnonzero((label >= 0) & (label < n_classes))
-    order = kept[np.argsort(holder[kept], kind="stable")]
+    order = kept[np.lexsort((label[kept], holder[kept]))]
     return _Voters(np.clip(points[order], -LARGEST, LARGEST), label[order], holder[order])
 
 

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from training.methods.pate.draws import balanced_draws
 from training.methods.pate.plan import LEFT_OUT, Plan
 
-#: How often whoever wants to know is told how far an assignment is.
-_TOLD = 10
+#: Into how many parts an assignment is cut, however many holders there are: its progress tells nothing of their number.
+_PARTS = 10
 
 
 def assign(
@@ -85,8 +85,8 @@ def assign_keyed(
     sizes of teachers differ by chance, and one may be empty: it casts no vote.
 
     plan: the run's plan.  holders: `(holders,)` ids.  group_of_holder: `(holders,)` indices in `plan.groups`, or
-    `LEFT_OUT`.  key: secret and random, at most 64 bytes, one for the run.  progress: told now and then how many
-    of the holders have been assigned, and of how many.
+    `LEFT_OUT`.  key: secret and random, at most 64 bytes, one for the run.  progress: told how many parts of the
+    work are done, and of how many: the same calls however many holders there are.
 
     Returns as :func:`assign` does: positions in `holders`, and teachers.
 
@@ -100,16 +100,17 @@ def assign_keyed(
     own = [np.flatnonzero(plan.members(index)).tolist() for index in range(len(plan.groups))]
     positions, teachers = [], []
     ids = np.asarray(holders)
-    step = max(1, len(ids) // _TOLD)
-    for position, (holder, group) in enumerate(zip(ids.tolist(), np.asarray(group_of_holder).tolist(), strict=True)):
-        if position % step == 0:
-            progress(position, len(ids))
-        if group == LEFT_OUT:
-            continue
-        digest = hashlib.blake2b(holder.to_bytes(8, "big"), key=key, digest_size=32).digest()
-        drawn = random.Random(digest).sample(own[group], plan.groups[group].factor)  # noqa: S311, keyed by the digest
-        positions += [position] * len(drawn)
-        teachers += drawn
+    groups = np.asarray(group_of_holder)
+    for part in range(_PARTS):
+        progress(part, _PARTS)
+        for position in range(len(ids) * part // _PARTS, len(ids) * (part + 1) // _PARTS):
+            holder, group = int(ids[position]), int(groups[position])
+            if group == LEFT_OUT:
+                continue
+            digest = hashlib.blake2b(holder.to_bytes(8, "big"), key=key, digest_size=32).digest()
+            drawn = random.Random(digest).sample(own[group], plan.groups[group].factor)  # noqa: S311, keyed by the digest
+            positions += [position] * len(drawn)
+            teachers += drawn
     return np.array(positions, dtype=np.int64), np.array(teachers, dtype=np.int64)
 
 

@@ -1,7 +1,7 @@
 """Noise, sampling rates and clipping norms with which every privacy group spends its own promise in the same steps.
 
 Boenisch, Mühl, Dziedzic, Rinberg, Papernot, "Have it your way: individualized privacy assignment for DP-SGD" (2023),
-Algorithms 1 and 2. The promises are kept as dp-accounting's privacy loss distribution bounds the run, in both
+Algorithms 1 and 2. The promises are kept as the run's privacy loss distribution, bounded from above, says in both
 directions (:func:`accounting.privacy.sampled_gaussian_epsilon`): Rényi costs, which the paper uses, give the same
 parameters a larger ε. Derivations: docs/sgd-sampled.md.
 """

@@ -9,7 +9,7 @@ and rounding happens in single operations that IEEE 754 defines to the last bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 
 from accounting.privacy import IndividualAccounts
 from common.threads import one_thread
-from training.methods.sgd.records import OwnedRecords
+from training.methods.sgd.records import OwnedRecords, Stack
 from training.methods.sgd.softmax import PROBABILITY_STEPS, Softmax
 
 if TYPE_CHECKING:
@@ -70,10 +70,9 @@ def step_contributions(
     sums, charged = np.zeros(matrix.shape, np.int64), np.zeros(len(records))
     with one_thread():
         for stack in records.stacks(sums.size):
-            features = records.features(stack)
-            residuals = _residuals(model, features, records.y[stack.records])
             contributions = _singles if stack.records.shape[1] == 1 else _means
-            squared_norms, total = contributions(features, residuals, clip_norm, shares[stack.holders])
+            parts = _parts(model, records, stack)
+            squared_norms, total = contributions(parts, clip_norm, shares[stack.holders])
             step = csr_array((squared_norms, stack.holders, [0, len(squared_norms)]), shape=(1, len(records)))
             allowed = accounts.charge(step, sigma).data
             charged[stack.holders] = np.where(allowed, squared_norms / sigma**2, 0.0)
@@ -92,8 +91,18 @@ def release_sums(sums: NDArray[np.int64], sigma: float, noise: Noise) -> NDArray
     return sums + noise.rounded_normal(sigma * CLIP_STEPS, sums.shape)
 
 
+Parts = Iterator[tuple[Floats, Floats]]
+"""Features and residuals, a block of records at a time."""
+
 Contributions = tuple[Floats, Callable[[NDArray[np.bool_]], Floats]]
 """Squared norms `(m,)` in units of the clipping norm, and the sum of the contributions that are allowed."""
+
+
+def _parts(model: Softmax, records: OwnedRecords, stack: Stack) -> Parts:
+    """Features `(m, n, d + 1)` and residuals `(m, n, C)` of a stack, a block of records at a time."""
+    for block in stack.blocks():
+        features = records.features(block)
+        yield features, _residuals(model, features, records.y[block])
 
 
 def _residuals(model: Softmax, features: Floats, labels: NDArray[np.integer]) -> Floats:
@@ -107,8 +116,9 @@ def _residuals(model: Softmax, features: Floats, labels: NDArray[np.integer]) ->
     return residuals.reshape(count, each, classes)
 
 
-def _singles(features: Floats, residuals: Floats, clip_norm: float, shares: Floats) -> Contributions:
+def _singles(blocks: Parts, clip_norm: float, shares: Floats) -> Contributions:
     """Of holders with one record: ‖f ⊗ r‖ = ‖f‖·‖r‖, so that no product of a holder has to be written out."""
+    ((features, residuals),) = blocks
     points, parts = features[:, 0], residuals[:, 0]
     squares = (points**2).sum(axis=1)
     lengths = np.sqrt(squares * (parts**2).sum(axis=1))
@@ -120,10 +130,13 @@ def _singles(features: Floats, residuals: Floats, clip_norm: float, shares: Floa
     return squared_norms, lambda allowed: points.T @ (rounded * allowed[:, None])
 
 
-def _means(features: Floats, residuals: Floats, clip_norm: float, shares: Floats) -> Contributions:
-    """Of holders with several records: the mean of the records' gradients."""
-    products = features.transpose(0, 2, 1) @ residuals
-    gradients = np.rint(products / (residuals.shape[1] * (PROBABILITY_STEPS // _MEAN_STEPS)))
+def _means(blocks: Parts, clip_norm: float, shares: Floats) -> Contributions:
+    """Of holders with several records: the mean of the records' gradients, whose sum over the blocks is exact."""
+    products, each = np.zeros(()), 0
+    for features, residuals in blocks:
+        products = products + features.transpose(0, 2, 1) @ residuals
+        each += residuals.shape[1]
+    gradients = np.rint(products / (each * (PROBABILITY_STEPS // _MEAN_STEPS)))
     gradients = gradients.reshape(len(gradients), -1)
     lengths = np.sqrt((gradients**2).sum(axis=1))
     allowance = np.full(len(lengths), 0.5 * np.sqrt(gradients.shape[1]))

@@ -27,6 +27,11 @@ class Stack:
     holders: NDArray[np.int64]
     records: NDArray[np.int64]
 
+    def blocks(self) -> Iterator[NDArray[np.int64]]:
+        """The positions `(m, …)` a block at a time: of more than one holder all at once, of one holder part by part."""
+        for start in range(0, self.records.shape[1], _RECORDS_AT_A_TIME):
+            yield self.records[:, start : start + _RECORDS_AT_A_TIME]
+
 
 @dataclass(frozen=True, eq=False)
 class OwnedRecords:
@@ -53,6 +58,8 @@ class OwnedRecords:
     def stacks(self, numbers: int) -> Iterator[Stack]:
         """All holders with records, a stack at a time; a holder with very many records is alone in theirs.
 
+        A stack has at most `_RECORDS_AT_A_TIME` records, or one holder.
+
         Args:
             numbers: How many numbers a contribution has, which bounds the holders of a stack.
         """
@@ -65,8 +72,8 @@ class OwnedRecords:
             for part in np.array_split(holders, -(-len(holders) // max(1, most))):
                 yield Stack(part, starts[part][:, None] + np.arange(count))
 
-    def features(self, stack: Stack) -> NDArray[np.float64]:
-        """`(m, n, d + 1)` the coordinates of a stack, and the constant `INTERCEPT` last.
+    def features(self, records: NDArray[np.int64]) -> NDArray[np.float64]:
+        """`(m, n, d + 1)` the coordinates of some records `(m, n)`, and the constant `INTERCEPT` last.
 
         Raises:
             ValueError: The records are no coordinates, see `training.representations`.
@@ -76,8 +83,8 @@ class OwnedRecords:
                 f"Coordinates are int8 of shape (records, dimensions), not {self.x.dtype} of shape {self.x.shape}: "
                 "transform the records by a fitted representation."
             )
-        features = np.full((*stack.records.shape, self.x.shape[1] + 1), float(INTERCEPT))
-        features[..., :-1] = self.x[stack.records]
+        features = np.full((*records.shape, self.x.shape[1] + 1), float(INTERCEPT))
+        features[..., :-1] = self.x[records]
         return features
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from accounting.privacy import sampled_gaussian_mu
-from accounting.privacy.sampled_charge import ROUNDING
 from common.sentences import Sentence, gettext_noop
 from training.methods.sgd import baselines
 from training.methods.sgd.calibration import Cost, Floats, balanced_norms, required_noise, shares_of, spend_equally
@@ -135,7 +134,7 @@ def plan_sampled(
         caps: μ² of each group's promise, above 0, shape (groups,).
         group_sizes: holders of each group, noisy or public numbers, not negative, shape (groups,).
         share: of every cap, above 0, at most 1.
-        slack: δ′ of the run, above 4e-13·T + 4e-9; already taken out of the δ from which the caps follow.
+        slack: δ′ of the run, at least 1e-12; already taken out of the δ from which the caps follow.
         steps: T.
         rate: q, the mean of the rates, weighted by the sizes.
         clip_norm: c, the mean of the norms, weighted by the sizes.
@@ -193,11 +192,6 @@ _PHASES = {
     "without_strictest": baselines.without_strictest,
     "group_after_group": baselines.group_after_group,
 }
-
-
-def least_slack(steps: int) -> float:
-    """The δ′ that a run of so many steps has to exceed, so that no rounding error of its charge is left out."""
-    return 2 * (ROUNDING[0] * steps + ROUNDING[1])
 
 
 def _rough_cost(slack: float, steps: int) -> Cost:

@@ -92,7 +92,7 @@ class Asking:
             if run.status != self.questions.status or run.rounds.count() != opened.index:
                 return False
             opened.save()
-        logger.info("Round %d begins: %d are to be asked.", opened.index + 1, opened.size)
+        logger.info("To be asked in round %d: %d.", opened.index + 1, opened.size)
         return True
 
     def _close(self, run: Run) -> bool:

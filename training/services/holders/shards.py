@@ -54,8 +54,8 @@ def shards_renew(run: Run, numbers: Collection[int]) -> None:
     transaction.on_commit(lambda: shards_send(run))
 
 
-def shard_ask(shard: Shard, questions: Questions) -> None:
-    """Ask the holders of a shard about the batch under way, and keep what they contribute."""
+def shard_ask(shard: Shard, questions: Questions) -> bool:
+    """Ask the holders of a shard about the batch under way, and keep what they contribute; whether this call has."""
 
     def work(shard: Shard) -> str:
         name = f"shard-{shard.run.batches.count()}-{shard.number}-{uuid4().hex[:12]}.npz"
@@ -63,7 +63,7 @@ def shard_ask(shard: Shard, questions: Questions) -> None:
         arrays_save(artifact, **_answer(shard, questions))
         return artifact
 
-    part_do(shard, status=questions.status, work=work, died=questions.died)
+    return part_do(shard, status=questions.status, work=work, died=questions.died)
 
 
 def _answer(shard: Shard, questions: Questions) -> Answer:

@@ -20,7 +20,7 @@ from training.services.methods.base import Step, Wrong
 from training.services.neighbours.leads import round_leads
 from training.services.neighbours.lessons import votes_lesson
 from training.services.neighbours.planning import AskingPlan, asking_plan
-from training.services.neighbours.questions import Votes, bounds, contributions, counts_digest, mechanism
+from training.services.neighbours.questions import Votes, bounds, contributions, counts_digest, labels_of, mechanism
 from training.services.neighbours.rounds import question_digest, question_load
 
 
@@ -91,7 +91,8 @@ class Neighbours:
             return
         results = {query.row: query for query in batch.results.all()}
         question, before = question_load(batch.round), position_in_round(batch)
-        rows = question.rows[before : before + batch.size]
+        part = slice(before, before + batch.size)
+        rows = question.rows[part]
         if sorted(results) != sorted(rows.tolist()):
             yield f"{who}: asked other points than its round says."
             return
@@ -99,6 +100,8 @@ class Neighbours:
         counts = np.array([results[row].counts for row in rows.tolist()])
         if release.content["digest"] != counts_digest(rows, labels, counts):
             yield f"release {release.sequence}: the counts of {who} are not those that were released."
+        if not np.array_equal(labels, labels_of(question, part, counts)):
+            yield f"{who}: its labels do not follow from the counts that were released."
         if release.content["question"] != question_digest(question):
             yield f"release {release.sequence}: {who} asked something else than what was released."
         if release.content["mechanism"] != mechanism(run, batch.round):

@@ -50,8 +50,7 @@ class Votes:
         totals = np.sum([answer["sums"] for answer in answers], axis=0)
         counts = np.rint(totals + noise.normal(question.sigma, totals.shape)).astype(np.int64)
         rows = question.rows[part]
-        predicted = None if question.predicted is None else question.predicted[part]
-        labels = read_counts(counts, question.sigma, predicted=predicted, voters=question.voters[part]).labels
+        labels = labels_of(question, part, counts)
         return Released(
             size=len(rows),
             labels=len(rows),
@@ -75,6 +74,12 @@ class Votes:
 
     def spent(self, run: Run) -> list[float | None]:
         return run.spent
+
+
+def labels_of(question: Question, part: slice, counts: np.ndarray) -> np.ndarray:
+    """Labels (Q,) of some queries of a round, which follow from their noisy counts (Q, C)."""
+    predicted = None if question.predicted is None else question.predicted[part]
+    return read_counts(counts, question.sigma, predicted=predicted, voters=question.voters[part]).labels
 
 
 def bounds(run: Run, size: int, question: Question) -> list[float]:

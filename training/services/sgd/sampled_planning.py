@@ -8,6 +8,7 @@ import numpy as np
 
 from accounting.caps import SLACKS, slack_of
 from accounting.models import Release
+from accounting.privacy.sampled_charge import SMALLEST_SLACK
 from accounting.slacks import slack_fits
 from common.sentences import Sentence, gettext_noop
 from training.formats import TabularSchema, schema_from_json
@@ -16,7 +17,6 @@ from training.methods.sgd.parameters import BASELINES, VARIANTS, Samples, sample
 from training.methods.sgd.sampled_planner import (
     SampledParameters,
     SampledPlan,
-    least_slack,
     plan_sampled,
     usual_parameters,
 )
@@ -128,17 +128,14 @@ def sampling_plan(run: Run, share: float = 1.0) -> SamplingPlan:
         **{**asdict(usual), **{name: value for name, value in given.items() if value is not None}, "rate": rate}
     )
     slack = slack_of(run.study.delta)
-    if rate < 1 and slack <= least_slack(parameters.steps):
+    if rate < 1 and slack < SMALLEST_SLACK:
         raise PlanError(
             Sentence(
                 gettext_noop(
-                    "%(steps)d steps over samples need a part of δ above %(least).2g, and a run of this study has "
-                    "%(slack).2g: take fewer steps, or the variant in which everyone is charged for their own "
-                    "gradients."
+                    "The δ of this study, %(delta).2g, is too small to set parts of it aside for steps over samples: "
+                    "take the variant in which everyone is charged for their own gradients."
                 ),
-                steps=parameters.steps,
-                least=least_slack(parameters.steps),
-                slack=slack,
+                delta=run.study.delta,
             )
         )
     try:

@@ -1,5 +1,6 @@
 """Every holder votes: against sums written out by hand, and bit for bit independent of everybody else."""
 
+import tracemalloc
 from fractions import Fraction
 
 import numpy as np
@@ -141,6 +142,44 @@ def test_tails_of_blocks_are_like_everybody_else(tail, monkeypatch) -> None:
     expected, costs = brute_force(w, share=0.3, caps=caps, sigma=1)
     np.testing.assert_array_equal(votes, expected)
     np.testing.assert_array_equal(charged.toarray(), costs)
+
+
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("kernel", ["uniform", "epanechnikov"])
+@pytest.mark.parametrize("block", [1, 2, 7, 64, 10_000])
+def test_however_records_are_cut_into_blocks_the_bits_are_the_same(residual, kernel, block, monkeypatch) -> None:
+    """Most records are one holder's, who is in every block; others stand at the borders of blocks."""
+    w = world(8, records=500, holders=20)
+    w["holder_of"] = np.where(np.arange(500) % 5, 7, w["holder_of"])
+    options = {
+        "radius_share": 0.3, "n_classes": CLASSES, "sigma": 1.0, "kernel": kernel,
+        "predicted": np.full(40, 1) if residual else None,
+    }  # fmt: skip
+    votes, charged = neighbour_votes(**w, **options, accounts=PlainAccounts([9.0] * 20))
+    monkeypatch.setattr("training.methods.neighbours.products._RECORDS_AT_A_TIME", block)
+    again, costs = neighbour_votes(**w, **options, accounts=PlainAccounts([9.0] * 20))
+    assert (again.tobytes(), costs.data.tobytes()) == (votes.tobytes(), charged.data.tobytes())
+    assert (costs.indices.tolist(), costs.indptr.tolist()) == (charged.indices.tolist(), charged.indptr.tolist())
+    assert charged.toarray()[:, 7].any() and votes.any()
+
+
+def test_records_of_one_holder_fill_no_memory_but_a_block(monkeypatch) -> None:
+    """All of them near all queries: 7.7 million pairs, of which 65,536 are in memory at a time."""
+    monkeypatch.setattr("training.methods.neighbours.products._RECORDS_AT_A_TIME", 256)
+    records, queries = np.ones((30_000, 2), np.int8), np.zeros((256, 2), np.int8)
+    classes, owners = np.arange(30_000) % CLASSES, np.arange(30_000) // 29_000
+    tracemalloc.start()
+    try:
+        votes, _ = shard_contributions(
+            queries, np.full(256, 2), records, classes, owners,
+            n_classes=CLASSES, accounts=PlainAccounts([PLENTY] * 2), sigma=1.0,
+        )  # fmt: skip
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    third = np.floor(2**16 * 9667 / 29_000) / 2**16
+    assert votes[0].tolist() == pytest.approx([2 * third] * 3, abs=1e-3)
+    assert peak < 20e6
 
 
 @pytest.mark.parametrize("d", [1, 346, 347, 1040])

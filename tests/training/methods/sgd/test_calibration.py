@@ -103,7 +103,7 @@ def test_equal_promises_are_one_group() -> None:
         ({"rate": 1.5}, "rate"),
         ({"steps": 0}, "steps"),
         ({"delta": 0.0}, "delta"),
-        ({"delta": 1e-10}, "rounding"),
+        ({"delta": 1e-13}, "delta"),
         ({"rate": 0.8}, "smaller rate"),
         ({"epsilons": [300.0, 200.0], "rate": 0.001}, "more steps"),
     ],

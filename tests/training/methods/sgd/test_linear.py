@@ -1,5 +1,7 @@
 """Contributions to a step: right, bounded, charged by what they are, and of their own holder alone."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
@@ -98,6 +100,28 @@ def test_shards_add_up_exactly(shards: int) -> None:
     parts = [sums_of(only(records, part))[0] for part in np.array_split(np.arange(len(COUNTS) * 9), shards)]
     assert (sum(sums for sums, _ in parts) == whole).all()
     assert (np.concatenate([costs for _, costs in parts]) == charged).all()
+
+
+@pytest.mark.parametrize("block", [1, 3, 100, 100_000])
+def test_however_records_are_cut_into_blocks_the_bits_are_the_same(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = some_records(COUNTS)
+    (sums, charged), _ = sums_of(records)
+    monkeypatch.setattr("training.methods.sgd.records._RECORDS_AT_A_TIME", block)
+    (again, costs), _ = sums_of(records)
+    assert (again.tobytes(), costs.tobytes()) == (sums.tobytes(), charged.tobytes())
+
+
+def test_records_of_one_holder_fill_no_memory_but_a_block() -> None:
+    """As numbers of eight bytes they would take 80 MB, and calculations with them several times that."""
+    records = some_records([100_000, 1], dimensions=99)
+    weights = np.random.default_rng(1).normal(0, 0.004, (100, CLASSES))
+    tracemalloc.start()
+    try:
+        sums_of(records, weights)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 20e6
 
 
 def test_exponentials_of_large_and_close_logits_do_not_depend_on_their_place() -> None:

@@ -77,7 +77,7 @@ def test_a_note_says_when_noise_is_too_loud() -> None:
         ({"share": 1.1}, "share"),
         ({"caps": [0.0, 1.0]}, "caps"),
         ({"group_sizes": [0, 0]}, "group_sizes"),
-        ({"slack": 1e-12}, "slack"),
+        ({"slack": 1e-13}, "slack"),
         ({"rate": 0.0}, "rate"),
     ],
 )

@@ -1,0 +1,86 @@
+"""Checks after all strikes: nothing lost, nothing charged twice, nobody above their cap, every run ended."""
+
+import io
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import redirect_stderr
+from datetime import timedelta
+from typing import Any
+
+from benchmarks.faults.processes import Processes
+from benchmarks.faults.studies import Studies
+
+#: Seconds within which fresh and surviving workers finish what is left.
+RECOVERY_SECONDS = 600
+
+
+def runs_finish(processes: Processes, studies: Studies) -> None:
+    """Let the workers finish what is left; nobody is struck any more."""
+    from training.models import Run
+
+    left = Run.objects.filter(study__in=studies.all, status__in=Run.ACTIVE)
+    deadline = time.monotonic() + RECOVERY_SECONDS
+    while left.exists() and time.monotonic() < deadline:
+        processes.supervise()
+        time.sleep(0.2)
+
+
+def faults(studies: Studies, counts: Counter[str]) -> Iterator[str]:
+    """Faults, in words; none where labels, register and accounts agree and every run went on by itself."""
+    from django.core.management import CommandError, call_command
+
+    from accounting.restores import missing_rows
+    from accounting.shares import share_free, shares
+    from accounting.sweep import files_sweep
+    from training.models import Run
+    from training.verification import batches_kept
+
+    for study in studies.all:
+        for run in Run.objects.filter(study=study):
+            counts[f"runs {run.status}"] += 1
+            yield from _run_faults(run)
+        for batch in batches_kept(study):
+            counts["batches recomputed"] += 1
+            counts["labels"] += batch.labels
+        if missing := missing_rows(study):
+            yield f"{study.slug}: is locked, as if a backup had been restored: {missing}."
+        counts["files without a row deleted"] += files_sweep(study, timedelta(0))
+        used = sum(share.used or 0.0 for share in shares(study).values())
+        if abs(used + share_free(study) - 1) > 1e-9:
+            yield f"{study.slug}: {used:g} of every cap is used, but {share_free(study):g} free."
+        told = io.StringIO()
+        try:
+            with redirect_stderr(io.StringIO()):  # its progress bars
+                call_command("verify_ledger", study=study.slug, replay=True, stdout=told)
+        except CommandError:
+            yield from (f"{study.slug}: {line.strip()}" for line in _fault_lines(told.getvalue()))
+
+
+def _fault_lines(told: str) -> Iterator[str]:
+    """Lines of the report below a line that says FAULT, and that line."""
+    in_fault = False
+    for line in told.splitlines():
+        if line.startswith("         "):
+            if in_fault:
+                yield line
+            continue
+        in_fault = line.strip().startswith("FAULT")
+        if in_fault:
+            yield line
+
+
+def _run_faults(run: Any) -> Iterator[str]:
+    """Did a run end for a reason that everybody may read, and was every query answered once at most?"""
+    from training.models import Run
+    from training.services.methods import method_of
+
+    if run.status not in (Run.Status.FINISHED, Run.Status.DRAFT):
+        yield f"run {run.pk} did not finish: {run.status}, {run.message}"
+        return
+    if method_of(run).releases_labels:
+        rows = sorted(run.queries.values_list("row", flat=True))
+        if rows != list(range(run.position)):
+            yield f"run {run.pk}: {run.position} points were put to the vote, but {len(rows)} queries are there."
+        if run.queries.filter(label__isnull=False).count() != run.labels:
+            yield f"run {run.pk}: {run.labels} labels are told, but others are there."

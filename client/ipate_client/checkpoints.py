@@ -1,0 +1,448 @@
+"""Signed checkpoints of an installation: whether one is genuine, extends another, and has a decision under it.
+
+This file needs Python's standard library alone. It can be copied to another machine and run there::
+
+    python checkpoints.py decision proof.json --key KEY [--receipt receipt.json] [--checkpoint mail.txt]
+    python checkpoints.py checkpoint mail.txt --key KEY [--after earlier.txt]
+
+Checkpoints are C2SP tlog-checkpoints (signed notes with Ed25519, RFC 8032) of a Merkle tree as in RFC 6962 and 9162.
+The exit status is 0 where everything holds, 1 where something does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import binascii
+import hashlib
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+#: The tree of one moment has 2^48 places.
+DEPTH = 48
+SCHEMA = "ipate checkpoint proof 1"
+_LOG_PROOF = "c2sp.org/tlog-proof@v1"
+_ED25519 = b"\x01"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint or a proof that does not hold, or cannot be read."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Content of a checkpoint: the log, how many entries it had, and the root hash over them."""
+
+    origin: str
+    size: int
+    root: bytes
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Content of a proof: a decision, the moment of the checkpoint that it is under, and that checkpoint."""
+
+    content: dict[str, Any]
+    at: str
+    checkpoint: Checkpoint
+
+
+# --- Merkle trees ----------------------------------------------------------------------------------------------------
+
+
+def leaf_hash(data: bytes) -> bytes:
+    """Hash of a leaf (RFC 6962, section 2.1)."""
+    return hashlib.sha256(b"\x00" + data).digest()
+
+
+def _node(left: bytes, right: bytes) -> bytes:
+    return hashlib.sha256(b"\x01" + left + right).digest()
+
+
+def verify_inclusion(leaf: bytes, index: int, size: int, path: Sequence[bytes], root: bytes) -> None:
+    """Check that a leaf is in a tree (RFC 9162, section 2.1.3.2).
+
+    Args:
+        leaf: Hash of the leaf.
+        index: Its place, from 0.
+        size: Number of leaves.
+        path: Inclusion proof, from the leaf's sibling upwards.
+        root: Root hash of the tree.
+
+    Raises:
+        CheckpointError: it is not shown to be there.
+    """
+    if not 0 <= index < size:
+        raise CheckpointError("The proof names a place outside of the tree.")
+    place, last, found = index, size - 1, leaf
+    for sibling in path:
+        if last == 0:
+            raise CheckpointError("The proof is too long.")
+        if place & 1 or place == last:
+            found = _node(sibling, found)
+            while place and not place & 1:
+                place, last = place >> 1, last >> 1
+        else:
+            found = _node(found, sibling)
+        place, last = place >> 1, last >> 1
+    if last or found != root:
+        raise CheckpointError("The proof does not lead to the root hash: the content or the tree is another.")
+
+
+def verify_consistency(earlier: Checkpoint, later: Checkpoint, path: Sequence[bytes]) -> None:
+    """Check that a log has only grown from one checkpoint to a later one (RFC 9162, section 2.1.4.2).
+
+    Raises:
+        CheckpointError: it is not shown.
+    """
+    if earlier.origin != later.origin:
+        raise CheckpointError("The checkpoints are of different logs.")
+    if not 0 < earlier.size <= later.size:
+        raise CheckpointError("The later checkpoint is of fewer entries than the earlier one.")
+    if earlier.size == later.size:
+        if path or earlier.root != later.root:
+            raise CheckpointError("Two checkpoints of the same size differ: the log was presented in two versions.")
+        return
+    nodes = list(path)
+    if earlier.size & (earlier.size - 1) == 0:
+        nodes.insert(0, earlier.root)
+    if not nodes:
+        raise CheckpointError("The proof of consistency is empty.")
+    place, last = earlier.size - 1, later.size - 1
+    while place & 1:
+        place, last = place >> 1, last >> 1
+    old = new = nodes[0]
+    for sibling in nodes[1:]:
+        if last == 0:
+            raise CheckpointError("The proof of consistency is too long.")
+        if place & 1 or place == last:
+            old, new = _node(sibling, old), _node(sibling, new)
+            while place and not place & 1:
+                place, last = place >> 1, last >> 1
+        else:
+            new = _node(new, sibling)
+        place, last = place >> 1, last >> 1
+    if last or old != earlier.root or new != later.root:
+        raise CheckpointError("The later checkpoint does not extend the earlier one: the log was written anew.")
+
+
+# --- Signed notes ----------------------------------------------------------------------------------------------------
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise CheckpointError(f"This is no base64: {text[:60]}") from None
+
+
+def _hash(text: str) -> bytes:
+    if len(found := _decoded(text)) != 32:
+        raise CheckpointError(f"This is no SHA-256 hash: {text[:60]}")
+    return found
+
+
+def _keys(keys: Iterable[str]) -> dict[tuple[str, bytes], bytes]:
+    """Public keys by name and key id."""
+    found = {}
+    for key in keys:
+        try:
+            name, number, encoded = key.strip().split("+", 2)
+        except ValueError:
+            raise CheckpointError(f"A public key has the form NAME+ID+KEY; this has not: {key[:80]}") from None
+        material = _decoded(encoded)
+        identifier = hashlib.sha256(name.encode() + b"\n" + material).digest()[:4]
+        if len(material) != 33 or material[:1] != _ED25519 or identifier.hex() != number:
+            raise CheckpointError(f"This public key is not whole, or is not of Ed25519: {key[:80]}")
+        found[name, identifier] = material[1:]
+    if not found:
+        raise CheckpointError("Name a public key.")
+    return found
+
+
+def verify_checkpoint(text: str, keys: str | Iterable[str]) -> Checkpoint:
+    """Check a signed checkpoint.
+
+    Args:
+        text: The checkpoint; lines before it, such as those of a mail, are passed over (they are not signed).
+        keys: The public key, or several: the present one and those before it.
+
+    Returns:
+        What the checkpoint says.
+
+    Raises:
+        CheckpointError: none of the keys has signed it, or it is no checkpoint.
+    """
+    known = _keys([keys] if isinstance(keys, str) else keys)
+    blocks = [block.strip("\n") for block in text.replace("\r\n", "\n").split("\n\n")]
+    place = next((n for n, block in enumerate(blocks) if n and block.startswith("\u2014 ")), None)
+    if place is None:
+        raise CheckpointError("There is no signed checkpoint in this text.")
+    body = blocks[place - 1] + "\n"
+    verified = False
+    for line in blocks[place].split("\n"):
+        parts = line.split(" ")
+        if len(parts) != 3 or parts[0] != "\u2014":
+            break  # the end of the signatures; whatever follows is not part of the note
+        signature = _decoded(parts[2])
+        public = known.get((parts[1], signature[:4]))
+        if public is None:
+            continue
+        if not _signed_by(public, body.encode(), signature[4:]):
+            raise CheckpointError("The signature is wrong: the checkpoint was changed.")
+        verified = True
+    if not verified:
+        raise CheckpointError("The checkpoint is not signed with this key.")
+    lines = body.split("\n")
+    if len(lines) < 4 or not lines[0] or not (lines[1].isascii() and lines[1].isdigit()):
+        raise CheckpointError("What is signed is no checkpoint.")
+    return Checkpoint(lines[0], int(lines[1]), _hash(lines[2]))
+
+
+def verify_extension(text: str, earlier: Checkpoint, keys: str | Iterable[str]) -> Checkpoint:
+    """Check that a mailed checkpoint extends an earlier one, by the proof of consistency that stands before it.
+
+    Args:
+        text: ``old`` and a size, the hashes of the proof, an empty line, the checkpoint (C2SP tlog-witness).
+        earlier: A checkpoint that was verified before: that of the size which ``old`` names, or the same one.
+        keys: As in :func:`verify_checkpoint`.
+
+    Raises:
+        CheckpointError: it does not, or the proof begins at another checkpoint.
+    """
+    later = verify_checkpoint(text, keys)
+    if later.size == earlier.size:
+        verify_consistency(earlier, later, [])
+        return later
+    lines = text.replace("\r\n", "\n").split("\n")
+    begin = next((n for n, line in enumerate(lines) if line.startswith("old ")), None)
+    if begin is None or lines[begin] != f"old {earlier.size}":
+        raise CheckpointError(
+            f"The proof does not begin at the checkpoint of {earlier.size} entries: check each one between them."
+        )
+    end = lines.index("", begin)
+    verify_consistency(earlier, later, [_hash(line) for line in lines[begin + 1 : end]])
+    return later
+
+
+# --- Proofs of decisions ---------------------------------------------------------------------------------------------
+
+
+def verify_decision(
+    proof: dict[str, Any],
+    keys: str | Iterable[str],
+    *,
+    receipt: dict[str, Any] | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> Decision:
+    """Check that a decision is under a checkpoint.
+
+    Args:
+        proof: The file that its holder downloads beside the receipt.
+        keys: As in :func:`verify_checkpoint`.
+        receipt: The receipt as JSON; it must have the same decision in it.
+        checkpoint: One that came another way, such as by mail; it must be the same as that of the proof.
+
+    Returns:
+        What is proven.
+
+    Raises:
+        CheckpointError: it is not, or the receipt or the checkpoint says something else.
+    """
+    try:
+        if proof["schema"] != SCHEMA:
+            raise CheckpointError(f"This is no proof of the form “{SCHEMA}”.")
+        leaf = leaf_hash(bytes.fromhex(proof["nonce"]) + proof["content"].encode())
+        content, entry = json.loads(proof["content"]), json.loads(proof["entry"])
+        path = [_hash(line) for line in proof["path"]]
+        state, at = _hash(entry["state"]), str(entry["at"])
+        place, log = int(proof["place"]), str(proof["log"])
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(f"The proof cannot be read ({type(error).__name__}: {error}).") from None
+    verify_inclusion(leaf, place, 1 << DEPTH, path, state)
+    found = _verify_log_proof(log, leaf_hash(proof["entry"].encode()), keys)
+    if checkpoint is not None and checkpoint != found:
+        raise CheckpointError(
+            f"The proof is under another checkpoint ({found.size} entries) than the one that was given "
+            f"({checkpoint.size} entries)."
+            + (" Two of one size that differ: the log was presented in two versions." * (checkpoint.size == found.size))
+        )
+    if receipt is not None:
+        _receipt_check(receipt, content)
+    return Decision(content, at, found)
+
+
+def _verify_log_proof(text: str, leaf: bytes, keys: str | Iterable[str]) -> Checkpoint:
+    """Check a C2SP tlog-proof of a leaf; returns its checkpoint."""
+    head, _, note = text.partition("\n\n")
+    lines = head.split("\n")
+    if len(lines) < 2 or lines[0] != _LOG_PROOF or not lines[1].startswith("index ") or not lines[1][6:].isdigit():
+        raise CheckpointError(f"The proof of the log's entry is not of the form {_LOG_PROOF}.")
+    checkpoint = verify_checkpoint("\n\n" + note, keys)
+    path = [_hash(line) for line in lines[2:]]
+    verify_inclusion(leaf, int(lines[1][6:]), checkpoint.size, path, checkpoint.root)
+    return checkpoint
+
+
+def _receipt_check(receipt: dict[str, Any], content: dict[str, Any]) -> None:
+    """Raise CheckpointError unless the receipt has the decision with this content."""
+    try:
+        events = [{**event, **event["extension"]} for event in receipt["consent_record"]["events"]]
+        notice = receipt["consent_record"]["pii_processing"]["privacy_notice"]
+    except (KeyError, TypeError):
+        raise CheckpointError("The receipt cannot be read. Save it as JSON on its page.") from None
+    same = [event for event in events if event["event_time"] == content["event_time"]]
+    if not same:
+        raise CheckpointError("The receipt has no decision of this moment: the proof is of another decision.")
+    told = {**same[0], "study": content["study"], "privacy_notice_sha256": content["privacy_notice_sha256"]}
+    if same[0] is events[-1] and notice and content["privacy_notice_sha256"]:
+        told["privacy_notice_sha256"] = notice["sha256"]
+    wrong = sorted(name for name, value in content.items() if value != told.get(name))
+    if wrong:
+        raise CheckpointError(f"The receipt says something else than the record: {', '.join(wrong)}.")
+
+
+# --- Ed25519 (RFC 8032, section 5.1.7) --------------------------------------------------------------------------------
+
+_P = 2**255 - 19
+_ORDER = 2**252 + 27742317777372353535851937790883648493
+_D = -121665 * pow(121666, -1, _P) % _P
+_ROOT_OF_MINUS_ONE = pow(2, (_P - 1) // 4, _P)
+_Point = tuple[int, int, int, int]
+
+
+def _x_of(y: int, sign: int) -> int | None:
+    if y >= _P:
+        return None
+    square = (y * y - 1) * pow(_D * y * y + 1, -1, _P) % _P
+    x = pow(square, (_P + 3) // 8, _P)
+    if (x * x - square) % _P:
+        x = x * _ROOT_OF_MINUS_ONE % _P
+    if (x * x - square) % _P or (x == 0 and sign):
+        return None
+    return _P - x if x & 1 != sign else x
+
+
+def _point(encoded: bytes) -> _Point | None:
+    number = int.from_bytes(encoded, "little")
+    y = number & ((1 << 255) - 1)
+    x = _x_of(y, number >> 255)
+    return None if x is None else (x, y, 1, x * y % _P)
+
+
+def _add(one: _Point, other: _Point) -> _Point:
+    a = (one[1] - one[0]) * (other[1] - other[0]) % _P
+    b = (one[1] + one[0]) * (other[1] + other[0]) % _P
+    c = 2 * one[3] * other[3] * _D % _P
+    d = 2 * one[2] * other[2] % _P
+    e, f, g, h = b - a, d - c, d + c, b + a
+    return e * f % _P, g * h % _P, f * g % _P, e * h % _P
+
+
+def _times(number: int, point: _Point) -> _Point:
+    total: _Point = (0, 1, 1, 0)
+    while number:
+        if number & 1:
+            total = _add(total, point)
+        point, number = _add(point, point), number >> 1
+    return total
+
+
+def _signed_by(public: bytes, message: bytes, signature: bytes) -> bool:
+    """Whether an Ed25519 signature is right."""
+    key, nonce = _point(public), _point(signature[:32])
+    scalar = int.from_bytes(signature[32:], "little")
+    if len(signature) != 64 or key is None or nonce is None or scalar >= _ORDER:
+        return False
+    digest = hashlib.sha512(signature[:32] + public + message).digest()
+    base_y = 4 * pow(5, -1, _P) % _P
+    base_x = _x_of(base_y, 0) or 0
+    left = _times(scalar, (base_x, base_y, 1, base_x * base_y % _P))
+    right = _add(nonce, _times(int.from_bytes(digest, "little") % _ORDER, key))
+    return (left[0] * right[2] - right[0] * left[2]) % _P == 0 == (left[1] * right[2] - right[1] * left[2]) % _P
+
+
+# --- At the command line ---------------------------------------------------------------------------------------------
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read ({type(error).__name__}).") from None
+
+
+def _document(path: str) -> dict[str, Any]:
+    try:
+        found = json.loads(_read(path))
+    except ValueError as error:
+        if isinstance(error, CheckpointError):
+            raise
+        found = None
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{path} is no JSON document.")
+    return found
+
+
+def _told(checkpoint: Checkpoint) -> str:
+    root = base64.b64encode(checkpoint.root).decode()
+    return f"Checkpoint of {checkpoint.origin}\n  entries: {checkpoint.size}\n  root hash: {root}"
+
+
+def _report(options: argparse.Namespace) -> str:
+    """Result of the verification, in words; raises CheckpointError."""
+    if options.what == "checkpoint":
+        if options.after is None:
+            return f"{_told(verify_checkpoint(_read(options.file), options.key))}\nThe signature is right."
+        earlier = verify_checkpoint(_read(options.after), options.key)
+        later = verify_extension(_read(options.file), earlier, options.key)
+        return f"{_told(later)}\nThe signature is right, and it extends the checkpoint of {earlier.size} entries."
+    given = verify_checkpoint(_read(options.checkpoint), options.key) if options.checkpoint else None
+    receipt = _document(options.receipt) if options.receipt else None
+    found = verify_decision(_document(options.file), options.key, receipt=receipt, checkpoint=given)
+    lines = [f"  {name}: {value}" for name, value in found.content.items()]
+    return "\n".join(
+        [
+            "The decision on record:",
+            *lines,
+            f"It is under the checkpoint of {found.at}.",
+            _told(found.checkpoint),
+            "It is the checkpoint that you gave."
+            if given
+            else "Compare these lines with the checkpoint that was mailed to the auditors and the ethics committee.",
+            *(["The receipt says the same."] if receipt else []),
+        ]
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    parser = argparse.ArgumentParser(description="Verify checkpoints of iPATE and decisions under them.")
+    kinds = parser.add_subparsers(dest="what", required=True)
+    decision = kinds.add_parser("decision", help="verify that a decision is under a checkpoint")
+    decision.add_argument("file", help="the proof (JSON), downloaded beside the receipt")
+    decision.add_argument("--receipt", help="the receipt (JSON)")
+    decision.add_argument("--checkpoint", help="a checkpoint that came another way, such as a saved mail")
+    checkpoint = kinds.add_parser("checkpoint", help="verify a checkpoint")
+    checkpoint.add_argument("file", help="the checkpoint, such as a saved mail")
+    checkpoint.add_argument("--after", help="an earlier checkpoint, which it must extend")
+    for each in (decision, checkpoint):
+        each.add_argument("--key", action="append", required=True, help="the public key; several where it was changed")
+    options = parser.parse_args(arguments)
+    try:
+        told = _report(options)
+    except CheckpointError as error:
+        sys.stderr.write(f"No. {error}\n")
+        return 1
+    sys.stdout.write(f"{told}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

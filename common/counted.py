@@ -1,0 +1,10 @@
+"""Numbers of things in logs and in the output of commands, which are in English."""
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """A number and the word that goes with it.
+
+    >>> counted(1, "person", "people"), counted(0, "run", "runs"), counted(12000, "row", "rows")
+    ('1 person', '0 runs', '12,000 rows')
+    """
+    return f"{number:,} {one if number == 1 else many}"

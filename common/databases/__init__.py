@@ -1,0 +1,24 @@
+"""Django's database backends, with one addition: what has to be written outside the database before a commit."""
+
+from typing import Any
+
+from django.db import OperationalError
+
+from common.journal import Note, notes_write
+
+
+class JournalMixin:
+    """Mixin of a database backend: the journal's notes of a transaction are written right before its commit.
+
+    A note is registered as a callback of ``transaction.on_commit``, so that it goes with a savepoint that is rolled
+    back. A journal that cannot be written lets the transaction fail, as a database that cannot be written does.
+    """
+
+    run_on_commit: list[tuple[Any, ...]]
+
+    def _commit(self) -> None:
+        try:
+            notes_write([callback for _, callback, *_ in self.run_on_commit if isinstance(callback, Note)])
+        except OSError as error:
+            raise OperationalError(f"The journal cannot be written: {error}") from error
+        super()._commit()  # type: ignore[misc]

@@ -1,0 +1,134 @@
+"""Merkle tree of one moment's rows, of which nobody can tell how many there are.
+
+A tree of 2^48 leaves in the form of RFC 9162. A row's place follows from its name by a keyed hash, and so does the
+nonce that hides its content; whatever subtree holds no row has a keyed hash in place of a root. The key is drawn for
+each moment. So every root and every proof of inclusion looks alike, whether there are ten rows or ten million: a proof
+has 48 hashes, of which nobody without the key can tell which stand for rows, and none is that of another moment.
+"""
+
+import hashlib
+import hmac
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from common.transparency.logs import leaf_hash, node_hash
+
+#: Height of the tree.
+DEPTH = 48
+#: So many levels below the root, hashes are kept, so that a proof need not compute half of the tree.
+_KEPT_BELOW = 12
+_HASH = 32
+
+
+class PlaceTakenError(Exception):
+    """Two rows fall on one place under this key; another key is to be drawn."""
+
+
+def hiding(key: bytes, name: bytes) -> tuple[int, bytes]:
+    """Place and nonce of the row with this name, under the key of a moment."""
+    drawn = hmac.digest(key, b"row:" + name, "sha512")
+    return int.from_bytes(drawn[32 : 32 + DEPTH // 8], "big"), drawn[:32]
+
+
+@dataclass(frozen=True)
+class State:
+    """Tree of one moment.
+
+    Attributes:
+        key: 32 secret bytes of the moment.
+        places: sorted, no two alike.
+        leaves: (n, 32) hashes of the leaves there.
+        kept: hashes of the inner nodes that are kept, by the beginning of their places.
+    """
+
+    key: bytes
+    places: npt.NDArray[np.uint64]
+    leaves: npt.NDArray[np.uint8]
+    kept: dict[int, bytes] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, key: bytes, rows: Iterable[tuple[bytes, bytes]]) -> "State":
+        """Tree of rows, each with its name and content.
+
+        Raises:
+            PlaceTakenError: two rows fall on one place.
+        """
+        places, leaves = [], bytearray()
+        for name, content in rows:
+            place, nonce = hiding(key, name)
+            places.append(place)
+            leaves += leaf_hash(nonce + content)
+        unordered = np.array(places, dtype=np.uint64)
+        order = np.argsort(unordered)
+        ordered = unordered[order]
+        if (ordered[1:] == ordered[:-1]).any():
+            raise PlaceTakenError
+        return cls(key, ordered, np.frombuffer(bytes(leaves), np.uint8).reshape(-1, _HASH)[order])
+
+    def root(self) -> bytes:
+        """Root hash; it also fills ``kept``."""
+        if not len(self.places):
+            return self._fillers(0)[:_HASH]
+        return self._node(DEPTH, 0, len(self.places), self.places.tolist())
+
+    def path(self, place: int) -> list[bytes]:
+        """Proof of inclusion of the row at ``place``, from its sibling upwards. Raises LookupError if none is there."""
+        low, high, found = 0, len(self.places), []
+        for level in range(DEPTH - 1, -1, -1):
+            middle = self._middle(level, low, high, self.places)
+            inside, other = (
+                ((low, middle), (middle, high)) if not place >> level & 1 else ((middle, high), (low, middle))
+            )
+            if inside[0] == inside[1]:
+                raise LookupError(place)
+            if other[0] == other[1]:
+                found.append(self._filler(int(self.places[inside[0]]), level))
+            else:
+                found.append(self._node(level, *other, self.places))
+            low, high = inside
+        return found[::-1]
+
+    def _middle(self, level: int, low: int, high: int, places: object) -> int:
+        """Index of the first of the rows ``low`` to ``high``, all of one subtree, in its right half."""
+        begin = int(places[low]) >> (level + 1)  # type: ignore[index]
+        return bisect_left(places, (2 * begin + 1) << level, low, high)  # type: ignore[call-overload]
+
+    def _fillers(self, place: int) -> bytes:
+        return hashlib.shake_256(self.key + b"empty:" + place.to_bytes(8, "big")).digest(_HASH * DEPTH)
+
+    def _filler(self, beside: int, level: int) -> bytes:
+        """Hash of an empty subtree of height ``level`` whose sibling's first row is at ``beside``."""
+        return self._fillers(beside)[_HASH * level : _HASH * (level + 1)]
+
+    def _node(self, level: int, low: int, high: int, places: object) -> bytes:
+        """Root hash of the subtree of height ``level`` with the rows ``low`` to ``high``, at least one."""
+        first = int(places[low])  # type: ignore[index]
+        begin = first >> level
+        if level == DEPTH - _KEPT_BELOW and begin in self.kept:
+            return self.kept[begin]
+        if high - low == 1:
+            found = self._lone(level, low, first)
+        else:
+            middle = self._middle(level - 1, low, high, places)
+            if middle == low:
+                found = node_hash(self._filler(first, level - 1), self._node(level - 1, low, high, places))
+            elif middle == high:
+                found = node_hash(self._node(level - 1, low, high, places), self._filler(first, level - 1))
+            else:
+                left = self._node(level - 1, low, middle, places)
+                found = node_hash(left, self._node(level - 1, middle, high, places))
+        if level == DEPTH - _KEPT_BELOW:
+            self.kept[begin] = found
+        return found
+
+    def _lone(self, level: int, row: int, place: int) -> bytes:
+        """Root hash of a subtree with one row."""
+        found, fillers = self.leaves[row].tobytes(), self._fillers(place)
+        for height in range(level):
+            filler = fillers[_HASH * height : _HASH * (height + 1)]
+            found = node_hash(filler, found) if place >> height & 1 else node_hash(found, filler)
+        return found

@@ -1,0 +1,202 @@
+"""Changes of a study's configuration as pages show them, in words."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.core.exceptions import ValidationError
+from django.db.models import Field, ForeignKey, QuerySet
+from django.utils.text import Truncator, capfirst
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from consent.exports import holder_mark
+from consent.models import Change, ConfigurationChange, Recorded, SealedChange, Study, recorded_models
+
+#: Words for fields that no form shows, of any model.
+_FIELDS = {
+    "approved_at": _("approved at"),
+    "approved_by": _("approved by"),
+    "artifact": _("file"),
+    "batch_size": _("size of a batch"),
+    "closed_at": _("closed at"),
+    "code_hash": _("code"),
+    "created_at": _("made at"),
+    "created_by": _("made by"),
+    "digest": _("digest of the file"),
+    "events": _("events"),
+    "expired_at": _("records erased at"),
+    "holder": _("data holder"),
+    "imported_at": _("imported at"),
+    "imported_by": _("imported by"),
+    "learner_parameters": _("parameters of the teachers"),
+    "linked_at": _("linked at"),
+    "plan": _("plan"),
+    "private_dataset": _("private dataset"),
+    "public_dataset": _("public dataset"),
+    "rehearsed": _("parameters of the rehearsal"),
+    "removed_at": _("removed at"),
+    "revision": _("revision"),
+    "revoked_at": _("revoked at"),
+    "revoked_by": _("revoked by"),
+    "schema": _("schema"),
+    "secret": _("secret"),
+    "small_groups": _("small groups"),
+    "snapshot_at": _("consents that count"),
+    "student_parameters": _("parameters of the student"),
+    "test_dataset": _("test dataset"),
+    "translations": _("texts in other languages"),
+    "url": _("address"),
+    "user": _("account"),
+}
+#: Characters of a value that a page shows; the file for auditors has all.
+_LONGEST = 600
+
+
+@dataclass(frozen=True)
+class Value:
+    """Value of a field before and after a change, in words; empty where there was or is none."""
+
+    field: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class ListedChange:
+    """Change with the row that it is of, in words; ``values`` is empty of a sealed one, whose ``fields`` are named."""
+
+    change: Change
+    what: str
+    row: str
+    by: str
+    values: list[Value]
+    fields: list[str]
+
+
+def changes_of(
+    study: Study,
+    *,
+    sealed: bool = False,
+    model: str = "",
+    by: str = "",
+    since: date | None = None,
+    until: date | None = None,
+) -> QuerySet[Change]:
+    """Changes of a study that fit everything that is given, newest first.
+
+    Args:
+        study: the study.
+        sealed: those that concern people and secrets, in place of the open ones.
+        model: label of the model whose rows were changed.
+        by: name of the user who changed them.
+        since: first day.
+        until: last day.
+    """
+    chain = SealedChange if sealed else ConfigurationChange
+    users = get_user_model()._default_manager.filter(username=by)
+    exact: dict[str, Any] = {"model": model, "changed_at__date__gte": since, "changed_at__date__lte": until}
+    wanted = {name: value for name, value in exact.items() if value}
+    if by:
+        wanted["changed_by__in"] = list(users.values_list("pk", flat=True))
+    return chain._default_manager.filter(study=study, **wanted).order_by("-sequence")
+
+
+def models_recorded(*, sealed: bool = False) -> list[tuple[str, str]]:
+    """Label and name of every model whose rows have open fields, or sealed ones."""
+    models = [model for model in recorded_models() if (model.sealed_fields if sealed else model.open_fields)]
+    return [(model._meta.label_lower, capfirst(str(model._meta.verbose_name))) for model in models]
+
+
+def changers(study: Study, *, sealed: bool = False) -> list[str]:
+    """Names of those who changed something, in the order of the alphabet."""
+    known = changes_of(study, sealed=sealed).order_by().values("changed_by")
+    people = get_user_model()._default_manager.filter(pk__in=known).order_by("username")
+    return list(people.values_list("username", flat=True))
+
+
+def changes_told(changes: Iterable[Change]) -> list[ListedChange]:
+    """Changes in words, with one query for each kind of what they name."""
+    changes = list(changes)
+    models = {model._meta.label_lower: model for model in recorded_models()}
+    wanted: dict[type, set[str]] = {get_user_model(): {str(each.changed_by_id) for each in changes}}
+    for each in changes:
+        if (model := models.get(each.model)) is not None and isinstance(each, ConfigurationChange):
+            wanted.setdefault(model, set()).add(each.row)
+            for name, value in _values(each):
+                if (related := _related(model, name)) is not None:
+                    wanted.setdefault(related, set()).add(str(value))
+    names = {model: _names(model, keys) for model, keys in wanted.items()}
+    return [_told(each, models.get(each.model), names) for each in changes]
+
+
+def _values(change: Change) -> Iterator[tuple[str, Any]]:
+    for state in (change.before, change.after):
+        yield from (state or {}).items()
+
+
+def _related(model: type[Recorded], name: str) -> type | None:
+    field = _field(model, name)
+    return field.related_model if isinstance(field, ForeignKey) else None
+
+
+def _field(model: type[Recorded], name: str) -> Field | None:
+    """Field of a model; None where it had one of this name in an earlier version."""
+    return next((field for field in model._meta.concrete_fields if field.name == name), None)
+
+
+def _names(model: Any, keys: set[str]) -> dict[str, str]:
+    try:
+        rows = model._default_manager.filter(pk__in=[key for key in keys if key != "None"])
+        return {str(row.pk): str(row) for row in rows}
+    except (ValidationError, ValueError):  # a key that the site never wrote: rows were tampered with
+        return {}
+
+
+def _told(change: Change, model: type[Recorded] | None, names: dict[type, dict[str, str]]) -> ListedChange:
+    who = str(change.changed_by_id) if change.changed_by_id else ""
+    by = names[get_user_model()].get(who) or (gettext("deleted account %(number)s") % {"number": who} if who else "")
+    if model is None:
+        return ListedChange(change, change.model, change.row, by, [], [])
+    before, after = change.before or {}, change.after or {}
+    fields = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    titles = {name: _title(model, name) for name in fields}
+    is_open = isinstance(change, ConfigurationChange)
+    return ListedChange(
+        change,
+        what=capfirst(str(model._meta.verbose_name)),
+        row=names[model].get(change.row, change.row) if is_open else holder_mark(f"{change.model} {change.row}"),
+        by=by,
+        values=[
+            Value(title, *(_words(model, name, state.get(name), names) for state in (before, after)))
+            for name, title in titles.items()
+            if is_open
+        ],
+        fields=list(titles.values()),
+    )
+
+
+def _title(model: type[Recorded], name: str) -> str:
+    field = _field(model, name)
+    words = str(_FIELDS.get(name) or (field.verbose_name if field else name))
+    return words if words == "δ" else capfirst(words)
+
+
+def _words(model: type[Recorded], name: str, value: Any, names: dict[type, dict[str, str]]) -> str:
+    """Value of a field in words; empty where there is none."""
+    if value in (None, "", [], {}):
+        return ""
+    if isinstance(value, bool):
+        return gettext("yes") if value else gettext("no")
+    related = _related(model, name)
+    if related is not None:
+        return names[related].get(str(value), str(value))
+    field = _field(model, name)
+    choices = dict(field.flatchoices) if field else {}
+    if isinstance(value, str) and value in choices:
+        return str(choices[value])
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return Truncator(text).chars(_LONGEST)

@@ -1,0 +1,232 @@
+"""Record of the configuration: every change of a study's rows, and whether today's rows are those on record.
+
+Whoever writes a row of a :class:`consent.models.Recorded` model does so inside of :func:`changes_recorded`. What is
+changed past it, at an SQL prompt or by ``QuerySet.update``, is found by :func:`change_faults`: the value is not the one
+that was recorded last, or the next change does not begin with it.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+from django.db.models import SET_NULL, Q, QuerySet
+from django.utils import timezone
+from django.utils.crypto import salted_hmac
+
+from common.row_hashes import canonical
+from consent.locks import study_lock
+from consent.models import Change, ConfigurationChange, Recorded, SealedChange, Study, recorded_models
+
+#: Field → value as JSON has it; None of a row that is not there.
+State = dict[str, Any] | None
+
+_AT_ONCE = 500
+
+
+@contextmanager
+def changes_recorded(rows: Iterable[Recorded], *, acting_user: AbstractBaseUser | None) -> Iterator[None]:
+    """Record what the block changes in rows of one model and study: it saves, updates or deletes them, or adds them.
+
+    All of it is one transaction under the study's lock. Values are read from the database before and after.
+
+    Args:
+        rows: the rows; those that the block adds are not saved yet.
+        acting_user: who changes them; None at the command line, for a date, and where a data holder acts.
+    """
+    rows = list(rows)
+    with transaction.atomic():
+        if not rows:
+            yield
+            return
+        model = type(rows[0])
+        if (known := _study_id(rows[0])) is not None:  # else it is the study that is added
+            study_lock(known)
+        before = _states_of(model, [row.pk for row in rows if not row._state.adding])
+        yield
+        added = {row.pk for row in rows if row.pk is not None and row.pk not in before}  # who is deleted has no key
+        after = _states_of(model, [*before, *added])
+        study_id = known or rows[0].pk
+        for chain, fields in ((ConfigurationChange, model.open_fields), (SealedChange, model.sealed_fields)):
+            changed = {}
+            for pk in before | after:
+                old, new = _differing(_part(before.get(pk), fields), _part(after.get(pk), fields))
+                if old != new:
+                    changed[pk] = (old, new)
+            if chain is SealedChange:
+                changed = _sealed_changes(study_id, model, changed)
+            now = timezone.now()
+            chain.append(
+                chain(  # type: ignore[misc]
+                    study_id=study_id,
+                    model=model._meta.label_lower,
+                    row=str(pk),
+                    before=old,
+                    after=new,
+                    changed_by_id=acting_user.pk if acting_user else None,
+                    changed_at=now,
+                )
+                for pk, (old, new) in changed.items()
+            )
+
+
+def _study_id(row: Recorded) -> int | None:
+    return row.pk if isinstance(row, Study) else row.study_id  # type: ignore[attr-defined]
+
+
+def _states(rows: QuerySet[Any]) -> Iterator[tuple[Any, State]]:
+    """Keys of rows with what the database holds of their recorded fields."""
+    fields = (*rows.model.open_fields, *rows.model.sealed_fields)
+    columns = [rows.model._meta.get_field(name).attname for name in fields]
+    for pk, *values in rows.order_by("pk").values_list("pk", *columns).iterator(chunk_size=2000):
+        yield pk, dict(zip(fields, map(canonical, values), strict=True))
+
+
+def _states_of(model: type[Recorded], keys: Collection[Any]) -> dict[Any, State]:
+    """:func:`_states` of the rows of a model that have these keys."""
+    keys = list(keys)
+    found: dict[Any, State] = {}
+    for start in range(0, len(keys), _AT_ONCE):
+        found.update(_states(model._base_manager.filter(pk__in=keys[start : start + _AT_ONCE])))
+    return found
+
+
+def _part(state: State, fields: Sequence[str]) -> State:
+    """Part of a state that a chain records; None of no row, or one with nothing in these fields."""
+    part = {name: state[name] for name in fields} if state else {}
+    return part if any(value is not None for value in part.values()) else None
+
+
+def _differing(before: State, after: State) -> tuple[State, State]:
+    """Both states, of a change only the fields that differ."""
+    if before is None or after is None:
+        return before, after
+    names = [name for name in before if before[name] != after[name]]
+    return {name: before[name] for name in names}, {name: after[name] for name in names}
+
+
+# --- Sealed values --------------------------------------------------------------------------------------------------
+
+
+def _sealed(model: type[Recorded], row: Any, field: str, value: Any, key: str | None = None) -> str | None:
+    """Digest of a value, which nobody finds by trying values without the site's secret key."""
+    if value is None:
+        return None
+    content = json.dumps([model._meta.label_lower, str(row), field, value], sort_keys=True, ensure_ascii=False)
+    return salted_hmac("consent.changes", content, secret=key, algorithm="sha256").hexdigest()
+
+
+def _is_sealed(digest: str | None, model: type[Recorded], row: Any, field: str, value: Any) -> bool:
+    """Whether a digest is that of a value, under today's secret key or one of ``SECRET_KEY_FALLBACKS``."""
+    keys = (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)
+    return any(digest == _sealed(model, row, field, value, key) for key in keys)
+
+
+def _sealed_changes(
+    study_id: int, model: type[Recorded], changed: dict[Any, tuple[State, State]]
+) -> dict[Any, tuple[State, State]]:
+    """Changes with digests in place of values; what a change begins with keeps the digest that it was recorded with."""
+    recorded: dict[str, dict[str, str | None]] = {}
+    keys = [str(pk) for pk, (old, _new) in changed.items() if old is not None]
+    for start in range(0, len(keys), _AT_ONCE):
+        some = keys[start : start + _AT_ONCE]
+        rows = SealedChange.chain(study_id).filter(model=model._meta.label_lower, row__in=some)
+        for row, after in rows.values_list("row", "after"):
+            recorded.setdefault(row, {}).update(after or {})
+
+    def seal(pk: Any, name: str, value: Any) -> str | None:
+        known = recorded.get(str(pk), {}).get(name)
+        return known if known and _is_sealed(known, model, pk, name, value) else _sealed(model, pk, name, value)
+
+    def sealed(pk: Any, state: State) -> State:
+        return None if state is None else {name: seal(pk, name, value) for name, value in state.items()}
+
+    return {pk: (sealed(pk, old), sealed(pk, new)) for pk, (old, new) in changed.items()}
+
+
+# --- Accounts that are deleted --------------------------------------------------------------------------------------
+
+
+def account_forget(user: AbstractBaseUser) -> None:
+    """Empty the references to an account that is about to be deleted, on record."""
+    for model in recorded_models():
+        for field in model._meta.concrete_fields:
+            relation = field.remote_field
+            if relation is None or relation.model is not type(user) or relation.on_delete is not SET_NULL:
+                continue
+            rows = list(model._base_manager.filter(**{field.name: user.pk}).order_by("study", "pk"))
+            for study_id in dict.fromkeys(_study_id(row) for row in rows):
+                own = [row for row in rows if _study_id(row) == study_id]
+                with changes_recorded(own, acting_user=None):
+                    model._base_manager.filter(pk__in=[row.pk for row in own]).update(**{field.name: None})
+
+
+# --- Verification ---------------------------------------------------------------------------------------------------
+
+
+def change_faults(study: Study) -> Iterator[str]:
+    """Is every row of the configuration as it was recorded last, and every change begun with what was on record?
+
+    Yields:
+        One sentence for each fault, which names the row and the field, no value.
+    """
+    with transaction.atomic():  # one state of rows and record
+        study_lock(study.pk)
+        for chain in (ConfigurationChange, SealedChange):
+            recorded: dict[tuple[str, str], dict[str, Any]] = {}
+            for change in chain.chain(study.pk).iterator(chunk_size=2000):
+                yield from _fold(recorded, change)
+            for model in recorded_models():
+                yield from _row_faults(chain, model, study, recorded)
+            for label, row in recorded:
+                yield f"{_name(label)} {row}: is on record, but gone, and nobody is on record as having removed it."
+
+
+def _fold(recorded: dict[tuple[str, str], dict[str, Any]], change: Change) -> Iterator[str]:
+    """Take a change into the states on record; tell where it does not begin with them."""
+    key = (change.model, change.row)
+    known = recorded.get(key)
+    begins = change.before or {}
+    if (change.before is None) == (known is not None):
+        yield f"{_name(change.model)} {change.row}: change {change.sequence} does not follow the one before it."
+    elif known is not None:
+        for field, value in begins.items():
+            if known.get(field) != value:
+                yield (
+                    f"{_name(change.model)} {change.row}: before change {change.sequence}, {field} was not what was "
+                    f"recorded."
+                )
+    if change.after is None:
+        recorded.pop(key, None)
+    else:
+        recorded[key] = (known or {}) | change.after
+
+
+def _row_faults(
+    chain: type[Change], model: type[Recorded], study: Study, recorded: dict[tuple[str, str], dict[str, Any]]
+) -> Iterator[str]:
+    """Compare today's rows of a model with the states on record, which are taken out."""
+    is_sealed = chain is SealedChange
+    fields = model.sealed_fields if is_sealed else model.open_fields
+    label = model._meta.label_lower
+    of_study = Q(pk=study.pk) if model is Study else Q(study=study.pk)
+    for pk, state in _states(model._base_manager.filter(of_study)):
+        values, known = _part(state, fields), recorded.pop((label, str(pk)), None)
+        if known is None:
+            if values is not None:
+                yield f"{_name(label)} {pk}: nobody is on record as having added it."
+            continue
+        for field in fields:
+            value, last = (values or {}).get(field), known.get(field)
+            same = _is_sealed(last, model, pk, field, value) if is_sealed else last == value
+            if not same:
+                yield f"{_name(label)} {pk}: {field} is not what was recorded."
+
+
+def _name(label: str) -> str:
+    """Name of a row of a model; the label itself where there is no such model."""
+    names = {model._meta.label_lower: model._meta.verbose_name for model in recorded_models()}
+    return str(names.get(label, label))

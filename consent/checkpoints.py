@@ -1,0 +1,456 @@
+"""Signed checkpoints: a daily signature over everything on record, kept outside, that tells nothing of it.
+
+What is recorded is chained, and the ends of the chains are signed with the site's secret key: whoever has database and
+secret key could still write a chain anew. A checkpoint is signed with a key that neither has, and leaves the
+installation by mail and to a second place. docs/checkpoints.md says what it proves, and what it does not.
+
+- All decisions and the ends of all chains are rows of one Merkle tree, the *state* of a moment
+  (:mod:`common.transparency.states`). Its root tells nothing, not even whether anything was recorded since the last.
+- The root, a number and the time are an *entry* of the installation's log, a Merkle tree that only grows, by one entry
+  a day. The checkpoint is the signed root of that log. So what is mailed is a function of the day alone, but for hashes
+  of random numbers: deciders read nothing of anybody in it (condition 1 of the guarantee).
+"""
+
+import base64
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from django.apps import apps
+from django.conf import settings
+from django.core.files.base import ContentFile
+from django.core.files.storage import storages
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save
+from common.transparency import notes
+from common.transparency.logs import consistency_path, inclusion_path, leaf_hash, root, roots
+from common.transparency.states import PlaceTakenError, State, hiding
+from consent.mail import mails_send
+from consent.models import (
+    ChainHead,
+    Checkpoint,
+    ConsentEvent,
+    ConsentForm,
+    EpsilonPolicy,
+    InstallationHead,
+    Membership,
+    Role,
+    Study,
+)
+from consent.receipts import STATES
+
+#: Who gets each checkpoint by mail.
+READERS = (Role.AUDITOR, Role.COMMITTEE, Role.CHAIR)
+_FOLDER = "checkpoints"
+
+#: In place of a study, for chains that belong to none.
+_INSTALLATION = "installation"
+#: Study → chain → sequence and hash of its last row.
+Heads = dict[str, dict[str, list[Any]]]
+
+
+class CheckpointError(Exception):
+    """A checkpoint that cannot be made or held against the records; the message says why, and what to do."""
+
+
+def _json(content: Any) -> str:
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+# --- The state of a moment ------------------------------------------------------------------------------------------
+
+
+def _heads() -> Heads:
+    """Ends of all chains that have rows, as they are now."""
+    heads: Heads = {}
+    ends = ChainHead.objects.filter(sequence__gt=0).values_list("study_id", "chain", "sequence", "hash")
+    for study, chain, sequence, hash in ends:
+        heads.setdefault(str(study), {})[chain] = [sequence, hash]
+    own = InstallationHead.objects.filter(sequence__gt=0).values_list("chain", "sequence", "hash")
+    if own:
+        heads[_INSTALLATION] = {chain: [sequence, hash] for chain, sequence, hash in own}
+    return heads
+
+
+def _decisions(study: Study, **which: Any) -> Iterator[tuple[bytes, str]]:
+    """Name and content of each decision of a study that ``which`` finds, in the words of the receipt as JSON."""
+    forms = dict(ConsentForm.objects.filter(study=study).values_list("pk", "digest"))
+    policies = {policy.pk: policy for policy in EpsilonPolicy.objects.filter(study=study)}
+    columns = ("hash", "kind", "level", "form_id", "policy_id", "answered_by", "recorded_at", "holder__public_id")
+    events = ConsentEvent.chain(study.pk).filter(**which).values_list(*columns)
+    for hash, kind, level, form, policy_id, answered_by, recorded_at, holder in events.iterator(chunk_size=2000):
+        content = {
+            "study": study.slug,
+            "entity_id": str(holder),
+            "event_time": recorded_at.astimezone(UTC).isoformat(),
+            "event_state": STATES[kind],
+            "answered_by": answered_by,
+            "privacy_notice_sha256": forms.get(form),
+        }
+        if (policy := policies.get(policy_id)) is not None:
+            content |= {
+                "protection_level": level,
+                "epsilon": policy.epsilon(level),
+                "delta": study.delta,
+                "epsilon_policy_version": policy.version,
+            }
+        yield f"event:{hash}".encode(), _json(content)
+
+
+def _rows(heads: Heads) -> Iterator[tuple[bytes, bytes]]:
+    """Name and content of everything that a checkpoint commits to."""
+    studies = Study.objects.in_bulk([int(study) for study in heads if study != _INSTALLATION])
+    for pk, ends in heads.items():
+        if pk == _INSTALLATION:
+            yield f"heads:{pk}".encode(), _json({"heads": ends}).encode()
+            continue
+        study = studies[int(pk)]
+        yield f"heads:{pk}".encode(), _json({"study": study.slug, "heads": ends}).encode()
+        for name, content in _decisions(study, sequence__lte=_last_decision(ends)):
+            yield name, content.encode()
+
+
+def _last_decision(ends: dict[str, list[Any]]) -> int:
+    """Number of a study's last decision, by the ends of its chains."""
+    return ends.get(ConsentEvent._meta.label_lower, [0])[0]
+
+
+def state_of(checkpoint: Checkpoint) -> State:
+    """State that a checkpoint commits to, from today's rows.
+
+    Raises:
+        CheckpointError: the rows are no longer those that were committed to, or nobody knows which they were.
+    """
+    if not checkpoint.key:
+        raise CheckpointError(
+            f"Checkpoint {checkpoint.number}: what it commits to was lost when a backup was restored."
+        )
+    try:
+        state = State.of(bytes.fromhex(checkpoint.key), _rows(checkpoint.heads))
+        same = _base64(state.root()) == checkpoint.content["state"]
+    except (KeyError, ValueError, TypeError, PlaceTakenError):  # rows or a commitment that the site never wrote
+        same = False
+    if not same:
+        raise CheckpointError(
+            f"Checkpoint {checkpoint.number}: the records are not those that were there on {checkpoint.day}; rows were "
+            "changed, removed, reordered or added behind it."
+        )
+    return state
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def _leaves(checkpoints: list[Checkpoint]) -> list[bytes]:
+    return [leaf_hash(checkpoint.entry.encode()) for checkpoint in checkpoints]
+
+
+def checkpoint_extension(checkpoint: Checkpoint) -> str:
+    """A checkpoint as it is mailed: with the proof that it extends the one before it."""
+    leaves = _leaves(list(Checkpoint.objects.filter(number__lte=checkpoint.number)))
+    path = consistency_path(leaves, checkpoint.number - 1) if checkpoint.number > 1 else []
+    return notes.extension(checkpoint.number - 1, path, checkpoint.note)
+
+
+# --- Making them ----------------------------------------------------------------------------------------------------
+
+
+def signing_key() -> notes.SigningKey:
+    """The private key. Raises CheckpointError where it cannot be used."""
+    if not settings.CHECKPOINT_KEY_FILE:
+        raise CheckpointError(
+            "There is no private key: make one with manage.py checkpoint_key FILE, and name the file in "
+            "IPATE_CHECKPOINT_KEY_FILE, for the process that signs alone."
+        )
+    path = Path(settings.CHECKPOINT_KEY_FILE)
+    try:
+        if path.stat().st_mode & 0o077:
+            raise CheckpointError(f"Others than its owner can use the private key {path}: chmod 600 it.")
+        key = notes.SigningKey.parsed(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"The private key {path} cannot be read ({type(error).__name__}).") from error
+    except notes.NoteError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    if key.public not in settings.CHECKPOINT_KEYS:
+        raise CheckpointError(
+            f"Nobody could check what this key signs: put its public key first in IPATE_CHECKPOINT_KEYS, for all "
+            f"processes: {key.public}"
+        )
+    return key
+
+
+def checkpoint_make(*, key: notes.SigningKey, adopted: bool = False) -> Checkpoint | None:
+    """Make, sign, mail and copy the checkpoint of today.
+
+    Args:
+        key: signs.
+        adopted: a backup was restored: take in what the second place knows and the database has forgotten.
+
+    Returns:
+        The checkpoint; None where today's is there.
+
+    Raises:
+        CheckpointError: the records or the log are not those of the checkpoints before. Nothing is signed then.
+    """
+    taken = _adopt() if adopted else 0
+    if faults := [*log_faults(), *second_place_faults(), *_all_faults()]:
+        raise CheckpointError("\n".join(["No checkpoint is signed:", *faults]))
+    now = timezone.now().astimezone(UTC)
+    made = None
+    if not Checkpoint.objects.filter(day=now.date()).exists():
+        made = _checkpoint_sign(key, now, taken)
+    _copy_missing()
+    return made
+
+
+def _checkpoint_sign(key: notes.SigningKey, now: datetime, taken: int) -> Checkpoint | None:
+    before = list(Checkpoint.objects.all())
+    number, heads = len(before) + 1, _heads()
+    while True:
+        secret = secrets.token_bytes(32)
+        try:
+            # Outside of a transaction: it takes a minute for a million decisions, and what it reads is not changed.
+            state = State.of(secret, _rows(heads))
+            break
+        except PlaceTakenError:
+            continue
+    content = {"at": now.isoformat(timespec="seconds"), "number": number, "state": _base64(state.root())}
+    entry = _json(content | ({"adopted": taken} if taken else {}))
+    text = notes.checkpoint_text(key.name, number, root([*_leaves(before), leaf_hash(entry.encode())]))
+    try:
+        with transaction.atomic():
+            made = Checkpoint.objects.create(
+                number=number, day=now.date(), entry=entry, note=key.signed(text), key=secret.hex(), heads=heads
+            )
+            readers = Membership.objects.filter(role__in=READERS, study__rehearsal=False, user__is_active=True)
+            mails_send("checkpoint", readers.order_by("user").values_list("user", flat=True).distinct(), about=made.pk)
+    except IntegrityError:  # another process was faster
+        return None
+    return made
+
+
+def _names(number: int) -> tuple[str, str]:
+    """Names of a checkpoint and its entry in the second place."""
+    return f"checkpoint-{number:08d}.txt", f"entry-{number:08d}.json"
+
+
+def _copied() -> set[int]:
+    """Numbers of the checkpoints in the second place."""
+    try:
+        _, files = storages["checkpoints"].listdir("")
+    except FileNotFoundError:
+        return set()
+    return {int(name[6:14]) for name in files if name.startswith("entry-") and name[6:14].isdigit()}
+
+
+def _copy_missing() -> None:
+    """Write the checkpoints that are not in the second place there; the entry last, which says that both are."""
+    there, storage = _copied(), storages["checkpoints"]
+    for checkpoint in Checkpoint.objects.exclude(number__in=there):
+        contents = (checkpoint_extension(checkpoint), checkpoint.entry)
+        for name, content in zip(_names(checkpoint.number), contents, strict=True):
+            storage.delete(name)
+            storage.save(name, ContentFile(content.encode()))
+
+
+def _copy_read(number: int) -> tuple[str, str]:
+    """Signed note and entry of a checkpoint in the second place."""
+    storage, texts = storages["checkpoints"], []
+    for name in _names(number):
+        with storage.open(name) as file:
+            texts.append(file.read().decode())
+    return texts[0].partition("\n\n")[2], texts[1]
+
+
+def _adopt() -> int:
+    """Take the checkpoints that the database has forgotten from the second place; returns the number of the last."""
+    leaves, last = _leaves(list(Checkpoint.objects.all())), Checkpoint.objects.count()
+    missing = sorted(number for number in _copied() if number > last)
+    if not missing:
+        raise CheckpointError("The second place has no checkpoint that the database has forgotten.")
+    rows = []
+    for number in missing:
+        note, entry = _copy_read(number)
+        leaves.append(leaf_hash(entry.encode()))
+        if number != len(leaves) or not _note_holds(note, number, root(leaves)):
+            raise CheckpointError(f"Checkpoint {number} in the second place does not extend those in the database.")
+        day = datetime.fromisoformat(json.loads(entry)["at"]).date()
+        rows.append(Checkpoint(number=number, day=day, entry=entry, note=note))
+    Checkpoint.objects.bulk_create(rows)
+    return missing[-1]
+
+
+# --- Checking them --------------------------------------------------------------------------------------------------
+
+
+def _note_holds(note: str, number: int, root_hash: bytes, keys: Sequence[str] = ()) -> bool:
+    """Whether a note is signed, and by it the log had this size and root."""
+    try:
+        _, *said = notes.note_text(note, keys or settings.CHECKPOINT_KEYS).split("\n")
+    except notes.NoteError:
+        return False
+    return said[:2] == [str(number), _base64(root_hash)]
+
+
+def log_faults(keys: Sequence[str] = ()) -> Iterator[str]:
+    """Faults of the log: an entry that is missing, or another than was signed with one of ``keys`` (the settings')."""
+    checkpoints = list(Checkpoint.objects.all())
+    for expected, (checkpoint, found) in enumerate(zip(checkpoints, roots(_leaves(checkpoints)), strict=True), 1):
+        if checkpoint.number != expected:
+            yield f"Checkpoint {expected} is missing."
+            return
+        if not _note_holds(checkpoint.note, expected, found, keys):
+            yield (
+                f"Checkpoint {expected} is not what was signed, or is not signed with a key of IPATE_CHECKPOINT_KEYS."
+            )
+            return
+
+
+def second_place_faults() -> Iterator[str]:
+    """Differences between the log and its copy in the second place."""
+    entries = dict(Checkpoint.objects.values_list("number", "entry"))
+    copied = _copied()
+    if copied and (last := max(copied)) > len(entries):
+        yield (
+            f"Checkpoint {last} was signed, but the database ends with checkpoint {len(entries)}: it was put back to "
+            "an earlier state. If you have restored a backup, sign with manage.py checkpoint_sign --after-restore."
+        )
+    for number in sorted(copied & set(entries)):
+        _note, entry = _copy_read(number)
+        if entry != entries[number]:
+            yield f"Checkpoint {number} in the second place is another than in the database."
+
+
+def rows_faults(study: Study | None) -> Iterator[str]:
+    """Chains whose rows are no longer those at which they ended at a checkpoint; without numbers of rows.
+
+    Args:
+        study: the study; None for the chains that belong to none.
+    """
+    pk = study.pk if study else None
+    noted: dict[str, dict[int, tuple[str, Checkpoint]]] = {}
+    for checkpoint in Checkpoint.objects.all():
+        for chain, (sequence, hash) in checkpoint.heads.get(str(pk or _INSTALLATION), {}).items():
+            noted.setdefault(chain, {}).setdefault(sequence, (hash, checkpoint))
+    for chain, ends in noted.items():
+        model: Any = apps.get_model(chain)
+        found = dict(model.chain(pk).filter(sequence__in=list(ends)).values_list("sequence", "hash"))
+        for sequence, (hash, checkpoint) in ends.items():
+            if found.get(sequence) != hash:
+                yield (
+                    f"{model._meta.verbose_name_plural}: rows that were there at the checkpoint of {checkpoint.day} "
+                    "are gone, or are others."
+                )
+                break
+
+
+def _all_faults() -> Iterator[str]:
+    for study in Study.objects.all():
+        for fault in rows_faults(study):
+            yield f"{study.slug}: {fault}"
+
+
+def checkpoint_faults(study: Study) -> Iterator[str]:
+    """Faults of the log, and rows of a study that were there at a checkpoint and are not any more."""
+    yield from log_faults()
+    yield from rows_faults(study)
+
+
+def note_faults(text: str, keys: list[str]) -> Iterator[str]:
+    """Faults that a checkpoint which somebody has kept, such as a mail, proves of this database.
+
+    Args:
+        text: the checkpoint, with whatever stands around it.
+        keys: public keys that may have signed it.
+    """
+    try:
+        said = notes.note_text(notes.note_in(text), keys).split("\n")
+        number, root_hash = int(said[1]), said[2]
+    except (notes.NoteError, ValueError, IndexError) as error:
+        yield f"This is no checkpoint that one of the keys has signed ({error})."
+        return
+    checkpoints = list(Checkpoint.objects.filter(number__lte=number))
+    if len(checkpoints) < number:
+        yield (
+            f"Checkpoint {number} was signed, but the database ends with checkpoint {Checkpoint.objects.count()}: it "
+            "was put back to an earlier state."
+        )
+        return
+    if _base64(root(_leaves(checkpoints))) != root_hash:
+        yield f"Checkpoint {number} is another in the database: its log was written anew, or shown in two versions."
+        return
+    try:
+        state_of(checkpoints[-1])
+    except CheckpointError as error:
+        yield str(error)
+
+
+# --- Proofs for holders ---------------------------------------------------------------------------------------------
+
+
+def _state_file(checkpoint: Checkpoint) -> str:
+    # A number comes again where a backup was restored.
+    return f"{_FOLDER}/state-{checkpoint.number}-{leaf_hash(checkpoint.entry.encode()).hex()[:16]}.npz"
+
+
+def state_keep() -> None:
+    """Keep the state of the last checkpoint, from which proofs are made at once; a worker's part."""
+    last = Checkpoint.objects.exclude(key="").last()
+    if last is None or _state_file(last) in (there := arrays_list(_FOLDER)):
+        return
+    state = state_of(last)
+    kept = sorted(state.kept.items())
+    arrays_save(
+        _state_file(last),
+        places=state.places,
+        leaves=state.leaves,
+        kept_places=np.array([place for place, _ in kept], dtype=np.uint64),
+        kept_hashes=np.frombuffer(b"".join(hash for _, hash in kept), np.uint8).reshape(-1, 32),
+    )
+    arrays_delete(*there)
+
+
+def _state_kept(checkpoint: Checkpoint) -> State:
+    """The state that :func:`state_keep` kept. Raises FileNotFoundError."""
+    kept = arrays_load(_state_file(checkpoint))
+    hashes = (hash.tobytes() for hash in kept["kept_hashes"])
+    by_place = dict(zip(kept["kept_places"].tolist(), hashes, strict=True))
+    return State(bytes.fromhex(checkpoint.key), kept["places"], kept["leaves"], by_place)
+
+
+def checkpoint_over(event: ConsentEvent) -> Checkpoint | None:
+    """The last checkpoint, if a decision is under it and proofs can be made."""
+    last = Checkpoint.objects.exclude(key="").last()
+    if last is None or _state_file(last) not in arrays_list(_FOLDER):
+        return None
+    return last if event.sequence <= _last_decision(last.heads.get(str(event.study_id), {})) else None
+
+
+def proof_of(event: ConsentEvent, checkpoint: Checkpoint, state: State | None = None) -> dict[str, Any]:
+    """Proof that a decision is under a checkpoint, for its holder: it tells nothing of other holders.
+
+    Args:
+        event: the decision.
+        checkpoint: one that was made after it.
+        state: that of the checkpoint, if it is at hand; by default the one that is kept.
+    """
+    state = state or _state_kept(checkpoint)
+    ((name, content),) = _decisions(event.study, pk=event.pk)
+    place, nonce = hiding(state.key, name)
+    leaves = _leaves(list(Checkpoint.objects.filter(number__lte=checkpoint.number)))
+    return {
+        "schema": "ipate checkpoint proof 1",
+        "content": content,
+        "nonce": nonce.hex(),
+        "place": place,
+        "path": [_base64(each) for each in state.path(place)],
+        "entry": checkpoint.entry,
+        "log": notes.log_proof(checkpoint.number - 1, inclusion_path(leaves, checkpoint.number - 1), checkpoint.note),
+    }

@@ -1,0 +1,44 @@
+"""``manage.py checkpoint_key``: make the key pair of signed checkpoints."""
+
+import os
+from argparse import ArgumentParser
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from common.transparency.notes import NoteError, SigningKey
+
+
+class Command(BaseCommand):
+    help = (
+        "Make a key pair for signed checkpoints (Ed25519). The private key is written to a new file that its owner "
+        "alone can read; the public key is printed. Run it as the user who signs, who is not the user of the site."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("file", type=Path, help="where the private key is written; it must not exist")
+        parser.add_argument(
+            "--name",
+            default=f"{urlsplit(settings.SITE_URL).netloc}/checkpoints",
+            help="name of the key and of the log, kept when the key is changed (default: %(default)s)",
+        )
+
+    def handle(self, *args: Any, file: Path, name: str, **options: Any) -> None:
+        try:
+            key = SigningKey.made(name)
+            with open(file, "x", opener=partial(os.open, mode=0o600)) as written:
+                written.write(f"{key.text}\n")
+        except FileExistsError:
+            raise CommandError(
+                f"{file} is there already. Choose another name: a private key is never overwritten."
+            ) from None
+        except (OSError, NoteError) as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(
+            f"Public key, for IPATE_CHECKPOINT_KEYS (keep earlier ones behind it, with a comma) and for everybody who "
+            f"checks:\n{key.public}"
+        )

@@ -1,0 +1,34 @@
+"""``manage.py checkpoint_sign``: make and sign the checkpoint of today."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from consent.checkpoints import CheckpointError, checkpoint_make, signing_key
+
+
+class Command(BaseCommand):
+    help = (
+        "Sign the checkpoint of today with the private key in IPATE_CHECKPOINT_KEY_FILE, put down the mails to "
+        "auditors and ethics committees, and write it to the second place. Where today's is there, only what the "
+        "second place lacks is written. Nothing is signed where the records are not those of earlier checkpoints (exit "
+        "status 1)."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "--after-restore",
+            action="store_true",
+            help="a backup was restored: go on after the checkpoints that the second place has and the database lacks",
+        )
+
+    def handle(self, *args: Any, after_restore: bool, **options: Any) -> None:
+        try:
+            checkpoint = checkpoint_make(key=signing_key(), adopted=after_restore)
+        except CheckpointError as error:
+            raise CommandError(str(error)) from error
+        if checkpoint is None:
+            self.stdout.write("Today's checkpoint was signed before.")
+        else:
+            self.stdout.write(checkpoint.note)

@@ -1,0 +1,41 @@
+"""``manage.py review_accounts``: end the fault of a restored backup that has forgotten changes of accounts."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.core.management.base import BaseCommand, CommandError
+
+from consent.accounts import accounts_review, staff
+
+
+class Command(BaseCommand):
+    help = (
+        "List the accounts of staff after a restored backup: who was closed or dismissed since may be open again. "
+        "With --reviewed the record goes on from here, and verify_ledger reports no fault any more."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--reviewed", action="store_true", help="confirm that all accounts are as they should be")
+        parser.add_argument("--user", help="your account's name, with --reviewed; it stays on record")
+
+    def handle(self, *args: Any, reviewed: bool, user: str | None, **options: Any) -> None:
+        for person in staff():
+            may = [
+                word
+                for word, holds in (
+                    ("closed", not person.is_active),
+                    ("superuser", person.is_superuser),
+                    ("site administration", person.is_staff),
+                    ("administrator", hasattr(person, "administrator")),
+                )
+                if holds
+            ]
+            self.stdout.write(f"{person.username}: {', '.join(may) or 'nothing beside roles in studies'}")
+        if not reviewed:
+            return
+        acting_user = User.objects.filter(username=user, is_active=True).first()
+        if acting_user is None:
+            raise CommandError("Name your own account: --user NAME. It stays on record.")
+        missing = accounts_review(acting_user=acting_user)
+        self.stdout.write(f"{missing} changes were forgotten; it is on record that {acting_user} has reviewed them.")

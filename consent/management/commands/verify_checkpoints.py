@@ -1,0 +1,59 @@
+"""``manage.py verify_checkpoints``: hold signed checkpoints that were kept outside against the records."""
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from common.transparency.notes import NoteError, public_check
+from consent.checkpoints import CheckpointError, log_faults, note_faults, rows_faults, second_place_faults, state_of
+from consent.models import Checkpoint, Study
+
+
+class Command(BaseCommand):
+    help = (
+        "Hold signed checkpoints, such as saved mails, against the records: that the log of checkpoints has only grown "
+        "since, and that everything which each of them commits to is still as it was. Without a file, the last one in "
+        "the database. An auditor runs it on a copy of the database, with the keys that they have noted themselves. "
+        "Exit status 1 where something is wrong."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="a checkpoint that was kept outside")
+        parser.add_argument(
+            "--key",
+            action="append",
+            metavar="KEY",
+            help="a public key that may have signed them (default: the settings')",
+        )
+
+    def handle(self, *args: Any, files: list[Path], key: list[str] | None, **options: Any) -> None:
+        keys = key or settings.CHECKPOINT_KEYS
+        try:
+            for each in keys:
+                public_check(each)
+        except NoteError as error:
+            raise CommandError(str(error)) from error
+        if not keys:
+            raise CommandError("Name the public key with --key.")
+        faults = [*log_faults(keys), *second_place_faults()]
+        for study in Study.objects.all():
+            faults += [f"{study.slug}: {fault}" for fault in rows_faults(study)]
+        for file in files:
+            try:
+                text = file.read_text(encoding="utf-8")
+            except (OSError, ValueError) as error:
+                raise CommandError(f"{file} cannot be read ({type(error).__name__}).") from error
+            faults += [f"{file}: {fault}" for fault in note_faults(text, keys)]
+        last = None if files else Checkpoint.objects.exclude(key="").last()
+        if last is not None:
+            try:
+                state_of(last)
+            except CheckpointError as error:
+                faults.append(str(error))
+        if faults:
+            raise CommandError("\n".join(faults))
+        held = "those that were given" if files else "the last one"
+        self.stdout.write(f"{Checkpoint.objects.count()} checkpoints; the records are those of {held}.")

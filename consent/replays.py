@@ -1,0 +1,98 @@
+"""Replay of people's acts that a restored database has forgotten, from the journal.
+
+Decisions, circumstances and requests for erasure are recorded once more as they were, with their time and who recorded
+them. Whoever has decided anew since the restore keeps their newest decision. What names somebody or something that the
+database does not know any more cannot be recorded; whoever made that decision has to be asked anew.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from common.append_only import Chained, acts_models
+from common.dispatch import send
+from consent.handover import circumstance_append
+from consent.models import Circumstance, ConsentEvent, ConsentForm, DataHolder, Disposal, EpsilonPolicy, Study
+from consent.selectors import consent_current
+
+#: What a row refers to, and when that came to be: a number is given again once the database has forgotten it.
+_REFERENCES: dict[str, tuple[type[Any], str]] = {
+    "holder_id": (DataHolder, "created_at"),
+    "form_id": (ConsentForm, "published_at"),
+    "policy_id": (EpsilonPolicy, "proposed_at"),
+}
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Rows that the journal knows and the database has forgotten.
+
+    Attributes:
+        rows: unsaved, by model, oldest first.
+        unknown: how many more there are that refer to what the database has forgotten, too.
+        is_complete: whether the journal still has all of them.
+    """
+
+    rows: dict[type[Chained], list[Any]] = field(default_factory=dict)
+    unknown: int = 0
+    is_complete: bool = True
+
+
+def acts_lost(study: Study) -> Lost:
+    """Acts of people that a restored database has forgotten."""
+    rows: dict[type[Chained], list[Any]] = defaultdict(list)
+    unknown, is_complete = 0, True
+    for model in acts_models():
+        acts, whole = model.acts_lost(study.pk)
+        is_complete &= whole
+        for row in map(model.from_act, acts):
+            if _is_known(row):
+                rows[model].append(row)
+            else:
+                unknown += 1
+    return Lost(dict(rows), unknown, is_complete)
+
+
+def acts_apply(study: Study, lost: Lost) -> list[Disposal]:
+    """Record again what was lost; the study's lock is held.
+
+    Returns:
+        Removals of datasets and closings that were lost: whoever keeps datasets carries them out again.
+    """
+    for record in lost.rows.get(Circumstance, []):
+        newer = Circumstance.objects.filter(holder=record.holder_id, recorded_at__gt=record.recorded_at)
+        if not newer.exists():
+            circumstance_append(record)
+    _decisions_apply(lost.rows.get(ConsentEvent, []))
+    disposals = lost.rows.get(Disposal, [])
+    asked = [row for row in disposals if row.kind == Disposal.Kind.ASKED]
+    if asked:
+        Disposal.append(asked)
+        send("training.tasks.records_erase", study.pk)
+    return [row for row in disposals if row.kind in (Disposal.Kind.DATASET, Disposal.Kind.CLOSED)]
+
+
+def _decisions_apply(events: Iterable[ConsentEvent]) -> None:
+    """Append decisions, and after them once more what their holders have decided since the restore."""
+    events = list(events)
+    since = {}
+    for holder in {event.holder_id: event.holder for event in events}.values():
+        current = consent_current(holder)
+        lost = max(event.recorded_at for event in events if event.holder_id == holder.pk)
+        if current is not None and current.recorded_at > lost:
+            since[holder.pk] = ConsentEvent.from_act(current.as_act())
+    ConsentEvent.append(events)
+    ConsentEvent.append(since.values())
+
+
+def _is_known(row: Any) -> bool:
+    """Whether everything that a row refers to is there, and was there before it."""
+    for column, (model, moment) in _REFERENCES.items():
+        key = getattr(row, column, None)
+        if key is None:
+            continue
+        found = model.objects.filter(pk=key, study=row.study_id).values_list(moment, flat=True).first()
+        if found is None or found > row.recorded_at:
+            return False
+    return True

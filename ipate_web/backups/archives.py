@@ -1,0 +1,150 @@
+"""Archives: one tar file, encrypted by age (https://age-encryption.org/v1), written and read as a stream.
+
+Who makes backups needs public keys (recipients) alone; who reads them needs one of the private keys (identities). age
+authenticates every 64 KiB, so that no byte reaches a reader that was not written, and notices a file that ends early.
+"""
+
+import hashlib
+import os
+import tarfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import IO, BinaryIO
+
+import pyrage
+
+from ipate_web.backups import BackupError
+
+BLOCK = 1 << 20
+
+#: How encrypted files begin.
+_MAGIC = b"age-encryption.org/"
+
+
+class Digesting:
+    """Writer to ``target``, if any, that computes the SHA-256 of what goes through it."""
+
+    def __init__(self, target: BinaryIO | None = None) -> None:
+        self._target, self._digest = target, hashlib.sha256()
+
+    def write(self, block: bytes) -> int:
+        self._digest.update(block)
+        return self._target.write(block) if self._target else len(block)
+
+    def flush(self) -> None:
+        if self._target:
+            self._target.flush()
+
+    def hexdigest(self) -> str:
+        return self._digest.hexdigest()
+
+
+@contextmanager
+def _piped(work: Callable[[IO[bytes]], None], *, reads: bool) -> Iterator[IO[bytes]]:
+    """The other end of a pipe from which ``work`` reads, or to which it writes, in a thread; raises its error, too."""
+    source, sink = os.pipe()
+    failed: list[BaseException] = []
+    here_fails = False
+
+    def run() -> None:
+        with os.fdopen(source, "rb") if reads else os.fdopen(sink, "wb") as end:
+            try:
+                work(end)
+                end.flush()
+            except BaseException as error:
+                if not here_fails:
+                    failed.append(error)
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        with os.fdopen(sink, "wb") if reads else os.fdopen(source, "rb") as end:
+            try:
+                yield end
+            except BaseException:
+                here_fails = True
+                raise
+    finally:
+        thread.join()
+        if failed:
+            raise failed[0]
+
+
+@contextmanager
+def archive_written(file: BinaryIO, recipients: Sequence[str]) -> Iterator[tarfile.TarFile]:
+    """A tar that goes to ``file``, encrypted to the ``recipients``; without any it is not encrypted."""
+    if not recipients:
+        with tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+            yield tar
+        return
+    keys = [pyrage.x25519.Recipient.from_str(each) for each in recipients]
+    with (
+        _piped(lambda end: pyrage.encrypt_io(end, file, keys), reads=True) as end,
+        tarfile.open(fileobj=end, mode="w|", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        yield tar
+
+
+def identities_read(path: Path) -> list[pyrage.x25519.Identity]:
+    """Private keys in a file of ``age-keygen`` or ``manage.py backup_key``. Raises BackupError."""
+    try:
+        lines = [line.strip() for line in path.read_text().splitlines()]
+        found = [pyrage.x25519.Identity.from_str(line) for line in lines if line and not line.startswith("#")]
+    except (OSError, ValueError, pyrage.IdentityError):
+        found = []
+    if not found:
+        raise BackupError(f"{path} cannot be read as a private key. It has a line AGE-SECRET-KEY-1….")
+    return found
+
+
+@contextmanager
+def archive_opened(
+    path: Path, identities: Sequence[pyrage.x25519.Identity]
+) -> Iterator[Iterator[tuple[str, IO[bytes]]]]:
+    """Names and contents of an archive's files, one after the other; all of it is read, and found to be whole.
+
+    Raises:
+        BackupError: it cannot be decrypted or read.
+    """
+    if not path.is_file():
+        raise BackupError(f"{path} is no backup: name a file that manage.py backup made.")
+    try:
+        with path.open("rb") as file:
+            encrypted = file.read(len(_MAGIC)) == _MAGIC
+            file.seek(0)
+            if not encrypted:
+                yield _members(file)
+                return
+            if not identities:
+                raise BackupError(f"{path} is encrypted. Name the file with the private key: --identity FILE.")
+
+            def decrypt(end: IO[bytes]) -> None:
+                try:
+                    pyrage.decrypt_io(file, end, identities)
+                except pyrage.DecryptError:
+                    raise BackupError(f"{path} is encrypted to another key than that of --identity.") from None
+                except OSError as error:
+                    raise BackupError(f"{path} is damaged ({error}). Use another backup.") from error
+
+            with _piped(decrypt, reads=False) as end:
+                yield _members(end)
+                while end.read(BLOCK):
+                    pass
+    except tarfile.TarError as error:
+        raise BackupError(f"{path} is no backup, or is damaged ({error}). Use another backup.") from error
+
+
+def _members(file: IO[bytes]) -> Iterator[tuple[str, IO[bytes]]]:
+    with tarfile.open(fileobj=file, mode="r|") as tar:
+        for member in tar:
+            content = tar.extractfile(member)
+            if content is None:
+                raise tarfile.TarError(f"{member.name} is no file")
+            yield member.name, content
+
+
+def blocks_of(content: IO[bytes]) -> Iterator[bytes]:
+    while block := content.read(BLOCK):
+        yield block

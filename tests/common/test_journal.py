@@ -1,0 +1,139 @@
+"""The journal: written before each commit, whatever happens in between, and unreadable without the site's key."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from django.db import OperationalError, connections, transaction
+
+from accounting.restores import missing_rows
+from common import journal
+from common.append_only import pending_settle
+from common.journal import Note, acts_forget, acts_read, journal_read, pending_confirm
+from consent.locks import study_lock
+from consent.models import ConsentEvent, DataHolder, Level
+from consent.selectors import consent_form_in_force
+from consent.services import consent_give, consent_withdraw
+from tests.factories import holder_create, study_open
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+EVENTS = ConsentEvent._meta.label_lower
+
+
+@pytest.fixture
+def holder() -> DataHolder:
+    return holder_create(study_open())
+
+
+def give(holder: DataHolder, level: str = Level.HIGH) -> ConsentEvent:
+    form = consent_form_in_force(holder.study)
+    assert form is not None
+    return consent_give(holder=holder, level=level, form=form, acting_user=None)
+
+
+def noted(holder: DataHolder) -> list:
+    return journal_read(holder.study_id)["heads"][EVENTS]
+
+
+def test_every_commit_is_noted_and_confirmed(holder: DataHolder) -> None:
+    event = give(holder)
+    assert noted(holder) == [event.sequence, event.hash]
+    assert journal_read(holder.study_id)["pending"] == {}
+
+
+def test_a_commit_that_fails_after_the_note_locks_nothing(holder: DataHolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = give(holder)
+    own = next(each for each in type(connections["default"]).__mro__ if each.__module__.startswith("django.db"))
+
+    def fail(self: Any) -> NoReturn:
+        raise OperationalError("the server has gone away")
+
+    with monkeypatch.context() as patched, pytest.raises(OperationalError, match="gone away"):
+        patched.setattr(own, "_commit", fail, raising=False)
+        give(holder, Level.LOW)
+    assert ConsentEvent.objects.count() == 1
+    assert journal_read(holder.study_id)["pending"]["heads"][EVENTS][0] == 2, "it was noted before the commit"
+    assert missing_rows(holder.study) == {}
+    later = give(holder, Level.AVERAGE)
+    assert later.sequence == first.sequence + 1
+    assert noted(holder) == [later.sequence, later.hash]
+    assert missing_rows(holder.study) == {}
+
+
+def test_a_crash_after_the_commit_leaves_what_the_next_transaction_confirms(
+    holder: DataHolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = give(holder)
+    with monkeypatch.context() as patched:
+        patched.setattr(Note, "__call__", lambda self: None)
+        second = give(holder, Level.LOW)
+    assert noted(holder) == [first.sequence, first.hash]
+    with transaction.atomic():
+        study_lock(holder.study_id)
+        pending_settle(holder.study_id)
+    assert noted(holder) == [second.sequence, second.hash]
+
+
+def test_what_was_pending_at_a_restore_counts_as_committed(holder: DataHolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    give(holder)
+    with monkeypatch.context() as patched:
+        patched.setattr(Note, "__call__", lambda self: None)
+        second = give(holder, Level.LOW)
+    pending_confirm(holder.study_id)
+    assert noted(holder) == [second.sequence, second.hash]
+
+
+def test_nothing_is_committed_where_the_journal_cannot_be_written(
+    holder: DataHolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give(holder)
+
+    def full(*_: Any, **__: Any) -> NoReturn:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched, pytest.raises(OperationalError, match="journal cannot be written"):
+        patched.setattr(journal, "_replace", full)
+        consent_withdraw(holder=holder, acting_user=None)
+    assert ConsentEvent.objects.get().kind == ConsentEvent.Kind.GIVEN
+    consent_withdraw(holder=holder, acting_user=None)
+    assert noted(holder)[0] == 2
+
+
+def test_what_a_savepoint_takes_back_is_not_noted(holder: DataHolder) -> None:
+    event = give(holder)
+    with transaction.atomic():
+        study_lock(holder.study_id)
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            give(holder, Level.LOW)
+            1 / 0  # noqa: B018
+    assert noted(holder) == [event.sequence, event.hash]
+    assert len(list(acts_read(holder.study_id))) == 1
+
+
+def test_acts_are_encrypted_with_a_key_that_the_database_does_not_hold(holder: DataHolder, settings: Any) -> None:
+    event = give(holder, Level.LOW)
+    text = Path(settings.JOURNAL_DIR, f"study-{holder.study_id}.acts").read_text()
+    assert not any(word in text for word in ("low", "given", event.hash, "holder"))
+    assert [act["level"] for act in acts_read(holder.study_id)] == [Level.LOW]
+    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "another " * 8, []
+    assert list(acts_read(holder.study_id)) == []
+
+
+def test_acts_that_no_backup_lacks_any_more_are_forgotten(holder: DataHolder) -> None:
+    give(holder)
+    acts_forget(holder.study_id, timedelta(days=1))
+    assert len(list(acts_read(holder.study_id))) == 1
+    acts_forget(holder.study_id, timedelta(0))
+    assert list(acts_read(holder.study_id)) == []
+    consent_withdraw(holder=holder, acting_user=None)
+    assert [act["kind"] for act in acts_read(holder.study_id)] == ["withdrawn"]
+
+
+def test_a_line_that_a_crash_has_cut_off_hides_no_other(holder: DataHolder, settings: Any) -> None:
+    give(holder)
+    path = Path(settings.JOURNAL_DIR, f"study-{holder.study_id}.acts")
+    path.write_text(path.read_text() + '\n{"at": "2026-01-0')
+    consent_withdraw(holder=holder, acting_user=None)
+    assert [act["kind"] for act in acts_read(holder.study_id)] == ["given", "withdrawn"]

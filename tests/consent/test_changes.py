@@ -1,0 +1,467 @@
+"""The chains of changes: what is changed past the services is found, and what they change is no fault."""
+
+import io
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import date, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.core.management import CommandError, call_command
+from django.db import IntegrityError, connection, transaction
+from django.test import override_settings
+from django.urls import reverse
+from django.utils import timezone
+
+from common.journal import head_note
+from consent import services
+from consent.accounts import account_close, account_create, account_faults, account_reopen, administrator_set
+from consent.changes import change_faults
+from consent.handover import circumstance_record
+from consent.invitations import account_confirmed, invitation_open, invitation_revoke, invitations_create, link_reissue
+from consent.models import (
+    AccountChange,
+    ConfigurationChange,
+    DataHolder,
+    Invitation,
+    SealedChange,
+    Study,
+    WebhookEndpoint,
+    recorded_models,
+)
+from consent.webhook_endpoints import endpoint_create, endpoint_remove
+from tests import factories
+from tests.factories import user_create
+from tests.pages import as_
+from tests.training.runs import TABLE_RUN, run_draft, study_with_table
+from training.models import Dataset, Run
+from training.services.closing import dataset_remove, records_expire, study_close
+from training.services.datasets import dataset_provenance_state
+from training.services.drafts import run_edit, run_withdraw
+from training.services.runs import run_approve
+
+pytestmark = pytest.mark.django_db
+
+TODAY = timezone.localdate()
+
+
+@pytest.fixture
+def study() -> Study:
+    """With data, an approved run, a linked holder, an invitation and a webhook; nothing is wrong with it."""
+    study = study_with_table()
+    run_approve(run=run_draft(study, **TABLE_RUN), acting_user=user_create("olga"), share=0.2)
+    holder = DataHolder.objects.filter(study=study).earliest("pk")
+    services.holder_link(holder=holder, user=user_create("hanna"))
+    invitations_create(study=study, acting_user=user_create("sara"), pseudonyms=["P-invited"])
+    endpoint_create(study=study, url="https://9.9.9.9/", events=["run.proposed"], acting_user=user_create("olga"))
+    return study
+
+
+def verified() -> list[str]:
+    """Lines of ``verify_ledger`` that tell a fault."""
+    out = io.StringIO()
+    try:
+        call_command("verify_ledger", stdout=out)
+    except CommandError:
+        return [line.strip() for line in out.getvalue().splitlines() if line.startswith("         ")]
+    return []
+
+
+def sql(statement: str, *values: Any) -> None:
+    """Run a statement at an SQL prompt; it changes one row or more."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        assert cursor.rowcount > 0
+
+
+def stranger() -> int:
+    return user_create("mallory").pk
+
+
+OTHERS: dict[str, tuple[str, Callable[[], Any]]] = {
+    "consent_study.delta": ("UPDATE consent_study SET delta = %s", lambda: 1e-3),
+    "consent_study.purpose": ("UPDATE consent_study SET purpose = %s", lambda: "Sell them."),
+    "consent_study.controller": ("UPDATE consent_study SET controller = %s", lambda: "Somebody else"),
+    "consent_study.retention": ("UPDATE consent_study SET retention = %s", lambda: "For ever."),
+    "consent_study.retention_until": ("UPDATE consent_study SET retention_until = %s", lambda: date(2099, 1, 1)),
+    "consent_study.closed_at": ("UPDATE consent_study SET closed_at = %s", lambda: "2026-01-01 00:00:00+00:00"),
+    "training_run.approved_by": ("UPDATE training_run SET approved_by_id = %s", stranger),
+    "training_run.created_by": ("UPDATE training_run SET created_by_id = %s", stranger),
+    "training_run.purpose": ("UPDATE training_run SET purpose = %s", lambda: "Something else"),
+    "training_run.share": ("UPDATE training_run SET share = %s", lambda: 0.9),
+    "training_run.plan": ("UPDATE training_run SET plan = %s", lambda: "{}"),
+    "training_dataset.provenance": ("UPDATE training_dataset SET provenance = %s", lambda: "Made up"),
+    "training_dataset.kind": ("UPDATE training_dataset SET kind = 'public' WHERE kind = %s", lambda: "test"),
+    "training_dataset.digest": ("UPDATE training_dataset SET digest = %s", lambda: "0" * 64),
+    "consent_dataholder.user": ("UPDATE consent_dataholder SET user_id = %s WHERE user_id IS NOT NULL", stranger),
+    "consent_dataholder.linked_at": (
+        "UPDATE consent_dataholder SET linked_at = %s WHERE user_id IS NOT NULL",
+        lambda: "2020-01-01 00:00:00+00:00",
+    ),
+    "consent_invitation.code_hash": ("UPDATE consent_invitation SET code_hash = %s", lambda: "0" * 64),
+    "consent_invitation.revoked_at": (
+        "UPDATE consent_invitation SET revoked_at = %s",
+        lambda: "2026-01-01 00:00:00+00:00",
+    ),
+    "consent_webhookendpoint.url": ("UPDATE consent_webhookendpoint SET url = %s", lambda: "https://198.51.100.1/"),
+    "consent_webhookendpoint.secret": ("UPDATE consent_webhookendpoint SET secret = %s", lambda: "known"),
+    "consent_webhookendpoint.events": ("UPDATE consent_webhookendpoint SET events = %s", lambda: '["form.proposed"]'),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", OTHERS)
+def test_what_an_sql_prompt_changes_is_found(study: Study, which: str) -> None:
+    assert verified() == []
+    statement, value = OTHERS[which]
+    sql(statement, value())
+    field = which.rpartition(".")[2]
+    assert any(f": {field} is not what was recorded." in fault for fault in verified())
+
+
+def test_what_query_sets_and_saves_change_is_found(study: Study) -> None:
+    Study.objects.filter(pk=study.pk).update(delta=1e-3)
+    run = Run.objects.get(study=study)
+    run.title = "Another"
+    run.save()
+    assert list(change_faults(study)) == [
+        f"study {study.pk}: delta is not what was recorded.",
+        f"run {run.pk}: title is not what was recorded.",
+    ]
+
+
+def test_rows_added_or_removed_past_the_record_are_found(study: Study) -> None:
+    invitation = Invitation.objects.get(study=study)
+    sql("DELETE FROM consent_invitation WHERE id = %s", invitation.pk)
+    made = Invitation.objects.create(study=study, code_hash="1" * 64, created_by=user_create("mallory"))
+    other = DataHolder.objects.filter(study=study, user=None).earliest("pk")
+    sql("UPDATE consent_dataholder SET user_id = %s WHERE id = %s", stranger(), other.pk)
+    assert set(change_faults(study)) == {
+        f"data holder {other.pk}: nobody is on record as having added it.",
+        f"invitation {made.pk}: nobody is on record as having added it.",
+        f"invitation {invitation.pk}: is on record, but gone, and nobody is on record as having removed it.",
+    }
+
+
+def test_a_change_through_the_services_does_not_cover_one_before_it(study: Study) -> None:
+    """Whoever changes a row next is not on record as having changed what somebody else did, and setting it back hides
+    nothing."""
+    sql("UPDATE consent_study SET contact = %s", "else@example.org")
+    services.study_update(study=study, acting_user=user_create("olga"), title="Another title")
+    assert list(change_faults(study)) == [f"study {study.pk}: contact is not what was recorded."]
+    services.study_update(study=Study.objects.get(), acting_user=user_create("olga"), contact=study.contact)
+    told = f"study {study.pk}: before change {ConfigurationChange.head(study.pk).sequence}, contact was not what"
+    assert [fault.startswith(told) for fault in change_faults(study)] == [True]
+
+
+@pytest.mark.parametrize(
+    ("flag", "statement"),
+    [
+        ("is_superuser", "UPDATE auth_user SET is_superuser = true WHERE id = %s"),
+        ("is_staff", "UPDATE auth_user SET is_staff = true WHERE id = %s"),
+        ("is_active", "UPDATE auth_user SET is_active = false WHERE id = %s"),
+        ("administrator", "INSERT INTO consent_administrator (user_id) VALUES (%s)"),
+    ],
+)
+def test_an_account_that_an_sql_prompt_raises_is_found(flag: str, statement: str) -> None:
+    user = user_create("mallory")
+    assert verified() == []
+    sql(statement, user.pk)
+    assert verified() == [f"account {user.pk}: {flag} is not what was recorded."]
+
+
+def test_a_row_of_the_changes_of_accounts_that_is_edited_is_found() -> None:
+    from common.append_only import triggers_remove
+
+    user = user_create("mallory")
+    administrator_set(user=user, appointed=True, acting_user=None)
+    triggers_remove(connection)
+    sql("UPDATE consent_accountchange SET changed_by_id = %s", 77)
+    assert verified() == ["change of an account 1: its content is not what was recorded (hash differs)."]
+    sql("DELETE FROM consent_accountchange")
+    sql("DELETE FROM consent_administrator")
+    assert any("rows are missing" in fault for fault in verified())
+
+
+def test_accounts_as_services_admin_and_commands_change_them_are_no_fault() -> None:
+    call_command("createsuperuser", interactive=False, username="root", email="root@example.org", verbosity=0)
+    root = User.objects.get(username="root")
+    root.set_password(factories.PASSWORD)
+    root.save()
+    made = account_create(username="ada", first_name="", last_name="", email="ada@example.org", acting_user=root)
+    administrator_set(user=made, appointed=True, acting_user=root)
+    account_close(user=made, acting_user=root)
+    account_reopen(user=made, acting_user=root)
+    client = as_(root)
+    values = {"username": "ada", "date_joined_0": "2026-01-01", "date_joined_1": "00:00:00", "is_active": "on"}
+    page = client.post(
+        reverse("admin:auth_user_change", args=[made.pk]), values | {"is_staff": "on", "is_superuser": "on"}
+    )
+    assert page.status_code == 302
+    kinds = AccountChange.objects.filter(user=made.pk).exclude(kind="changed").values_list("kind", "changed_by")
+    assert [*kinds][-2:] == [("admin", root.pk), ("superuser", root.pk)]
+    assert list(account_faults()) == []
+    gone = user_create("gone", is_staff=True)
+    assert client.post(reverse("admin:auth_user_delete", args=[gone.pk]), {"post": "yes"}).status_code == 302
+    assert [*AccountChange.objects.filter(user=gone.pk).values_list("kind", flat=True)] == ["admin", "deleted"]
+    assert verified() == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_changes_of_accounts_that_a_backup_has_forgotten_are_a_fault_until_reviewed() -> None:
+    administrator_set(user=user_create("ada"), appointed=True, acting_user=None)
+    assert verified() == []
+    head_note(None, "consent.accountchange", 9, "f" * 64)
+    fault = "change of an account: the journal knows 8 rows that are not there."
+    assert verified() == [fault]
+    call_command("review_accounts", stdout=io.StringIO())
+    with pytest.raises(CommandError, match="--user NAME"):
+        call_command("review_accounts", "--reviewed", stdout=io.StringIO())
+    assert verified() == [fault]
+    call_command("review_accounts", "--reviewed", "--user", "ada", stdout=io.StringIO())
+    assert verified() == []
+    assert [*AccountChange.objects.values_list("kind", flat=True)] == ["appointed", "reviewed"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_has_no_transaction_of_its_own_is_on_record() -> None:
+    """The command that makes superusers, and the page of the admin on which they set somebody's password."""
+    call_command("createsuperuser", interactive=False, username="root", email="root@example.org", verbosity=0)
+    ada, client = user_create("ada"), as_(User.objects.get(username="root"))
+    values = {"password1": "another horse battery", "password2": "another horse battery", "usable_password": "true"}
+    page = client.post(reverse("admin:auth_user_password_change", args=[ada.pk]), values)
+    assert page.url == reverse("admin:auth_user_change", args=[ada.pk])  # type: ignore[attr-defined]
+    assert [*AccountChange.objects.filter(user=ada).values_list("kind", flat=True)] == ["changed"]
+    assert verified() == []
+
+
+@pytest.mark.parametrize("field", ["created_by", "approved_by"])
+def test_the_database_refuses_a_run_that_its_proposer_approved(study: Study, field: str) -> None:
+    run = Run.objects.get(study=study)
+    other = {"created_by": run.approved_by_id, "approved_by": run.created_by_id}[field]
+    with pytest.raises(IntegrityError, match="second_person"), transaction.atomic():
+        sql(f"UPDATE training_run SET {field}_id = %s", other)
+
+
+def test_who_proposed_a_run_may_be_deleted_on_record(study: Study) -> None:
+    run = Run.objects.get(study=study)
+    proposer = run.created_by
+    assert proposer is not None
+    number = proposer.pk
+    proposer.memberships.all().delete()
+    proposer.delete()
+    User.objects.get(username="hanna").delete()
+    assert list(change_faults(study)) == []
+    change = ConfigurationChange.chain(study.pk).last()
+    assert (change.before, change.after) == ({"created_by": number}, {"created_by": None})
+    run.refresh_from_db()
+    assert run.created_by is None
+
+
+# --- What the record says ---------------------------------------------------------------------------------------------
+
+
+def test_every_field_is_declared_once() -> None:
+    assert {Study, Run, Dataset, DataHolder, Invitation, WebhookEndpoint} <= set(recorded_models())
+    for model in recorded_models():
+        fields = [field.name for field in model._meta.concrete_fields if not field.primary_key]
+        declared = [*model.open_fields, *model.sealed_fields, *model.working_fields]
+        assert sorted(declared) == sorted(set(fields) - {"study"}), model.__name__
+
+
+def test_a_change_says_what_was_and_what_is_and_who_did_it(study: Study) -> None:
+    olga = user_create("olga")
+    services.study_update(study=study, acting_user=olga, title="Another title", languages=["en", "de"])
+    change = ConfigurationChange.chain(study.pk).last()
+    assert (change.model, change.row, change.changed_by_id) == ("consent.study", str(study.pk), olga.pk)
+    assert change.before == {"title": study.title, "languages": ["en"]}
+    assert change.after == {"title": "Another title", "languages": ["en", "de"]}
+    rows = ConfigurationChange.head(study.pk).sequence
+    services.study_update(study=study, acting_user=olga, title="Another title")
+    assert ConfigurationChange.head(study.pk).sequence == rows, "nothing was changed"
+
+
+def test_no_value_that_concerns_a_person_or_is_a_secret_is_in_the_record(study: Study) -> None:
+    hanna, invitation = User.objects.get(username="hanna"), Invitation.objects.get(study=study)
+    for change in SealedChange.chain(study.pk):
+        for value in {**(change.before or {}), **(change.after or {})}.values():
+            assert value is None or (len(value) == 64 and value != invitation.code_hash)
+    models = set(ConfigurationChange.chain(study.pk).values_list("model", flat=True))
+    assert models == {"consent.study", "training.dataset", "training.run", "consent.webhookendpoint"}
+    assert hanna.pk not in SealedChange.chain(study.pk).values_list("changed_by", flat=True)
+
+
+def test_the_number_of_open_changes_follows_from_no_holder(study: Study) -> None:
+    rows = ConfigurationChange.head(study.pk).sequence
+    holder = DataHolder.objects.filter(study=study, user=None).earliest("pk")
+    services.consent_withdraw(holder=holder, acting_user=None)
+    services.holder_link(holder=holder, user=user_create("gerd"))
+    link_reissue(study=study, pseudonym=holder.pseudonym, reason="lost", acting_user=user_create("sara"))
+    call_command("erase_due")
+    assert ConfigurationChange.head(study.pk).sequence == rows
+    assert list(change_faults(study)) == []
+
+
+def test_a_changed_secret_key_leaves_what_was_sealed_under_the_old_one(study: Study, settings: Any) -> None:
+    old = settings.SECRET_KEY
+    with override_settings(SECRET_KEY="n" * 60, SECRET_KEY_FALLBACKS=[old]):
+        assert list(change_faults(study)) == []
+        holder = DataHolder.objects.get(study=study, user__username="hanna")
+        services.holder_link(holder=holder, user=user_create("gerd"))
+        assert list(change_faults(study)) == []
+    with override_settings(SECRET_KEY="n" * 60, SECRET_KEY_FALLBACKS=[]):
+        assert list(change_faults(study)) != []
+
+
+# --- Everything that may be done --------------------------------------------------------------------------------------
+
+
+def test_the_admin_changes_nothing_unrecorded(study: Study) -> None:
+    root = user_create("root", is_superuser=True, is_staff=True)
+    client = as_(root)
+    holder = DataHolder.objects.get(study=study, user__username="hanna")
+    run, dataset = Run.objects.get(study=study), Dataset.objects.filter(study=study).earliest("pk")
+    for name, pk, values in (
+        ("consent_dataholder", holder.pk, {"pseudonym": holder.pseudonym, "user": user_create("gerd").pk}),
+        ("training_run", run.pk, {"title": "Another", "purpose": "", "claimed_by": "", "message": ""}),
+        ("training_dataset", dataset.pk, {"name": "another"}),
+    ):
+        assert client.post(reverse(f"admin:{name}_change", args=[pk]), values).status_code == 302, name
+    assert ConfigurationChange.chain(study.pk).last().changed_by_id == root.pk
+    assert SealedChange.chain(study.pk).last().changed_by_id == root.pk
+    assert list(change_faults(study)) == []
+
+
+class History:
+    """Acts of everybody at random, through the services."""
+
+    def __init__(self, study: Study, seed: int) -> None:
+        self.study, self.random = study, random.Random(seed)
+        self.names = (f"Q-{number}" for number in range(1000))
+
+    def act(self) -> None:
+        self.study.refresh_from_db()
+        act = self.random.choice([name for name in dir(self) if name.startswith("do_")])
+        with suppress(ValidationError):  # not now: the next one
+            getattr(self, act)()
+
+    def one(self, rows: Any) -> Any:
+        found = list(rows.order_by("pk"))
+        if not found:
+            raise ValidationError("none")
+        return self.random.choice(found)
+
+    def do_edit(self) -> None:
+        fields = {"title": f"Title {self.random.random()}", "controller": "C", "delta": self.random.uniform(1e-9, 1e-3)}
+        name = self.random.choice(list(fields))
+        services.study_update(study=self.study, acting_user=user_create("olga"), **{name: fields[name]})
+
+    def do_propose(self) -> None:
+        run_draft(self.study, **TABLE_RUN)
+
+    def do_change_draft(self) -> None:
+        run = self.one(Run.objects.filter(study=self.study, status="draft"))
+        datasets = {name: getattr(run, name) for name in ("private_dataset", "public_dataset", "test_dataset")}
+        fields = {**TABLE_RUN, **datasets, "title": f"Run {self.random.random()}", "purpose": "Other"}
+        run_edit(run=run, acting_user=run.created_by, **fields)
+
+    def do_withdraw_draft(self) -> None:
+        run = self.one(Run.objects.filter(study=self.study, status="draft"))
+        run_withdraw(run=run, acting_user=run.created_by)
+
+    def do_approve(self) -> None:
+        run = self.one(Run.objects.filter(study=self.study, status="draft"))
+        run_approve(run=run, acting_user=user_create("olga"), share=0.01)
+
+    def do_invite(self) -> None:
+        names = [next(self.names), self.one(DataHolder.objects.filter(study=self.study)).pseudonym]
+        replace = self.random.random() < 0.5
+        invitations_create(
+            study=self.study, acting_user=user_create("sara"), pseudonyms=names, open_places=1, replace=replace
+        )
+
+    def do_open(self) -> None:
+        [new] = invitations_create(study=self.study, acting_user=user_create("sara"), open_places=1)
+        invitation_open(code=new.code, address="192.0.2.1")
+
+    def do_revoke(self) -> None:
+        invitation_revoke(
+            invitation=self.one(Invitation.objects.filter(study=self.study)), acting_user=user_create("sara")
+        )
+
+    def do_link(self) -> None:
+        holder = self.one(DataHolder.objects.filter(study=self.study))
+        user = user_create(f"person-{self.random.randrange(5)}") if self.random.random() < 0.7 else None
+        services.holder_link(holder=holder, user=user)
+        if user:
+            account_confirmed(user=user)
+
+    def do_new_link(self) -> None:
+        holder = self.one(DataHolder.objects.filter(study=self.study))
+        link_reissue(study=self.study, pseudonym=holder.pseudonym, reason="lost", acting_user=user_create("sara"))
+
+    def do_hand_over(self) -> None:
+        holder = self.one(DataHolder.objects.filter(study=self.study))
+        circumstance_record(
+            study=self.study,
+            pseudonym=holder.pseudonym,
+            kind=self.random.choice(["proxy", "person", "died"]),
+            reason="told",
+            acting_user=user_create("sara"),
+        )
+
+    def do_state_provenance(self) -> None:
+        dataset = self.one(Dataset.objects.filter(study=self.study))
+        dataset_provenance_state(dataset=dataset, provenance=str(self.random.random()), acting_user=user_create("olga"))
+
+    def do_remove_dataset(self) -> None:
+        if self.random.random() < 0.2:
+            dataset = self.one(Dataset.objects.filter(study=self.study))
+            dataset_remove(dataset=dataset, reason="over", acting_user=user_create("sara"))
+
+    def do_webhook(self) -> None:
+        endpoint_create(
+            study=self.study, url="https://9.9.9.9/", events=["run.proposed"], acting_user=user_create("olga")
+        )
+
+    def do_remove_webhook(self) -> None:
+        endpoint = self.one(WebhookEndpoint.objects.filter(study=self.study))
+        endpoint_remove(endpoint=endpoint, acting_user=user_create("olga"))
+
+    def do_account(self) -> None:
+        user = user_create(f"staff-{self.random.randrange(3)}")
+        act = self.random.choice([account_close, account_reopen, None])
+        if act is None:
+            administrator_set(user=user, appointed=self.random.random() < 0.5, acting_user=None)
+        elif AccountChange.objects.filter(user=user, kind="appointed").exists():
+            act(user=user, acting_user=None)
+
+    def do_delete_account(self) -> None:
+        if self.random.random() < 0.3:
+            self.one(User.objects.filter(username__startswith="person-")).delete()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_is_done_through_the_services_leaves_no_fault(seed: int) -> None:
+    user_create("keeper")
+    administrator_set(user=user_create("keeper"), appointed=True, acting_user=None)
+    study = study_with_table(retention_until=TODAY + timedelta(days=30))
+    history = History(study, seed)
+    for number in range(60):
+        history.act()
+        if number % 10 == 9:
+            assert [*change_faults(study), *account_faults()] == []
+    for run in Run.objects.filter(study=study).exclude(status__in=Run.ENDED):
+        from training.services.runs import run_cancel
+
+        run_cancel(run=run, acting_user=user_create("olga"))
+    study_close(study=study, reason="over", acting_user=user_create("olga"), erase_after=TODAY)
+    records_expire(study=Study.objects.get(pk=study.pk), today=TODAY + timedelta(days=1))
+    assert not Invitation.objects.filter(study=study).exists()
+    assert [*change_faults(study), *account_faults()] == []
+    assert ConfigurationChange.head(study.pk).sequence > 15
+    assert SealedChange.head(study.pk).sequence > 15

@@ -1,0 +1,622 @@
+"""Signed checkpoints of whole histories: what they prove to holders and auditors, and what tampering they show."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import LazySettings, settings
+from django.contrib.auth.models import User
+from django.core.files.storage import storages
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.db.models import QuerySet
+from django.test import Client
+from django.urls import reverse
+from ipate_client import checkpoints as client
+
+from accounting.verification import study_faults
+from common.append_only import triggers_remove
+from common.transparency.notes import SigningKey
+from consent import services
+from consent.checkpoints import (
+    CheckpointError,
+    checkpoint_extension,
+    checkpoint_make,
+    log_faults,
+    proof_of,
+    signing_key,
+    state_keep,
+    state_of,
+)
+from consent.models import (
+    ChainHead,
+    Checkpoint,
+    ConsentEvent,
+    DataHolder,
+    Level,
+    Mail,
+    RoleChange,
+    Study,
+)
+from consent.receipts import receipt_json, receipt_number
+from consent.tasks import checkpoints_make
+from ipate_web.signing_key import key_check
+from tests import factories
+from tests.consent.conftest import Clock, Decide
+from tests.pages import as_
+
+SCRIPT = Path(client.__file__)
+
+
+@pytest.fixture(autouse=True)
+def key(clock: Clock, settings: LazySettings, tmp_path: Path) -> SigningKey:
+    """A private key where the process that signs finds it, and a second place."""
+    return key_change(settings, tmp_path / "first.key")
+
+
+def key_change(settings: LazySettings, file: Path) -> SigningKey:
+    told = StringIO()
+    call_command("checkpoint_key", str(file), stdout=told)
+    settings.CHECKPOINT_KEY_FILE = str(file)
+    settings.CHECKPOINT_KEYS = [told.getvalue().split("\n")[1], *settings.CHECKPOINT_KEYS]
+    place = {
+        "BACKEND": "django.core.files.storage.FileSystemStorage",
+        "OPTIONS": {"location": str(file.parent / "2nd")},
+    }
+    settings.STORAGES = settings.STORAGES | {"checkpoints": place}
+    return signing_key()
+
+
+@pytest.fixture
+def public(key: SigningKey) -> str:
+    return key.public
+
+
+def signed(clock: Clock) -> Checkpoint:
+    """The checkpoint of the next day, as the task makes it."""
+    clock.days_pass(1)
+    checkpoints_make()
+    return Checkpoint.objects.latest("number")
+
+
+def mailed(checkpoint: Checkpoint, folder: Path) -> Path:
+    """A mail with a checkpoint, saved."""
+    path = folder / f"mail-{checkpoint.number}.txt"
+    path.write_text(f"Keep this mail.\n\n{checkpoint_extension(checkpoint)}\n-- \nNobody reads answers.\n")
+    return path
+
+
+def verified(*arguments: object) -> str:
+    """Output of ``verify_checkpoints``."""
+    told = StringIO()
+    call_command("verify_checkpoints", *map(str, arguments), stdout=told)
+    return told.getvalue()
+
+
+def script(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """The stand-alone script, with nothing but Python's standard library."""
+    command = [sys.executable, "-I", "-S", str(SCRIPT), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def own_proof(event: ConsentEvent, checkpoint: Checkpoint) -> dict[str, Any]:
+    return proof_of(event, checkpoint, state_of(checkpoint))
+
+
+# --- Histories -------------------------------------------------------------------------------------------------------
+
+
+def test_a_decision_stays_under_every_checkpoint_that_follows(
+    study: Study, holder: DataHolder, give: Decide, clock: Clock, public: str, tmp_path: Path
+) -> None:
+    event = give(holder, "HIGH")
+    for n in range(5):
+        give(factories.holder_create(study, f"other-{n}"), "LOW")
+    first = signed(clock)
+    services.consent_withdraw(holder=holder, acting_user=None)
+    second = signed(clock)
+
+    for checkpoint in (first, second):
+        given = client.verify_checkpoint(mailed(checkpoint, tmp_path).read_text(), public)
+        receipt = receipt_json([event])
+        found = client.verify_decision(own_proof(event, checkpoint), public, receipt=receipt, checkpoint=given)
+        assert found.content["protection_level"] == "HIGH"
+        assert found.content["epsilon"] == 1.0
+        assert found.checkpoint.size == checkpoint.number
+    earlier = client.verify_checkpoint(first.note, public)
+    later = client.verify_extension(checkpoint_extension(second), earlier, public)
+    assert (earlier.size, later.size) == (1, 2)
+    assert verified(mailed(first, tmp_path), mailed(second, tmp_path)).startswith("2 checkpoints")
+    assert list(study_faults(study)) == []
+
+
+def test_every_kind_of_decision_of_several_studies_has_its_proof(
+    study: Study, holder: DataHolder, give: Decide, clock: Clock, public: str
+) -> None:
+    other = factories.study_open("letters")
+    stranger = factories.holder_create(other, "P-9")
+    events = [
+        give(holder, "LOW"),
+        give(holder, "AVERAGE"),
+        services.consent_withdraw(holder=holder, acting_user=None),
+        services.consent_refuse(holder=stranger, acting_user=None),
+        give(stranger, "HIGH"),
+    ]
+    checkpoint = signed(clock)
+    state = state_of(checkpoint)
+    for event in events:
+        own = ConsentEvent.objects.filter(holder=event.holder, sequence__lte=event.sequence).order_by("sequence")
+        proof = proof_of(event, checkpoint, state)
+        found = client.verify_decision(proof, public, receipt=json.loads(json.dumps(receipt_json(list(own)))))
+        assert found.content["study"] == event.study.slug
+
+
+def test_the_script_runs_alone(
+    study: Study, holder: DataHolder, give: Decide, clock: Clock, public: str, tmp_path: Path
+) -> None:
+    event = give(holder, "HIGH")
+    first, second = mailed(signed(clock), tmp_path), mailed(signed(clock), tmp_path)
+    proof, receipt = tmp_path / "proof.json", tmp_path / "receipt.json"
+    proof.write_text(json.dumps(own_proof(event, Checkpoint.objects.get(number=2))))
+    receipt.write_text(json.dumps(receipt_json([event])))
+
+    done = script("decision", proof, "--key", public, "--receipt", receipt, "--checkpoint", second)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "protection_level: HIGH" in done.stdout
+    assert "It is the checkpoint that you gave." in done.stdout
+    assert (
+        "extends the checkpoint of 1 entries" in script("checkpoint", second, "--after", first, "--key", public).stdout
+    )
+    assert "The signature is right." in script("checkpoint", first, "--key", public).stdout
+
+    for arguments, error in (
+        (("decision", proof, "--key", public, "--checkpoint", first), "under another checkpoint"),
+        (("checkpoint", first, "--after", second, "--key", public), "fewer|does not begin"),
+        (("checkpoint", receipt, "--key", public), "no signed checkpoint"),
+        (("checkpoint", tmp_path / "none", "--key", public), "cannot be read"),
+        (("decision", first, "--key", public), "no JSON"),
+        (("decision", receipt, "--key", public), "cannot be read"),
+        (("decision", proof, "--key", "nonsense"), "NAME\\+ID\\+KEY"),
+    ):
+        done = script(*arguments)
+        assert done.returncode == 1
+        assert re.search(error, done.stderr), done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_receipt_that_says_something_else_is_found(
+    study: Study, holder: DataHolder, give: Decide, clock: Clock, public: str
+) -> None:
+    event = give(holder, "HIGH")
+    proof = own_proof(event, signed(clock))
+    for field, value in (("protection_level", "LOW"), ("epsilon", 3.0), ("delta", 1e-3), ("answered_by", "proxy")):
+        receipt = receipt_json([event])
+        receipt["consent_record"]["events"][0]["extension"][field] = value
+        with pytest.raises(client.CheckpointError, match=field):
+            client.verify_decision(proof, public, receipt=receipt)
+    later = services.consent_withdraw(holder=holder, acting_user=None)
+    with pytest.raises(client.CheckpointError, match="another decision"):
+        client.verify_decision(proof, public, receipt=receipt_json([later]))
+
+
+def test_every_part_of_a_proof_counts(
+    study: Study, holder: DataHolder, give: Decide, clock: Clock, public: str
+) -> None:
+    event = give(holder, "HIGH")
+    proof = own_proof(event, signed(clock))
+    client.verify_decision(proof, public)
+    other = SigningKey.made("testserver/checkpoints")
+    changed = {
+        "schema": "other",
+        "content": proof["content"].replace("HIGH", "LOW"),
+        "nonce": proof["nonce"][::-1],
+        "place": proof["place"] ^ 1,
+        "path": [*proof["path"][:-1], proof["path"][0]],
+        "entry": proof["entry"].replace('"number":1', '"number":2'),
+        "log": proof["log"].replace("index 0", "index 1"),
+    }
+    assert set(changed) == set(proof)
+    for name, value in changed.items():
+        with pytest.raises(client.CheckpointError):
+            client.verify_decision(proof | {name: value}, public)
+        with pytest.raises(client.CheckpointError, match="cannot be read"):
+            client.verify_decision({part: proof[part] for part in proof if part != name}, public)
+    with pytest.raises(client.CheckpointError, match="not signed with this key"):
+        client.verify_decision(proof, other.public)
+
+
+# --- Tampering -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def history(study: Study, give: Decide, clock: Clock, tmp_path: Path) -> list[Path]:
+    """Six decisions, a checkpoint, two more, a checkpoint; the mails about them. Triggers are gone."""
+    for n in range(6):
+        give(factories.holder_create(study, f"P-{n}"), "LOW" if n % 2 else "HIGH")
+    first = mailed(signed(clock), tmp_path)
+    for n in range(6, 8):
+        give(factories.holder_create(study, f"P-{n}"), "LOW")
+    second = mailed(signed(clock), tmp_path)
+    triggers_remove(connection)
+    return [first, second]
+
+
+def raw(model: type) -> QuerySet:
+    """Rows of a table, to be changed as somebody with an SQL prompt changes them."""
+    return QuerySet(model)
+
+
+def chain_rewrite(study: Study) -> None:
+    """Compute and sign a chain anew, as whoever has the database and the site's secret key can."""
+    head, previous = ConsentEvent.head(study.pk), "0" * 64
+    for sequence, event in enumerate(ConsentEvent.chain(study.pk), 1):
+        event.sequence, event.previous_hash = sequence, previous
+        event.hash = previous = event.computed_hash()
+        raw(ConsentEvent).filter(pk=event.pk).update(
+            sequence=sequence, previous_hash=event.previous_hash, hash=event.hash
+        )
+    head.sequence, head.hash = sequence, previous
+    head.sign()
+    head.save()
+    assert list(ConsentEvent.chain_faults(study.pk)) == []
+
+
+def level_change(study: Study) -> None:
+    raw(ConsentEvent).filter(study=study, sequence=3).update(level="LOW")
+
+
+def level_change_and_rewrite(study: Study) -> None:
+    level_change(study)
+    chain_rewrite(study)
+
+
+def event_remove(study: Study) -> None:
+    raw(ConsentEvent).filter(study=study, sequence=4).delete()
+    chain_rewrite(study)
+
+
+def events_swap(study: Study) -> None:
+    one, other = ConsentEvent.objects.filter(study=study, sequence__in=(2, 3)).order_by("sequence")
+    raw(ConsentEvent).filter(pk=one.pk).update(sequence=1000)
+    raw(ConsentEvent).filter(pk=other.pk).update(sequence=2)
+    raw(ConsentEvent).filter(pk=one.pk).update(sequence=3)
+    chain_rewrite(study)
+
+
+def role_change_remove(study: Study) -> None:
+    last = RoleChange.chain(study.pk).last()
+    raw(RoleChange).filter(pk=last.pk).delete()
+    rest = RoleChange.chain(study.pk).last()
+    head = RoleChange.head(study.pk)
+    head.sequence, head.hash = rest.sequence, rest.hash
+    head.sign()
+    head.save()
+
+
+def delta_change(study: Study) -> None:
+    raw(Study).filter(pk=study.pk).update(delta=1e-3)
+
+
+@pytest.mark.parametrize(
+    "tamper", [level_change, level_change_and_rewrite, event_remove, events_swap, role_change_remove, delta_change]
+)
+def test_changed_records_are_found_by_a_kept_checkpoint(
+    history: list[Path], study: Study, clock: Clock, tamper: Any
+) -> None:
+    verified(*history)
+    tamper(study)
+    for mail in history:
+        with pytest.raises(CommandError, match=r"are not those that were there|are gone, or are others"):
+            verified(mail)
+    with pytest.raises(CommandError):
+        verified()
+
+
+def test_a_chain_that_was_written_anew_is_found_every_night_and_nothing_more_is_signed(
+    history: list[Path], study: Study, clock: Clock
+) -> None:
+    assert list(study_faults(study)) == []
+    level_change_and_rewrite(study)
+    (fault,) = [fault for fault in study_faults(study) if "checkpoint" in fault]
+    assert fault == "consent events: rows that were there at the checkpoint of 2026-01-02 are gone, or are others."
+    clock.days_pass(1)
+    with pytest.raises(CommandError, match="No checkpoint is signed"):
+        call_command("checkpoint_sign")
+    with pytest.raises(CheckpointError):
+        checkpoints_make()
+    assert Checkpoint.objects.count() == 2
+
+
+def test_whoever_also_changes_what_is_stored_of_checkpoints_is_found(
+    history: list[Path], study: Study, settings: LazySettings
+) -> None:
+    """They have database and secret key, and compute everything anew that follows from them."""
+    level_change_and_rewrite(study)
+    heads = {
+        str(head.study_id): {head.chain: [head.sequence, head.hash]}
+        for head in ChainHead.objects.filter(chain="consent.consentevent")
+    }
+    for checkpoint in Checkpoint.objects.all():
+        raw(Checkpoint).filter(pk=checkpoint.pk).update(heads=heads)
+    for mail in history:
+        with pytest.raises(CommandError, match="are not those that were there"):
+            verified(mail)
+    # … with entries of their own, too, and a key of their own
+    raw(Checkpoint).filter().delete()
+    own = SigningKey.made("testserver/checkpoints")
+    settings.CHECKPOINT_KEYS = [*settings.CHECKPOINT_KEYS, own.public]
+    storage = storages["checkpoints"]
+    for name in storage.listdir("")[1]:
+        storage.delete(name)
+    assert checkpoint_make(key=own) is not None
+    assert list(study_faults(study)) == []
+    with pytest.raises(CommandError, match="another in the database"):
+        verified(history[0])
+    with pytest.raises(CommandError, match="ends with checkpoint 1"):
+        verified(history[1])
+
+
+def test_a_forged_entry_or_signature_is_found(history: list[Path], study: Study) -> None:
+    entry = Checkpoint.objects.get(number=1).entry
+    raw(Checkpoint).filter(number=1).update(entry=entry.replace("2026-01-02", "2026-01-01"))
+    assert list(log_faults()) == [
+        "Checkpoint 1 is not what was signed, or is not signed with a key of IPATE_CHECKPOINT_KEYS."
+    ]
+    raw(Checkpoint).filter(number=1).update(entry=entry)
+    assert list(log_faults()) == []
+    raw(Checkpoint).filter(number=1).delete()
+    assert list(log_faults()) == ["Checkpoint 1 is missing."]
+
+
+def put_back(history: list[Path], study: Study) -> None:
+    """Put database and journal back to where they were after the first checkpoint, as older copies have them."""
+    shutil.rmtree(settings.JOURNAL_DIR, ignore_errors=True)
+    raw(Checkpoint).filter(number=2).delete()
+    event = ConsentEvent.objects.get(study=study, sequence=6)
+    raw(ConsentEvent).filter(study=study, sequence__gt=6).delete()
+    head = ConsentEvent.head(study.pk)
+    head.sequence, head.hash = 6, event.hash
+    head.sign()
+    head.save()
+    assert list(ConsentEvent.chain_faults(study.pk)) == []
+
+
+def test_a_database_that_was_put_back_is_found(history: list[Path], study: Study, clock: Clock) -> None:
+    put_back(history, study)
+    assert list(study_faults(study)) == []  # nothing in it says so
+    clock.days_pass(1)
+    with pytest.raises(CommandError, match="Checkpoint 2 was signed, but the database ends with checkpoint 1"):
+        verified(history[1])
+    with pytest.raises(CommandError, match="put back to an earlier state"):
+        call_command("checkpoint_sign")
+    assert Checkpoint.objects.count() == 1
+
+
+def test_after_a_restore_the_log_goes_on_and_says_so(
+    history: list[Path], study: Study, clock: Clock, public: str, tmp_path: Path
+) -> None:
+    put_back(history, study)
+    clock.days_pass(1)
+    call_command("checkpoint_sign", "--after-restore", stdout=StringIO())
+    third = Checkpoint.objects.get(number=3)
+    assert third.content["adopted"] == 2
+    client.verify_extension(
+        checkpoint_extension(third), client.verify_checkpoint(history[1].read_text(), public), public
+    )
+    verified(history[0], mailed(third, tmp_path))
+    with pytest.raises(CommandError, match="lost when a backup was restored"):
+        verified(history[1])
+    assert signed(clock).content.get("adopted") is None
+    with pytest.raises(CommandError, match="has no checkpoint that the database has forgotten"):
+        call_command("checkpoint_sign", "--after-restore")
+
+
+def test_a_second_place_that_was_changed_is_found(history: list[Path], study: Study, tmp_path: Path) -> None:
+    entry = tmp_path / "2nd/entry-00000001.json"
+    entry.write_text(entry.read_text().replace("2026-01-02", "2026-01-01"))
+    with pytest.raises(CommandError, match="Checkpoint 1 in the second place is another"):
+        verified()
+
+
+# --- Once a day, and its mails ---------------------------------------------------------------------------------------
+
+
+def test_it_is_made_and_mailed_once_a_day_however_often_the_task_runs(study: Study, clock: Clock) -> None:
+    readers = {"anna": "auditor", "carla": "committee", "chris": "chair"}
+    for slug in (study.slug, "letters"):  # one mail to each, of however many studies
+        each = Study.objects.filter(slug=slug).first() or factories.study_create(slug)
+        for name, role in {**readers, "rosa": "researcher", "stefan": "steward"}.items():
+            services.membership_add(study=each, user=factories.user_create(name), role=role, acting_user=None)
+    for _ in range(3):
+        checkpoints_make()
+    assert Checkpoint.objects.count() == 1
+    assert sorted(Mail.objects.filter(kind="checkpoint").values_list("user__username", flat=True)) == sorted(readers)
+    output = StringIO()
+    call_command("checkpoint_sign", stdout=output)
+    assert "before" in output.getvalue()
+    signed(clock)
+    assert Mail.objects.filter(kind="checkpoint").count() == 2 * len(readers)
+
+
+def test_another_process_that_was_faster_is_no_fault(study: Study, key: SigningKey, clock: Clock) -> None:
+    made = checkpoint_make(key=key)
+    assert made is not None
+    assert checkpoint_make(key=key) is None
+
+
+def test_an_installation_without_a_key_makes_none(study: Study, settings: LazySettings) -> None:
+    settings.CHECKPOINT_KEY_FILE, settings.CHECKPOINT_KEYS = "", []
+    checkpoints_make()
+    assert not Checkpoint.objects.exists()
+    assert list(study_faults(study)) == []
+    with pytest.raises(CommandError, match="IPATE_CHECKPOINT_KEY_FILE"):
+        call_command("checkpoint_sign")
+
+
+def test_a_file_that_the_second_place_lacks_is_written_again(study: Study, clock: Clock, tmp_path: Path) -> None:
+    made = signed(clock)
+    for path in (tmp_path / "2nd").iterdir():
+        path.unlink()
+    checkpoints_make()
+    assert (tmp_path / "2nd/checkpoint-00000001.txt").read_text() == checkpoint_extension(made)
+    assert (tmp_path / "2nd/entry-00000001.json").read_text() == made.entry
+
+
+# --- Keys ------------------------------------------------------------------------------------------------------------
+
+
+def test_old_checkpoints_are_checked_with_the_old_key(
+    study: Study, clock: Clock, key: SigningKey, settings: LazySettings, tmp_path: Path
+) -> None:
+    first = signed(clock)
+    new = key_change(settings, tmp_path / "second.key")
+    second = signed(clock)
+    assert client.verify_checkpoint(first.note, key.public).size == 1
+    with pytest.raises(client.CheckpointError, match="not signed with this key"):
+        client.verify_checkpoint(second.note, key.public)
+    earlier = client.verify_checkpoint(first.note, [new.public, key.public])
+    assert client.verify_extension(checkpoint_extension(second), earlier, [new.public, key.public]).size == 2
+    verified(mailed(first, tmp_path), mailed(second, tmp_path))
+    with pytest.raises(CommandError, match="not signed"):
+        verified(mailed(first, tmp_path), "--key", new.public)
+
+
+def test_keys_that_cannot_be_used(settings: LazySettings, tmp_path: Path, key: SigningKey) -> None:
+    file = Path(settings.CHECKPOINT_KEY_FILE)
+    assert file.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(CommandError, match="never overwritten"):
+        call_command("checkpoint_key", str(file))
+    with pytest.raises(CommandError, match="no spaces"):
+        call_command("checkpoint_key", str(tmp_path / "x"), "--name", "our log")
+    file.chmod(0o640)
+    with pytest.raises(CheckpointError, match="chmod 600"):
+        signing_key()
+    file.chmod(0o600)
+    settings.CHECKPOINT_KEYS = [SigningKey.made("other").public]
+    with pytest.raises(CheckpointError, match="IPATE_CHECKPOINT_KEYS") as raised:
+        signing_key()
+    assert key.public in str(raised.value)
+    assert key.text not in str(raised.value)
+    file.write_text("nonsense")
+    with pytest.raises(CheckpointError, match="no private key"):
+        signing_key()
+    settings.CHECKPOINT_KEY_FILE = str(tmp_path / "none")
+    with pytest.raises(CheckpointError, match="FileNotFoundError"):
+        signing_key()
+
+
+def test_the_site_must_not_be_able_to_read_the_key(settings: LazySettings) -> None:
+    assert [fault.id for fault in key_check(None)] == ["ipate.E001"]
+    command = "import ipate_web.wsgi"
+    environment = os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"}
+    for file, status in ((settings.CHECKPOINT_KEY_FILE, 1), (f"{settings.CHECKPOINT_KEY_FILE}.none", 0)):
+        done = subprocess.run(
+            [sys.executable, "-c", command],
+            env=environment | {"IPATE_CHECKPOINT_KEY_FILE": file},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == status, done.stderr
+        assert ("The site can read the private key" in done.stderr) == bool(status)
+    settings.CHECKPOINT_KEY_FILE = ""
+    assert list(key_check(None)) == []
+
+
+# --- What they tell --------------------------------------------------------------------------------------------------
+
+
+def shape(text: str) -> str:
+    """A text without the hashes and signatures in it, which are random numbers to whoever reads them."""
+    return re.sub(r"[A-Za-z0-9+/]{43,}=*", "#", re.sub(r"\b[0-9a-f]{64}\b", "#", text))
+
+
+def test_a_checkpoint_tells_nothing_of_what_was_recorded(
+    study: Study, holder: DataHolder, give: Decide, clock: Clock, tmp_path: Path
+) -> None:
+    """Of a day on which nothing happened, and of one with decisions of many, the mails differ in date and number."""
+    give(holder, "HIGH")
+    days = [signed(clock), signed(clock)]
+    for n in range(20):
+        give(factories.holder_create(study, f"other-{n}"), "LOW")
+    days.append(signed(clock))
+    days.append(signed(clock))
+    entries = [shape(day.entry) for day in days]
+    assert {re.sub(r"2026-01-0\d|\"number\":\d", "", entry) for entry in entries} == {
+        '{"at":"T00:00:00+00:00",,"state":"#"}'
+    }
+    assert len({day.content["state"] for day in days}) == 4  # nor does an equal root say that nothing happened
+    assert [shape(day.note) for day in days] == [
+        f"127.0.0.1:8000/checkpoints\n{n}\n#\n\n\u2014 127.0.0.1:8000/checkpoints #\n" for n in (1, 2, 3, 4)
+    ]
+    # A proof by which its holder could count others, or tell whether anybody came.
+    event = ConsentEvent.objects.get(holder=holder)
+    proofs = [own_proof(event, day) for day in days]
+    assert {len(proof["path"]) for proof in proofs} == {48}
+    hashes = [set(proof["path"]) for proof in proofs]
+    assert not any(hashes[one] & hashes[other] for one in range(4) for other in range(one))
+    assert len({proof["place"] for proof in proofs}) == 4
+    assert {proof["content"] for proof in proofs} == {proofs[0]["content"]}
+    told = json.dumps(proofs)
+    assert event.hash not in told and event.previous_hash not in told
+    assert all(str(other) not in told for other in DataHolder.objects.exclude(pk=holder.pk).values_list("public_id"))
+
+
+def test_pages_of_holders_offer_their_own_proofs(
+    study: Study, holder: DataHolder, hanna: User, give: Decide, clock: Clock, public: str
+) -> None:
+    browser, event = as_(hanna), give(holder, "HIGH")
+    page, file = (reverse(f"consent:{name}", args=[study.slug, 1]) for name in ("receipt", "receipt_proof"))
+    assert "Come back tomorrow" in browser.get(page).content.decode()
+    assert browser.get(file).status_code == 404
+    signed(clock)
+    assert file in browser.get(page).content.decode()
+    answer = browser.get(file)
+    receipt = browser.get(reverse("consent:receipt_json", args=[study.slug, 1])).json()
+    found = client.verify_decision(answer.json(), public, receipt=receipt)
+    assert found.content["entity_id"] == str(event.holder.public_id)
+    assert answer["Content-Disposition"] == 'attachment; filename="proof-1.json"'
+    # a later decision is under no checkpoint yet
+    give(holder, "LOW")
+    assert browser.get(reverse("consent:receipt_proof", args=[study.slug, 2])).status_code == 404
+    assert browser.get(file).json()["content"] == answer.json()["content"]
+    assert as_(factories.user_create("stranger")).get(file).status_code in (302, 404)
+
+
+def test_the_register_shows_the_last_checkpoint(study: Study, clock: Clock, public: str) -> None:
+    page = reverse("staff:ledger", args=[study.slug])
+    browser: Client = as_(factories.user_create("olga"))
+    assert "None was made yet" in browser.get(page).content.decode()
+    made = signed(clock)
+    text = browser.get(page).content.decode()
+    assert made.note.split("\n")[2] in text
+    assert public in text
+
+
+def test_a_receipts_proof_at_the_command_line(
+    study: Study, holder: DataHolder, give: Decide, clock: Clock, public: str, tmp_path: Path
+) -> None:
+    event = give(holder, Level.HIGH)
+    number, file = receipt_number(event.hash), tmp_path / "proof.json"
+    with pytest.raises(CommandError, match="No signed checkpoint"):
+        call_command("verify_receipt", number, "--proof", str(file), stdout=StringIO())
+    signed(clock)
+    call_command("verify_receipt", number, "--proof", str(file), stdout=StringIO())
+    assert client.verify_decision(json.loads(file.read_text()), public).content["protection_level"] == "HIGH"
+
+
+def test_proofs_are_made_from_what_a_worker_keeps_of_the_last_checkpoint(
+    study: Study, holder: DataHolder, give: Decide, clock: Clock, public: str
+) -> None:
+    event = give(holder, "HIGH")
+    signed(clock)
+    second = signed(clock)
+    state_keep()
+    assert proof_of(event, second) == own_proof(event, second)

@@ -1,0 +1,513 @@
+"""Whether one person takes part changes nothing that a decider sees: every page and answer is the same, byte for byte.
+
+Two studies that differ by one person live through the same history, in which this person consents, changes their
+level, withdraws, is erased, gets a guardian, a new link, an account, dies, and is looked up, while noise is forced so
+that both release the same (:mod:`tests.accounting.forced`). Then everybody who decides something opens every address of
+the site and sends every form: addresses are found by looking, so that a new one is compared as well.
+"""
+
+import logging
+import re
+import shutil
+import time
+import types
+import uuid
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from itertools import count, product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.contrib.messages import get_messages
+from django.core.cache import cache
+from django.core.files.storage import storages
+from django.core.management.color import no_style
+from django.db import connection, transaction
+from django.http import HttpResponseBase
+from django.test import Client, RequestFactory
+from django.urls import get_resolver, reverse
+from django.utils import timezone
+from skops.io._utils import SaveContext
+
+from accounting import head_counts
+from accounting.models import Release, ShareRecord
+from common.append_only import Chained
+from consent import disclosure, webhooks
+from consent.access import holder_level_access
+from consent.accounts import account_create, administrator_set
+from consent.handover import circumstance_record
+from consent.invitations import account_take, invitations_create, link_reissue
+from consent.mail import mail_render
+from consent.models import DataHolder, Mail, Role, WebhookDelivery, WebhookEndpoint
+from consent.permissions import ROLE_PERMISSIONS
+from consent.selectors import role_changes_waiting
+from consent.services import consent_form_draft_save, consent_withdraw, epsilon_policy_propose, membership_add
+from consent.services import studies as studies_services
+from consent.webhook_endpoints import endpoint_test
+from consent.webhooks import EVENTS
+from ipate_web.accounts import signals
+from ipate_web.staff.views import ledger
+from ipate_web.staff.views import studies as studies_views
+from ipate_web.tokens.models import ApiToken
+from tests import factories
+from tests.accounting.forced import FIRST_ID, ME, Step, World, world_play
+from tests.test_operators_reach import filled_in
+from tests.test_roles import TABLE, names
+from training.models import Run
+from training.services import students
+from training.services.erasures import records_erase
+
+logger = logging.getLogger(__name__)
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+
+#: Who decides about runs or policies, or makes the accounts of those who do. Stewards see people necessarily, and
+#: auditors decide nothing; a superuser has every role, stewards' too.
+DECIDERS = (Role.OPERATOR.value, Role.COMMITTEE.value, Role.CHAIR.value, Role.RESEARCHER.value, "administrator")
+#: So many pages and answers each look compares, at least.
+FLOOR = 1000
+#: Addresses that are not compared, and why.
+LEFT_OUT = {
+    "mfa_activate_totp": "shows a new random secret",
+    "staff:ledger_report_pdf": "staff:ledger_report, typeset, with the run's random number in it",
+}
+#: What an address is asked with, beside nothing.
+QUERIES = {
+    "staff:ledger": ["?page=2", "?kind=labels"],
+    "staff:runs": ["?status=finished", "?page=2"],
+    "staff:run_compare": ["?runs={runs}"],
+    "api:run-comparison": ["?runs={runs}"],
+    "api:run-labels": ["?format=csv"],
+    "staff:consent_form_as_read": ["?proposal=1"],
+}
+#: What its form is sent with, beside what every form is sent with.
+FORMS = {"staff:head_counts": [{"draw": "1"}]}
+#: Nobody but the one ever decides.
+ALONE = "-" * ME
+MY_ADDRESS = "me@example.org"
+NOBODY = "0" * 8 + "-0000-4000-8000-" + "0" * 12
+
+Answer = tuple[int, bytes]
+
+
+@contextmanager
+def undone() -> Iterator[None]:
+    """Neither database nor journal keep what happens."""
+    journal, kept = Path(settings.JOURNAL_DIR), Path(f"{settings.JOURNAL_DIR}.kept")
+    if journal.exists():
+        shutil.copytree(journal, kept)
+    block = transaction.atomic()
+    block._from_testcase = True  # type: ignore[attr-defined]  # tries to sign in are recorded in transactions of their own
+    with block:
+        yield
+        transaction.set_rollback(True)
+    shutil.rmtree(journal, ignore_errors=True)
+    if kept.exists():
+        kept.rename(journal)
+
+
+class Clock:
+    """A time that stands still within a step."""
+
+    def __init__(self) -> None:
+        self.moment = datetime(2026, 3, 2, 9, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self.moment
+
+
+def clock_set(patch: pytest.MonkeyPatch, clock: Clock) -> None:
+    """Let everything ask ``clock``, the defaults of fields as well."""
+    for model in apps.get_models():
+        for each in model._meta.concrete_fields:
+            if each.default is timezone.now:
+                patch.setattr(each, "default", clock.now)
+                patch.setitem(each.__dict__, "_get_default", clock.now)
+    patch.setattr(timezone, "now", clock.now)
+
+
+def numbers_set(patch: pytest.MonkeyPatch) -> None:
+    """Let what staff begin have the same number in both worlds: runs, deliveries of webhooks, drawings of counts.
+
+    A model's file holds its run's number, when it was written, and where in memory its parts were.
+    """
+
+    def numbers(kind: int) -> Callable[[], uuid.UUID]:
+        drawn = count(kind * 10**30)
+        return lambda: uuid.UUID(int=next(drawn), version=4)
+
+    key = Run._meta.pk
+    patch.setitem(key.__dict__, "_get_default", numbers(1))
+    patch.setattr(webhooks, "uuid4", numbers(2))
+    patch.setattr(head_counts, "uuid4", numbers(3))
+    patch.setattr(zipfile, "time", types.SimpleNamespace(time=time.time, localtime=lambda _now: time.gmtime(10**9)))
+    patch.setattr(SaveContext, "memoize", _place)
+    patch.setattr(students, "time", types.SimpleNamespace(monotonic=lambda: 0.0))
+
+
+def _place(context: SaveContext, obj: Any) -> int:
+    """Place of an object among those that a file was given, instead of its address in memory."""
+    context.memo.setdefault(id(obj), obj)
+    return list(context.memo).index(id(obj))
+
+
+def sequences_begin() -> None:
+    """Let the database number new rows alike in both worlds; PostgreSQL does not forget what was rolled back."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            for statement in connection.ops.sequence_reset_by_name_sql(
+                no_style(), connection.introspection.sequence_list()
+            ):
+                cursor.execute(statement.replace(", 1, false)", ", 10000, false)"))
+
+
+class Browser:
+    """A decider's browser, and their program with a token; nothing that an answer sets stays."""
+
+    def __init__(self, user: User, secret: str) -> None:
+        self._client = Client()
+        self._client.force_login(user)
+        self._session = self._client.session.session_key
+        self._token = {"Authorization": f"Bearer {secret}"}
+
+    def ask(self, name: str, method: str, url: str, data: Any = None) -> HttpResponseBase:
+        """The answer of the address called ``name``; no throttle counts from one to the next."""
+        cache.clear()
+        self._client.cookies.clear()
+        if name.startswith("api:"):
+            kind = {"content_type": "application/json"} if method == "post" else {}
+            return getattr(self._client, method)(url, data, headers=self._token, **kind)
+        self._client.cookies["sessionid"] = self._session
+        return getattr(self._client, method)(url, data)
+
+
+@dataclass(eq=False)
+class Seen(World):
+    """A world whose deciders look at everything that they can reach."""
+
+    clock: Clock = field(default_factory=Clock)
+    answers: list[dict[str, Answer]] = field(default_factory=list)
+    random: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for role in (*DECIDERS[:-1], Role.STEWARD.value, Role.AUDITOR.value):
+            membership_add(study=self.study, user=factories.user_create(role), role=role, acting_user=None)
+        administrator_set(user=factories.user_create("administrator"), appointed=True, acting_user=None)
+        self.steward = factories.user_create("steward")
+        self.secrets: dict[str, str] = {}
+        for name in DECIDERS:
+            _token, self.secrets[name] = ApiToken.objects.create(factories.user_create(name), name="mine")
+        membership_add(study=self.study, user=self._new_account("waiting"), role=Role.RESEARCHER, acting_user=self.olga)
+        factories.form_propose(self.study, {"en": "More is asked."})
+        consent_form_draft_save(study=self.study, acting_user=self.olga, texts={"en": "# New\nWords."})
+        epsilon_policy_propose(
+            study=self.study,
+            acting_user=factories.user_create("chair"),
+            **{"high": 0.5, "average": 1, "low": 2, "reason": "Less."},
+        )
+        endpoint = WebhookEndpoint.objects.create(
+            study=self.study, url="https://hooks.example.org/", events=list(EVENTS), created_by=self.olga
+        )
+        endpoint_test(endpoint=endpoint)
+
+    # --- What is done ---
+
+    def _look(self) -> None:
+        self.clock.moment += timedelta(hours=1)
+
+    @property
+    def me(self) -> DataHolder:
+        return DataHolder.objects.get(pk=FIRST_ID + ME)
+
+    def i_am_erased(self) -> None:
+        if self.with_me:
+            consent_withdraw(holder=self.me, acting_user=None, erase=True)
+            records_erase(self.study.pk)
+
+    def answers_for_me(self, kind: str, until: date | None = None) -> None:
+        if self.with_me:
+            circumstance_record(
+                **{"study": self.study, "pseudonym": self.me.pseudonym, "kind": kind, "until": until},
+                **{"reason": "They said so.", "acting_user": self.steward},
+            )
+
+    def i_get_a_new_link(self) -> None:
+        if self.with_me:
+            link_reissue(
+                study=self.study, pseudonym=self.me.pseudonym, reason="Lost the letter.", acting_user=self.steward
+            )
+
+    def i_am_invited(self) -> None:
+        if self.with_me:
+            invitations_create(study=self.study, acting_user=self.steward, pseudonyms=[self.me.pseudonym])
+
+    def i_make_an_account(self) -> None:
+        if self.with_me:
+            account_take(
+                holder=self.me, email=MY_ADDRESS, password=factories.PASSWORD, request=RequestFactory().post("/")
+            )
+
+    def i_am_looked_up(self) -> None:
+        if self.with_me:
+            holder_level_access(
+                study=self.study, pseudonym=self.me.pseudonym, reason="They called.", acting_user=self.steward
+            )
+
+    def _new_account(self, name: str) -> User:
+        return account_create(
+            username=name, first_name="N.", last_name="Ew", email=f"{name}@example.org", acting_user=None
+        )
+
+    def somebody_joins_the_staff(self) -> None:
+        user = self._new_account("newcomer")
+        membership_add(study=self.study, user=user, role=Role.RESEARCHER, acting_user=None)
+
+    # --- What deciders see ---
+
+    def look(self, only: str = "") -> None:
+        """Whatever each decider gets: pages, answers, mails, and what programs are told; or one page ``only``."""
+        found: dict[str, Answer] = {}
+        self.random = self._random()
+        addresses = [each for each in self._addresses() if each[0] == (only or each[0])]
+        for person in DECIDERS:
+            user = factories.user_create(person)
+            browser = Browser(user, self.secrets[person])
+            for name, url in addresses:
+                form = None
+                for query in ("", *QUERIES.get(name, ())):
+                    with undone():
+                        answer = browser.ask(name, "get", url + query.format(runs=",".join(self._runs())))
+                        found[f"{person}: get {url}{query}"] = self._plain(answer)
+                    form = form or (getattr(answer, "context", None) or {}).get("form")
+                for number, sent in enumerate([*self._payloads(form), *FORMS.get(name, ())]):
+                    with undone():
+                        answer = browser.ask(name, "post", url, sent)
+                        found[f"{person}: post {number} {url}"] = self._plain(answer)
+                    if answer.status_code in (403, 404, 405):  # whatever is sent
+                        break
+            mails = [mail_render(mail) for mail in Mail.objects.filter(user=user).order_by("due_at", "pk")]
+            told = "\n".join(f"{mail.subject}\n{mail.body}" for mail in mails if mail is not None)
+            found[f"{person}: mails"] = len(mails), self._names_for_random(told.encode())
+        for place, delivery in enumerate(WebhookDelivery.objects.order_by("due_at", "event", "body")):
+            found[f"webhook {place}"] = 0, self._names_for_random(delivery.body.encode())
+        self.answers.append({self._names_for_random(asked.encode()).decode(): told for asked, told in found.items()})
+
+    def _runs(self) -> list[str]:
+        return [str(pk) for pk in self.study.runs.order_by("created_at", "title").values_list("pk", flat=True)][:2]
+
+    def _addresses(self) -> Iterator[tuple[str, str]]:
+        """Every address of the site with every part of the study that it can be about; the admin is for superusers."""
+        runs = self._runs()
+        parts: dict[str, list[Any]] = {
+            "slug": [self.study.slug],
+            "version": [1, 2],
+            "membership": list(self.study.memberships.order_by("pk").values_list("pk", flat=True))[-2:],
+            "dataset": list(self.study.datasets.order_by("pk").values_list("pk", flat=True)),
+            "run": runs or [NOBODY],
+            "draft": runs[-1:] or [NOBODY],
+            "format": ["csv", "json"],
+            "language": ["en"],
+            "proposal": [1],
+            "role_change": [role_changes_waiting(self.study)[0].sequence],
+            "token": ["unknown"],
+            "waiting": list(User.objects.filter(username__in=("waiting", "newcomer")).values_list("pk", flat=True)),
+            "import": [NOBODY],
+            "webhook": list(self.study.webhooks.values_list("pk", flat=True)),
+            "invitation": [1],
+        }
+        for name in sorted(set(names(get_resolver().url_patterns)) - set(LEFT_OUT)):
+            for arguments in product(*(parts[part] for part in TABLE[name].of)):
+                yield name, reverse(name, args=arguments)
+
+    def _payloads(self, form: Any) -> Iterator[dict[str, Any]]:
+        """Nothing; what a browser would send; and what somebody would send who wants to learn of one person."""
+        rich = {
+            **{"delta": "2e-6", "purpose": "Something else.", "controller": "Somebody else", "confirmed": "1"},
+            **{"publish": "1", "enter": "1", "high": "0.4", "average": "0.6", "low": "0.8", "reason": "Because."},
+            **{"username": MY_ADDRESS, "email": MY_ADDRESS, "pseudonym": f"p-{ME:02}", "role": "researcher"},
+            **{"share": "0.01", "title": "Another", "text": "A remark.", "name": "more", "first_name": "A."},
+            **{"last_name": "B.", "decision": "required", "stage": "archived", "revision": "0"},
+            **{"study": self.study.slug, "method": "neighbours", "erase_after": "2031-01-01", "login": MY_ADDRESS},
+        }
+        yield {}
+        if form is not None and hasattr(form, "fields"):
+            shown = {name: value for name, value in filled_in(form, {}).items() if value not in (None, "")}
+            yield shown
+            yield shown | {name: value for name, value in rich.items() if name in form.fields or name in ("publish",)}
+        yield rich
+
+    def _plain(self, response: HttpResponseBase) -> Answer:
+        """Status, headers, messages and content, without what is drawn at random for each answer."""
+        content = b"".join(response) if response.streaming else response.content  # type: ignore[attr-defined]
+        kept = {name: value for name, value in response.headers.items() if name not in ("Expires", "Set-Cookie")}
+        request = getattr(response, "wsgi_request", None)
+        told = [str(message) for message in get_messages(request)] if hasattr(request, "_messages") else []
+        return response.status_code, self._names_for_random(f"{sorted(kept.items())}\n{told}\n".encode() + content)
+
+    def _names_for_random(self, content: bytes) -> bytes:
+        """``content`` with names for what is random: numbers of runs, hashes of rows with salted digests, tokens."""
+        for random, name in self.random.items():
+            content = content.replace(random.encode(), name.encode())
+        return re.sub(rb'name="csrfmiddlewaretoken" value="\w+"|\bipate_[0-9a-f]+', b"(random)", content)
+
+    def _random(self) -> dict[str, str]:
+        """Names for what was drawn at random before the look; an account's number is none unless it was drawn."""
+        found = {}
+        for model in (Release, ShareRecord):
+            for row in model.chain(self.study.pk):
+                found[row.hash] = f"({model.__name__} {row.sequence})"
+        for pk, name in User.objects.filter(pk__gte=10**9).exclude(username=MY_ADDRESS).values_list("pk", "username"):
+            found[str(pk)] = f"({name})"
+        return found
+
+
+def both(history: list[Step], plant: Callable[[pytest.MonkeyPatch], None] | None = None, **fields: Any) -> list[Seen]:
+    """The history with the person and without."""
+    worlds = []
+    for with_me in (True, False):
+        clock = Clock()
+        for folder in (settings.JOURNAL_DIR, Path(storages["private"].location) / "runs"):  # type: ignore[attr-defined]
+            shutil.rmtree(folder, ignore_errors=True)
+        with pytest.MonkeyPatch.context() as patch:
+            clock_set(patch, clock)
+            numbers_set(patch)
+            sequences_begin()
+            if plant is not None:
+                plant(patch)
+            worlds.append(world_play(history, with_me=with_me, chunks=2, kind=Seen, clock=clock, **fields))
+    return worlds
+
+
+def differences(ours: Seen, theirs: Seen) -> list[str]:
+    """Differences in what a decider gets in the two worlds."""
+    found = []
+    for place, (mine, other) in enumerate(zip(ours.answers, theirs.answers, strict=True)):
+        for asked in mine.keys() | other.keys():
+            if mine.get(asked) != other.get(asked):
+                found.append(f"look {place}: {asked}\n{_first_difference(mine.get(asked), other.get(asked))}")
+    return sorted(found)
+
+
+def _first_difference(mine: Answer | None, other: Answer | None) -> str:
+    if mine is None or other is None:
+        return "  in one world alone"
+    lines = zip(mine[1].split(b"\n"), other[1].split(b"\n"), strict=False)
+    place = next(((one, two) for one, two in lines if one != two), (mine[1][-200:], other[1][-200:]))
+    return "\n".join([f"  {mine[0]} and {other[0]}", *(f"  {line.strip()[:600]!r}" for line in place)])
+
+
+ASKING: tuple[float, dict[str, Any]] = (0.3, {"asking": {}, "title": "Everybody"})
+
+HISTORIES: dict[str, list[Step]] = {
+    "levels, withdrawal, erasure": [
+        ("i_give", "LOW"),
+        ("approve", *ASKING),
+        ("open",),
+        ("vote",),
+        ("look",),
+        ("i_withdraw",),
+        ("finish",),
+        ("draw_counts",),
+        ("i_give", "HIGH"),
+        ("i_am_erased",),
+        ("look",),
+    ],
+    "guardian, new link, death": [
+        ("answers_for_me", "guardian", date(2030, 1, 1)),
+        ("i_am_looked_up",),
+        ("i_get_a_new_link",),
+        ("i_give", "LOW"),
+        ("answers_for_me", "person"),
+        ("answers_for_me", "died"),
+        ("approve", 0.2, {"title": "Teachers"}),
+        ("open",),
+        ("look",),
+    ],
+    "an account": [
+        ("i_withdraw",),
+        ("i_am_invited",),
+        ("i_make_an_account",),
+        ("somebody_joins_the_staff",),
+        ("look",),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_deciders_see_the_same_with_one_person_and_without(name: str, record_property: Any) -> None:
+    ours, theirs = both(HISTORIES[name])
+    compared = Counter(asked.split(":")[0] for answers in ours.answers for asked in answers)
+    record_property("compared", dict(compared))
+    logger.info("%s: %d pages and answers compared, %s", name, sum(compared.values()), dict(compared))
+    found = differences(ours, theirs)
+    assert not found, "\n".join([f"{len(found)} differences", *found[:20]])
+    assert sum(compared.values()) > FLOOR * len(ours.answers)
+
+
+def test_nobody_is_told_that_the_only_one_was_asked_or_has_decided() -> None:
+    ours, theirs = both([("i_withdraw",), ("i_am_invited",), ("look",)], levels=ALONE)
+    found = differences(ours, theirs)
+    assert not found, "\n".join([f"{len(found)} differences", *found[:20]])
+
+
+# --- Planted leaks: the comparison finds them ------------------------------------------------------------------------
+
+
+def _a_chain_of_people_is_public(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(disclosure, "PUBLIC_CHAINS", disclosure.PUBLIC_CHAINS | {"consent.circumstance"})
+
+
+def _faults_are_told_to_everybody(patch: pytest.MonkeyPatch) -> None:
+    """As if somebody had tampered with the last row of each chain."""
+    patch.setattr(ledger, "sees_people", lambda user, study: True)
+    patch.setattr(Chained, "chain_faults", classmethod(lambda cls, study, after: [str(cls.head(study).sequence)]))
+
+
+def _decisions_freeze_a_study(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(studies_services, "is_study_fixed", lambda study: study.consent_events.exists())
+
+
+def _invitations_are_told(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(studies_views, "SEES_PEOPLE", "consent.view_dashboard")
+
+
+def _accounts_are_numbered_in_turn(patch: pytest.MonkeyPatch) -> None:
+    numbers = count(1)
+    patch.setattr(signals, "_SMALLEST", 0)
+    patch.setattr(signals, "secrets", types.SimpleNamespace(randbelow=lambda _below: next(numbers)))
+
+
+def _the_committee_reads_who_answers(patch: pytest.MonkeyPatch) -> None:
+    may = ROLE_PERMISSIONS[Role.COMMITTEE] | {"consent.view_circumstance"}
+    patch.setitem(ROLE_PERMISSIONS, Role.COMMITTEE, may)
+
+
+REPRESENTED: Step = ("answers_for_me", "guardian", date(2030, 1, 1))
+JOINED: list[Step] = [("i_am_invited",), ("i_make_an_account",), ("somebody_joins_the_staff",)]
+#: What is planted, what happens, and the page that tells.
+LEAKS: list[tuple[Callable[[pytest.MonkeyPatch], None], list[Step], str]] = [
+    (_a_chain_of_people_is_public, [REPRESENTED], "staff:ledger_check"),
+    (_faults_are_told_to_everybody, [REPRESENTED], "staff:ledger_check"),
+    (_decisions_freeze_a_study, [], "staff:study_edit"),
+    (_invitations_are_told, [("i_am_invited",)], "staff:study"),
+    (_accounts_are_numbered_in_turn, JOINED, "staff_account_close"),
+    (_the_committee_reads_who_answers, [REPRESENTED], "staff:circumstances"),
+]
+
+
+@pytest.mark.parametrize(("plant", "history", "page"), LEAKS)
+def test_a_planted_leak_is_found(plant: Callable[[pytest.MonkeyPatch], None], history: list[Step], page: str) -> None:
+    whole, planted = (
+        differences(*both([*history, ("look", page)], plant=each, levels=ALONE)) for each in (None, plant)
+    )
+    assert whole == []
+    assert planted, "the comparison does not see it"

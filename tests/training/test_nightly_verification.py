@@ -1,0 +1,223 @@
+"""Verification every night: what it finds is kept, counted, mailed and shown, and so is that it did not run."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from allauth.account.models import EmailAddress
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core import mail as outbox
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+from prometheus_client.parser import text_string_to_metric_families
+
+from accounting.models import Release
+from common.append_only import triggers_remove
+from common.journal import head_note
+from common.models import BackupRecord
+from consent.accounts import administrator_set
+from consent.mail import mails_deliver
+from consent.models import ConsentEvent, Mail, Study
+from consent.services import consent_withdraw
+from tests import factories
+from tests.pages import as_, roles_fill, text, url
+from tests.training.runs import study_with_table
+from training.models import Verification
+from training.services.verifying import studies_verify
+from training.tasks import studies_verify as task
+from training.watch import OVERDUE
+
+pytestmark = pytest.mark.django_db
+
+STAFF = ("operator", "steward", "committee", "chair", "auditor")
+
+
+@pytest.fixture
+def study() -> Study:
+    study = roles_fill(study_with_table())
+    for role in (*STAFF, "researcher"):
+        user = factories.user_create(role)
+        EmailAddress.objects.create(user=user, email=f"{role}@example.org", verified=True, primary=True)
+    Mail.objects.all().delete()  # about the roles that they were given
+    return study
+
+
+@pytest.fixture
+def metric(settings: Any) -> Callable[[str], float]:
+    settings.METRICS_TOKEN = "t" * 32
+
+    def metric(name: str) -> float:
+        answer = Client().get("/metrics", headers={"Authorization": f"Bearer {settings.METRICS_TOKEN}"})
+        families = text_string_to_metric_families(answer.content.decode())
+        return next(each.value for family in families for each in family.samples if each.name == name)
+
+    return metric
+
+
+def row_edit(study: Study) -> None:
+    """Change a recorded decision behind the triggers' back."""
+    triggers_remove(connection)
+    event = ConsentEvent.chain(study.pk).first()
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE consent_consentevent SET previous_hash = 'f' WHERE id = %s", [event.pk])
+
+
+def mailed() -> dict[str, str]:
+    """Texts of the mails that are delivered now, by who gets them."""
+    outbox.outbox.clear()
+    mails_deliver()
+    return {message.to[0].partition("@")[0]: f"{message.subject}\n{message.body}" for message in outbox.outbox}
+
+
+def pages(study: Study, role: str) -> list[str]:
+    client = as_(role)
+    return [text(client.get("/")), text(client.get(url("study", study)))]
+
+
+def state() -> str:
+    return Client().get("/readyz").json()["verification"]
+
+
+def test_a_planted_fault_leads_to_a_row_a_metric_mails_and_banners(
+    study: Study, metric: Callable[[str], float]
+) -> None:
+    task()
+    outcome = Verification.objects.get(study=study)
+    assert (outcome.faults, outcome.locked, outcome.found) == (0, False, [])
+    assert timezone.now() - outcome.verified_at < timedelta(minutes=1)
+    assert metric("ipate_studies_faulty") == 0 and state() == "ok" and mailed() == {}
+    assert not any("fault" in page for role in STAFF for page in pages(study, role))
+
+    row_edit(study)
+    studies_verify()
+    assert Verification.objects.get(study=study).faults == 0, "once a night"
+    night_before(study)
+    studies_verify()
+    outcome = Verification.objects.get(study=study)
+    assert outcome.faults > 0 and outcome.fault_told and not outcome.locked
+    assert metric("ipate_studies_faulty") == 1 and state() == "fault found"
+
+    told = mailed()
+    assert set(told) == {"auditor", "committee", "chair"}
+    assert f"found {outcome.faults} fault" in told["auditor"]
+    for role in ("committee", "chair"):
+        assert "A fault was found; the auditors of the study have the details." in told[role]
+        assert not any(character.isdigit() for character in told[role].replace("127.0.0.1:8000", ""))
+    for role in STAFF:
+        for page in pages(study, role):
+            assert "The verification found a fault." in page
+            assert ("auditors of the study have the details" in page) is (role in ("operator", "committee", "chair"))
+        assert ("previous hash differs" in pages(study, role)[1]) is (role in ("auditor", "steward"))
+    assert "found a fault" not in text(as_("researcher").get(url("runs", study)))
+
+    night_before(study)
+    studies_verify()
+    assert set(mailed()) == {"auditor", "committee", "chair"}, "every night until it is found no more"
+
+
+def night_before(study: Study) -> None:
+    """Let the last verification be a day ago."""
+    day_ago = timezone.now() - timedelta(days=1)
+    Verification.objects.filter(study=study).update(verified_at=day_ago, claimed_at=day_ago)
+
+
+def test_a_locked_study_is_shown_until_it_is_settled(study: Study, metric: Callable[[str], float]) -> None:
+    head = Release.head(study.pk)
+    head_note(study.pk, "accounting.release", head.sequence + 1, "lost")
+    with_faults = _verified_by_hand()
+    assert Verification.objects.get(study=study).locked
+    assert metric("ipate_studies_locked") == 1
+    assert state() == ("fault found" if with_faults else "study locked")
+    for role in STAFF:
+        for page in pages(study, role):
+            assert "This study is locked." in page
+    answer = Client().get("/readyz").json()
+    assert answer["status"] == "ready" or "not heard from" in answer["worker"], "it does not take the site away"
+    night_before(study)
+    studies_verify()
+    assert set(mailed()) == {"auditor", "committee", "chair"}
+    Path(settings.JOURNAL_DIR, f"study-{study.pk}.json").unlink()
+    assert metric("ipate_studies_locked") == 0
+    assert "This study is locked." not in pages(study, "operator")[1]
+
+
+def _verified_by_hand() -> bool:
+    try:
+        call_command("verify_ledger")
+    except CommandError:
+        return True
+    return False
+
+
+def test_what_somebody_chose_is_told_to_nobody_who_decides(
+    study: Study, metric: Callable[[str], float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An erasure that was asked for and not done is a fault that follows from one person's choice."""
+    consent_withdraw(holder=study.holders.first(), acting_user=None, erase=True)
+    monkeypatch.setattr("training.verification.LONGEST_WAIT", timedelta(0))
+    mailed()
+    studies_verify()
+    outcome = Verification.objects.get(study=study)
+    assert outcome.faults == 1 and not outcome.fault_told
+    assert metric("ipate_studies_faulty") == 0 and state() == "ok"
+    assert set(mailed()) == {"auditor"}
+    for role in ("operator", "committee", "chair"):
+        assert not any("found a fault" in page for page in pages(study, role))
+    for role in ("steward", "auditor"):
+        assert "Somebody asked for the erasure of their records" in pages(study, role)[1]
+
+
+def test_what_belongs_to_no_study_is_verified_too(study: Study, metric: Callable[[str], float]) -> None:
+    factories.user_create("eve")
+    User.objects.filter(username="eve").update(is_superuser=True)  # past the services
+    studies_verify()
+    assert Verification.objects.get(study=None).faults > 0 and Verification.objects.get(study=study).faults == 0
+    assert metric("ipate_studies_faulty") == 1 and state() == "fault found"
+    assert "auditor" in mailed()
+    assert "What belongs to no study" in text(as_("auditor").get("/"))
+    for role in ("operator", "steward", "committee"):
+        assert "What belongs to no study" not in text(as_(role).get("/"))
+
+
+def test_a_verification_that_did_not_run_is_shown(
+    study: Study, metric: Callable[[str], float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert state() == "ok", "a new study is not overdue"
+    with monkeypatch.context() as later:
+        later.setattr("training.watch.OVERDUE", timedelta(0))
+        assert state() == "overdue"
+        assert all("The verification is overdue." in page and "never did" in page for page in pages(study, "operator"))
+    studies_verify()
+    assert state() == "ok" and metric("ipate_verification_age_seconds") < 60
+    Verification.objects.update(verified_at=timezone.now() - OVERDUE - timedelta(minutes=1))
+    assert state() == "overdue" and metric("ipate_verification_age_seconds") > 26 * 3600
+    assert all("The verification is overdue." in page for page in pages(study, "committee"))
+
+
+def test_a_study_that_a_worker_is_at_is_left_to_it(study: Study) -> None:
+    Verification.objects.create(study=study, claimed_at=timezone.now() - timedelta(hours=1))
+    studies_verify()
+    assert Verification.objects.get(study=study).verified_at is None
+    Verification.objects.filter(study=study).update(claimed_at=timezone.now() - timedelta(hours=4))
+    studies_verify()
+    assert Verification.objects.get(study=study).verified_at is not None
+
+
+def test_administrators_are_told_when_a_backup_last_succeeded(study: Study, metric: Callable[[str], float]) -> None:
+    administrator = factories.user_create("ada")
+    administrator_set(user=administrator, appointed=True, acting_user=factories.user_create("root", is_superuser=True))
+    assert metric("ipate_backup_age_seconds") == float("inf")
+    assert Client().get("/readyz").json()["backup"] == "overdue"
+    assert "None has succeeded yet." in text(as_(administrator).get("/"))
+    BackupRecord.objects.create(made_at=timezone.now() - timedelta(hours=27), encrypted=True)
+    assert "The backup is overdue. The last one succeeded:" in text(as_(administrator).get("/"))
+    BackupRecord.objects.create(made_at=timezone.now() - timedelta(hours=1), encrypted=True)
+    assert metric("ipate_backup_age_seconds") == pytest.approx(3600, abs=60)
+    assert Client().get("/readyz").json()["backup"] == "ok"
+    assert "The last backup succeeded:" in text(as_(administrator).get("/"))
+    assert "backup" not in text(as_("operator").get("/"))

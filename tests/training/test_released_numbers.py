@@ -1,0 +1,248 @@
+"""Numbers that leave: under all of their noise, from noisy numbers alone, and of those alone who pay for them."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from accounting.book import balances, charges_of
+from accounting.caps import caps_of
+from accounting.head_counts import head_counts_draw
+from accounting.models import Release
+from accounting.shares import shares
+from common.artifacts import arrays_load
+from common.noise import SimulationNoise
+from consent.counts import holders_per_level
+from consent.models import DataHolder, Level, Study
+from tests.factories import user_create
+from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, NoNoise, asking_of, attempt, batch_ask, commit
+from tests.training.people import decide, everybody, small_study, withdraw
+from tests.training.runs import TABLE_RUN, run_start, run_teach, study_with_table
+from training.methods.neighbours.release import Release as Read
+from training.methods.sgd.linear import CLIP_STEPS
+from training.methods.sgd.mechanism import FINENESS
+from training.models import Query, Run
+from training.services import voting
+from training.services.holders import noise
+from training.services.neighbours import questions
+from training.services.runs import run_cancel
+from training.verification import release_faults
+
+pytestmark = pytest.mark.django_db
+
+NEAR = ASKING_RUN | {"asking": {"sigma": 10.0, "radius_share": 1.0}}
+TEACHERS = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 60.0}}
+
+
+class Watched(NoNoise):
+    """Noise that notes how large it was to be, and puts one class of each query far before the others."""
+
+    is_simulation: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self.scales: list[float] = []
+
+    def normal(self, scale: float, shape: tuple[int, ...]) -> np.ndarray:
+        self.scales.append(scale)
+        return 1000.0 * np.eye(shape[1])[self.classes(shape[0])]
+
+    def rounded_normal(self, scale: float, shape: tuple[int, ...]) -> np.ndarray:
+        self.scales.append(scale)
+        return np.zeros(shape, np.int64)
+
+    @staticmethod
+    def classes(queries: int) -> list[int]:
+        return [(2 * place + 1) % 3 for place in range(queries)]
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    found = Watched()
+    monkeypatch.setattr(noise, "noise_of", lambda run: found)
+    monkeypatch.setattr(voting, "_noise", lambda: found)
+    return found
+
+
+def vote(study: Study, **fields: Any) -> Run:
+    """A run of teachers of which one batch was released."""
+    run = run_teach(run_start(study, **TEACHERS | fields))
+    voting.vote_open(run)
+    run.refresh_from_db()
+    assert voting.vote_batch(run)
+    run.refresh_from_db()
+    return run
+
+
+def ask(study: Study, **fields: Any) -> Run:
+    """A run in which everybody was asked one batch."""
+    return batch_ask(run_start(study, **{"share": 0.5, **NEAR, **fields}))
+
+
+def counts(run: Run) -> np.ndarray:
+    return np.array(list(run.queries.order_by("pk").values_list("counts", flat=True)))
+
+
+# --- From noisy numbers ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("begun", [ask, vote])
+def test_a_label_is_that_of_the_noisy_numbers(watched: Watched, begun: Callable[..., Run]) -> None:
+    run = begun(small_study())
+    assert list(run.queries.order_by("pk").values_list("label", flat=True)) == Watched.classes(4)
+    assert list(release_faults(run)) == []
+
+
+@pytest.mark.parametrize("begun", [ask, vote])
+def test_a_label_that_was_changed_is_found(watched: Watched, begun: Callable[..., Run]) -> None:
+    run = begun(small_study())
+    query = run.queries.filter(label__isnull=False).earliest("pk")
+    assert query.label is not None
+    Query.objects.filter(pk=query.pk).update(label=(query.label + 1) % 3)
+    faults = list(release_faults(run))
+    assert any("are not those that were released" in fault for fault in faults)
+    assert any("do not follow from the counts" in fault for fault in faults) == (begun is ask)
+
+
+def test_labels_that_were_released_and_do_not_follow_from_the_counts_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Register and rows agree about them: only reading the counts once more tells."""
+    with monkeypatch.context() as patch:
+        patch.setattr(noise, "noise_of", lambda run: Watched())
+        patch.setattr(
+            questions, "read_counts", lambda counts, *_, **__: Read(counts, np.zeros(len(counts), int), np.zeros(0))
+        )
+        run = ask(small_study())
+    (fault,) = release_faults(run)
+    assert "its labels do not follow from the counts that were released" in fault
+
+
+# --- Under all of their noise ---------------------------------------------------------------------------------------
+
+
+def test_votes_are_charged_by_the_noise_that_was_drawn(watched: Watched) -> None:
+    run = ask(small_study())
+    (sigma,) = watched.scales
+    charged = charges_of(Release.objects.get(run=run.pk, batch=0)).spent
+    assert charged == pytest.approx(4 / sigma**2), "everybody is near every point"
+    assert run.spent == pytest.approx([4 / sigma**2] * 3)
+
+
+def test_labels_of_teachers_are_charged_by_the_noise_that_was_drawn(watched: Watched) -> None:
+    run = vote(small_study())
+    (sigma,) = watched.scales
+    moved = [group["weight"] * group["factor"] for group in run.plan["groups"]]
+    assert run.spent == pytest.approx([4 * 2 * each**2 / sigma**2 for each in moved])
+
+
+def test_steps_are_charged_by_the_noise_that_was_drawn(watched: Watched) -> None:
+    run = ask(small_study(), **STEPS_RUN | {"asking": {"steps": 6, "sigma": 10.0, "clip_norm": 0.01}})
+    (scale,) = set(watched.scales)
+    unit = CLIP_STEPS / scale
+    # who may be charged most contributes a gradient as long as clipping allows
+    assert max(charges_of(Release.objects.get(run=run.pk, batch=0)).spent) == pytest.approx(2 * unit**2, rel=0.01)
+    assert max(run.spent) == pytest.approx(2 * unit**2)
+
+
+def test_steps_over_samples_are_charged_by_the_noise_that_is_drawn(watched: Watched) -> None:
+    run = batch_ask(ask(small_study(), **SAMPLED_RUN))
+    (scale,) = set(watched.scales)
+    charge = max(charges_of(Release.objects.get(run=run.pk, batch=0)).spent)
+    assert charge == pytest.approx(6 * (FINENESS / scale) ** 2), "everybody is in all of the six steps"
+
+
+def test_statistical_noise_of_counts_has_the_spread_that_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The squares of 300 numbers; under another seed than this one it would fail once in 10⁹ times."""
+    told: list[np.ndarray] = []
+    for seeded in (NoNoise(), SimulationNoise(11)):
+        monkeypatch.setattr(noise, "noise_of", lambda run, seeded=seeded: seeded)
+        study = study_with_table(f"spread-{len(told)}", holders=12, points=100)
+        told.append(counts(ask(study, batch_size=100, share=1.0, asking={"sigma": 60.0, "radius_share": 1.0})))
+    drawn = (told[1] - told[0]).ravel()
+    low, high = chi2.ppf([0.5e-9, 1 - 0.5e-9], len(drawn))
+    assert len(drawn) == 300 and low < (drawn**2).sum() / 60.0**2 < high
+
+
+# --- Of those who pay -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> DataHolder:
+    """Somebody who has spent more at low protection than the high one that they chose since allows; no noise."""
+    monkeypatch.setattr(noise, "noise_of", lambda run: NoNoise())
+    study = small_study()
+    run = ask(study, batch_size=12, share=0.6, asking={"sigma": 5.0, "radius_share": 1.0})
+    run_cancel(run=run, acting_user=user_create("olga"))
+    who = everybody(study)[2]
+    decide(who, "HIGH")
+    assert balances(study).of(np.array([who.pk]))[0] > caps_of(1.0, study.delta)
+    return who
+
+
+def test_head_counts_count_nobody_who_has_no_room(full: DataHolder) -> None:
+    true = sum(count for level, count in holders_per_level(full.study).items() if level in Level.values)
+    none: Any = NoNoise()
+    drawn = head_counts_draw(study=full.study, acting_user=user_create("olga"), noise=none)
+    charged = charges_of(Release.objects.latest("sequence")).holders
+    assert full.pk not in charged
+    assert sum(count.count for count in drawn) == len(charged) < true
+
+
+def test_votes_of_those_who_have_no_room_are_not_counted(full: DataHolder) -> None:
+    run = ask(full.study, share=0.3, asking={"sigma": 20.0, "radius_share": 1.0})
+    charged = charges_of(Release.objects.get(run=run.pk, batch=0))
+    votes = dict(zip(charged.holders.tolist(), np.rint(charged.spent * 20.0**2).tolist(), strict=True))
+    assert votes[full.pk] == 0 and max(votes.values()) == 4
+    assert counts(run).sum() == sum(votes.values())
+
+
+def test_gradients_of_those_who_have_no_room_are_not_added(full: DataHolder) -> None:
+    study = full.study
+    for who in everybody(study):
+        if who != full:
+            withdraw(who)
+    run = ask(study, share=0.3, **STEPS_RUN)
+    assert charges_of(Release.objects.get(run=run.pk, batch=0)).spent.tolist() == [0.0]
+    assert not arrays_load(run.batches.get().released)["sums"].any()
+
+
+def test_nobody_who_has_no_room_takes_part_in_steps_over_samples(full: DataHolder) -> None:
+    run = batch_ask(ask(full.study, share=0.3, **SAMPLED_RUN))
+    charged = charges_of(Release.objects.get(run=run.pk, batch=0)).holders
+    assert full.pk not in charged and len(charged)
+    for batch in run.batches.all():
+        assert arrays_load(batch.asked)["holder"].tolist() == charged.tolist()
+
+
+def test_what_is_charged_beside_a_batch_leaves_less_room_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two votes fit into everybody's account, one beside a drawing of head counts: one is counted, and charged."""
+    monkeypatch.setattr(noise, "noise_of", lambda run: NoNoise())
+    study = small_study(levels="H")
+    limit = 0.5 * float(caps_of(1.0, study.delta))
+    sigma = float(np.sqrt(2 / (0.999 * limit)))
+    run = run_start(study, share=0.5, **NEAR | {"asking": {"sigma": sigma, "radius_share": 1.0}})
+    assert asking_of(run).open(run)
+    run = attempt(Run.objects.get(pk=run.pk))
+    head_counts_draw(study=study, acting_user=user_create("olga"), noise=SimulationNoise(3))
+    before = balances(study)
+    assert (before.spent > 0.001 * limit).all()
+    run = commit(run)
+    charged = charges_of(Release.objects.get(run=run.pk, batch=0))
+    assert charged.spent == pytest.approx(1 / sigma**2)
+    assert counts(run).sum() == len(charged.holders) == 12
+    np.testing.assert_array_equal(arrays_load(run.batches.get().asked)["spent"], before.of(charged.holders))
+
+
+# --- What a share was used for --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("begun", "fields"), [(ask, {}), (vote, {"weight_scheme": "proportional"})])
+def test_a_share_is_settled_by_whoever_may_have_used_most_of_their_cap(
+    watched: Watched, begun: Callable[..., Run], fields: dict[str, Any]
+) -> None:
+    study = small_study()
+    run = begun(study, share=0.9, **fields)
+    used = np.array(run.spent) / caps_of([1.0, 2.0, 3.0], study.delta)
+    assert used.max() > 1.05 * used.min()
+    run_cancel(run=run, acting_user=user_create("olga"))
+    assert shares(study)[run.pk].used == pytest.approx(used.max())

@@ -1,0 +1,93 @@
+"""States of studies for pages, metrics and ``/readyz``: locked, faulty, or not verified in time."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models.functions import Coalesce
+from django.utils import timezone
+
+from accounting.restores import missing_rows
+from consent.models import Study
+from training.models import Verification
+
+#: What happens every night is overdue after so long.
+OVERDUE = timedelta(hours=26)
+
+
+@dataclass(frozen=True)
+class Watch:
+    """State of a study for a reader, or of what belongs to none.
+
+    Attributes:
+        study: the study; None: the installation.
+        locked: whether its database is older than its journal.
+        fault: whether a fault was found that the reader is told of.
+        verified_at: when it was last verified; None: never.
+        overdue: whether that is too long ago.
+        details: check and fault in words, for readers who may see exact numbers of people.
+    """
+
+    study: Study | None
+    locked: bool
+    fault: bool
+    verified_at: datetime | None
+    overdue: bool
+    details: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_fine(self) -> bool:
+        return not (self.locked or self.fault or self.overdue)
+
+
+def watch_of(study: Study, *, sees_all: bool = False) -> Watch:
+    """State of one study; ``sees_all`` for readers who may see exact numbers of people."""
+    (watch,) = watches([study], all_of={study.pk} if sees_all else set())
+    return watch
+
+
+def watches(studies: Iterable[Study], *, all_of: Iterable[int] = ()) -> list[Watch]:
+    """States of studies; ``all_of`` are those of which the reader may see exact numbers of people."""
+    studies, sees_all, now = list(studies), set(all_of), timezone.now()
+    outcomes = Verification.objects.filter(study__in=studies).in_bulk(field_name="study_id")
+    found = []
+    for study in studies:
+        outcome = outcomes.get(study.pk, Verification(study=study))
+        told = outcome.faults > 0 if study.pk in sees_all else outcome.fault_told
+        found.append(
+            Watch(
+                study=study,
+                # It may have been settled since.
+                locked=outcome.locked and bool(missing_rows(study)),
+                fault=told,
+                verified_at=outcome.verified_at,
+                overdue=now - (outcome.verified_at or study.created_at) > OVERDUE,
+                details=tuple((check, fault) for check, fault in outcome.found) if study.pk in sees_all else (),
+            )
+        )
+    return found
+
+
+def installation_watch() -> Watch:
+    """State of what belongs to no study, for auditors and those who run the installation."""
+    outcome = Verification.objects.filter(study=None).first() or Verification(verified_at=None)
+    return Watch(
+        study=None,
+        locked=False,
+        fault=outcome.faults > 0,
+        verified_at=outcome.verified_at,
+        overdue=False,  # it is verified with the studies
+        details=tuple((check, fault) for check, fault in outcome.found),
+    )
+
+
+def everything_watched() -> list[Watch]:
+    """States of the installation and of all studies, as those who decide about runs are told of them."""
+    return [installation_watch(), *watches(Study.objects.all())]
+
+
+def longest_unverified() -> timedelta:
+    """Time since the verification of the study of which that is longest ago."""
+    now = timezone.now()
+    moments = Study.objects.values_list(Coalesce("verification__verified_at", "created_at"), flat=True)
+    return max((now - moment for moment in moments), default=timedelta())
