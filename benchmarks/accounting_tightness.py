@@ -13,10 +13,9 @@ import numpy as np
 from scipy.special import ndtr
 
 from accounting.privacy import DEFAULT_ORDERS, affordable_prefix, epsilon_from_rdp, gnmax_rdp, threshold_rdp
-from accounting.privacy.argmax import argmax_divergences
-from accounting.privacy.checks import Method
-from accounting.privacy.noise import GaussianNoise
-from accounting.privacy.orders import FloatArray
+from accounting.privacy.checks import FloatArray, Method
+from accounting.privacy.papers.argmax import argmax_divergences
+from accounting.privacy.papers.noise import GaussianNoise
 
 SIGMA, THRESHOLD, SIGMA_CHECK, DELTA = 40.0, 200.0, 150.0, 1e-5
 METHODS: tuple[Method, ...] = ("data_independent", "data_dependent", "exact")

@@ -40,8 +40,8 @@ def main() -> None:
         from django.core.management import call_command
 
         from ipate_web.processes import running, worker_command
+        from learning.formats import catalogue_load
         from training.demonstration import everybody_start, people, study_build
-        from training.formats import catalogue_load
         from training.models import Run
 
         call_command("migrate", verbosity=0)

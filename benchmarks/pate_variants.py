@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from accounting.privacy import PAPER_ORDERS
-from training.methods.pate import ConfidentGNMax, Group, Plan, make_plan, simulate_vote
+from learning.mechanisms.pate import ConfidentGNMax, Group, Plan, make_plan, simulate_vote
 
 DELTA, TEACHERS, CLASSES, SEED = 1e-5, 250, 10, 1
 GROUPS = [Group("HIGH", 1.0, 20_400), Group("AVERAGE", 2.0, 25_800), Group("LOW", 3.0, 13_800)]

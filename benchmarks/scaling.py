@@ -49,10 +49,10 @@ def contenders(holders: int, queries: int, classes: int) -> dict[str, Work]:
 
     from accounting.privacy import IndividualAccounts
     from benchmarks.neighbours.speed import clustered
-    from training.methods.neighbours.products import QUERIES_AT_A_TIME, near_pairs, squared_norms
-    from training.methods.neighbours.votes import radii, shard_contributions
-    from training.methods.sgd.linear import step_contributions
-    from training.methods.sgd.records import owned_records
+    from learning.mechanisms.neighbours.products import QUERIES_AT_A_TIME, near_pairs, squared_norms
+    from learning.mechanisms.neighbours.votes import radii, shard_contributions
+    from learning.mechanisms.steps.linear import step_contributions
+    from learning.mechanisms.steps.records import owned_records
 
     asked, records = clustered(1, queries), clustered(2, holders)
     labels = np.random.default_rng(3).integers(0, classes, holders)

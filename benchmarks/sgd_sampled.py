@@ -42,20 +42,20 @@ from accounting.caps import caps_of
 from accounting.privacy import gdp_mu
 from benchmarks.neighbours.study import data_load
 from common.noise import SimulationNoise, SystemNoise
-from training.formats import catalogue_load
-from training.methods.sgd.baselines import group_after_group, standard, without_strictest
-from training.methods.sgd.calibration import epsilon_cost, sample_rates, scale_norms
-from training.methods.sgd.contributions import Gradients
-from training.methods.sgd.mechanism import Phases, SampledMechanism
-from training.methods.sgd.networks import NetworkModel, network_create, with_weights
-from training.methods.sgd.records import OwnedRecords, owned_records
-from training.methods.sgd.sampled import (
+from learning.formats import catalogue_load
+from learning.mechanisms.sampled_steps.baselines import group_after_group, standard, without_strictest
+from learning.mechanisms.sampled_steps.calibration import epsilon_cost, sample_rates, scale_norms
+from learning.mechanisms.sampled_steps.contributions import Gradients
+from learning.mechanisms.sampled_steps.mechanism import Phases, SampledMechanism
+from learning.mechanisms.sampled_steps.networks import NetworkModel, network_create, with_weights
+from learning.mechanisms.sampled_steps.planner import plan_sampled
+from learning.mechanisms.sampled_steps.training import (
     SampledSteps,
     SimulationSampling,
     SystemSampling,
     run_chunk,
 )
-from training.methods.sgd.sampled_planner import plan_sampled
+from learning.mechanisms.steps.records import OwnedRecords, owned_records
 
 RESULTS = Path(__file__).resolve().parent / "results" / "sgd_sampled.json"
 EPSILONS, DELTA, SHAPE, CLASSES = (1.0, 2.0, 3.0), 1e-5, (28, 28), 10

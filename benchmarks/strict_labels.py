@@ -28,7 +28,7 @@ from accounting.privacy import (
     threshold_rdp,
 )
 from common.noise import SimulationNoise
-from training.methods.pate import ConfidentGNMax, GNMax, Group, make_plan
+from learning.mechanisms.pate import ConfidentGNMax, GNMax, Group, make_plan
 
 DELTA = 1e-5
 EPSILONS, SIGMAS = (1.0, 2.0, 3.0), (20.0, 40.0, 80.0, 120.0, 160.0, 200.0)

@@ -11,7 +11,7 @@ from django.conf import settings
 
 ROOT = Path(settings.BASE_DIR)
 #: Packages and modules that keep the conventions.
-FOLLOWED = ("accounting", "benchmarks", "common", "consent", "ipate_web", "manage.py", "tests", "training")
+FOLLOWED = ("accounting", "benchmarks", "common", "consent", "ipate_web", "learning", "manage.py", "tests", "training")
 #: A summary names the thing; it does not ask about it.
 QUESTION = re.compile(r"((In|Of|For|To|From|By) which|What|How|Who|Whom|Whose|Where|When|Why|Which)\b")
 

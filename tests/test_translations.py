@@ -12,7 +12,7 @@ import pytest
 from django.conf import settings
 
 ROOT = Path(settings.BASE_DIR)
-SOURCES = ("accounting", "common", "consent", "ipate_web", "training", "templates")
+SOURCES = ("accounting", "common", "consent", "ipate_web", "learning", "training", "templates")
 CATALOGUE = Path("locale", "de", "LC_MESSAGES", "django.po")
 VALUES = re.compile(r"%\(\w+\)\w|%%|</?\w+")
 

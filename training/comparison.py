@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from training.learners import learner_parameters
+from learning.learners import learner_parameters
+from learning.students import student_create
 from training.models import Run
 from training.selectors import GroupSpending, run_groups
-from training.students import student_create
 
 MOST = 6
 """Runs that are compared at once: as many columns as a screen holds."""

@@ -13,11 +13,11 @@ from accounting.head_counts import head_counts, head_counts_draw
 from consent import services
 from consent.accounts import administrator_set
 from consent.models import ConsentForm, DataHolder, Level, Role, Study
-from training.formats import Splits
+from learning.formats import Splits
+from learning.students import student_suggested
 from training.models import Dataset, Run
 from training.services.datasets import dataset_import
 from training.services.runs import run_approve, run_propose
-from training.students import student_suggested
 
 #: The share of holders at each level, in hundredths (Individualized PATE, section 5).
 SHARES = {Level.HIGH: 34, Level.AVERAGE: 43, Level.LOW: 23}

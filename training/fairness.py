@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from common.sentences import gettext_noop
-from training.methods.pate import LEFT_OUT
+from learning.mechanisms.pate import LEFT_OUT
 from training.models import Run, StudentModel
 
 READABLE = gettext_noop(

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from consent.models import Recorded, Study, StudyChained
-from training.published import released_itself
+from learning.published import released_itself
 
 
 class Dataset(Recorded):

@@ -11,8 +11,8 @@ from django.utils import timezone
 from accounting.models import Release
 from consent.models import Study
 from consent.permissions import studies_with_permission
+from learning.mechanisms.pate import LEFT_OUT
 from training.leases import unclaimed
-from training.methods.pate import LEFT_OUT
 from training.models import ProposalChange, Run, Shard, StudentModel, StudentTraining, TeacherChunk
 from training.services.methods import METHODS, method_of
 

@@ -4,19 +4,19 @@ What is promised to holders: docs/gaussian-accounts.md. Rényi curves: docs/priv
 """
 
 from accounting.privacy.checks import Method
-from accounting.privacy.conversion import Conversion, epsilon_from_rdp
 from accounting.privacy.delta_reserve import SMALLEST_DELTA, available_delta
-from accounting.privacy.filter import Prefix, affordable_prefix
-from accounting.privacy.gaussian import gaussian_rdp
-from accounting.privacy.gnmax import gnmax_rdp
 from accounting.privacy.individual_accounts import IndividualAccounts
-from accounting.privacy.lnmax import lnmax_rdp
-from accounting.privacy.orders import DEFAULT_ORDERS, PAPER_ORDERS
+from accounting.privacy.papers.conversion import Conversion, epsilon_from_rdp
+from accounting.privacy.papers.filter import Prefix, affordable_prefix
+from accounting.privacy.papers.gaussian import gaussian_rdp
+from accounting.privacy.papers.gnmax import gnmax_rdp
+from accounting.privacy.papers.lnmax import lnmax_rdp
+from accounting.privacy.papers.orders import DEFAULT_ORDERS, PAPER_ORDERS
+from accounting.privacy.papers.sampled_gaussian import sampled_gaussian_rdp
+from accounting.privacy.papers.threshold import threshold_rdp
 from accounting.privacy.pure_dp import pure_dp_mu
 from accounting.privacy.sampled_charge import sampled_gaussian_epsilon, sampled_gaussian_mu
-from accounting.privacy.sampled_gaussian import sampled_gaussian_rdp
 from accounting.privacy.teacher_charges import check_charge, label_charge, lnmax_charge, residual_vote_charge
-from accounting.privacy.threshold import threshold_rdp
 from common.gaussian_dp import gdp_delta, gdp_epsilon, gdp_mu, guess_odds, record_guess_odds
 
 __all__ = [

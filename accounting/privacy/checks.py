@@ -3,9 +3,9 @@
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from accounting.privacy.orders import FloatArray
+FloatArray = NDArray[np.float64]
 
 Method = Literal["data_independent", "data_dependent", "exact"]
 METHODS: tuple[Method, ...] = ("data_independent", "data_dependent", "exact")

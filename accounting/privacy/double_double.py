@@ -7,7 +7,7 @@ available precision" (1971); Knuth, "The Art of Computer Programming", volume 2,
 import numpy as np
 from numpy.typing import NDArray
 
-from accounting.privacy.orders import FloatArray
+from accounting.privacy.checks import FloatArray
 
 Pair = tuple[FloatArray, FloatArray]
 

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
+from accounting.privacy.checks import FloatArray
 from accounting.privacy.double_double import Pair, at_most, exact_product, quotient_above, sum_above
-from accounting.privacy.orders import FloatArray
 
 _LARGEST_CAP = 1e30
 _SIGMAS = (1e-50, 1e50)

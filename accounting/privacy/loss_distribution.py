@@ -18,7 +18,7 @@ import numpy as np
 from scipy.signal import lfilter
 from scipy.special import ndtr, ndtri
 
-from accounting.privacy.orders import FloatArray
+from accounting.privacy.checks import FloatArray
 
 _UNIT = 2.0**-52  # twice the relative error of one operation
 _TINY = 1e-290  # more than what all products that are too small for a double add up to

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import erfinv, ndtri_exp
 
-from accounting.privacy.orders import FloatArray
+from accounting.privacy.checks import FloatArray
 
 _ROUNDING = 1e-12  # more than the relative error of the formulas below, so that a charge is never too small
 

@@ -4,9 +4,8 @@ import math
 
 import numpy as np
 
-from accounting.privacy.checks import checked_delta, checked_positive
+from accounting.privacy.checks import FloatArray, checked_delta, checked_positive
 from accounting.privacy.loss_distribution import Losses, sampled_losses
-from accounting.privacy.orders import FloatArray
 from common.gaussian_dp import gdp_delta, gdp_epsilon, gdp_mu
 
 #: Smallest noise multiplier of a run in which some are left out by chance.

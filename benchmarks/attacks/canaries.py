@@ -21,19 +21,19 @@ from tqdm import tqdm
 from accounting.caps import caps_of, slack_of
 from accounting.privacy import IndividualAccounts
 from common.noise import SystemNoise
-from training.methods.levels import Level
-from training.methods.neighbours.release import read_counts, release_counts
-from training.methods.neighbours.votes import neighbour_votes
-from training.methods.pate import Aggregator, ConfidentGNMax, GNMax, Group, LNMax, make_plan
-from training.methods.sgd import sampled
-from training.methods.sgd.contributions import Gradients
-from training.methods.sgd.descent import Descent
-from training.methods.sgd.linear import CLIP_STEPS, release_sums, step_contributions
-from training.methods.sgd.networks import network_create
-from training.methods.sgd.parameters import Steps
-from training.methods.sgd.planner import plan_steps
-from training.methods.sgd.records import OwnedRecords, owned_records
-from training.methods.sgd.sampled_planner import plan_sampled
+from learning.mechanisms.levels import Level
+from learning.mechanisms.neighbours.release import read_counts, release_counts
+from learning.mechanisms.neighbours.votes import neighbour_votes
+from learning.mechanisms.pate import Aggregator, ConfidentGNMax, GNMax, Group, LNMax, make_plan
+from learning.mechanisms.sampled_steps import training
+from learning.mechanisms.sampled_steps.contributions import Gradients
+from learning.mechanisms.sampled_steps.networks import network_create
+from learning.mechanisms.sampled_steps.planner import plan_sampled
+from learning.mechanisms.steps.choices import Steps
+from learning.mechanisms.steps.descent import Descent
+from learning.mechanisms.steps.linear import CLIP_STEPS, release_sums, step_contributions
+from learning.mechanisms.steps.planner import plan_steps
+from learning.mechanisms.steps.records import OwnedRecords, owned_records
 
 Floats = NDArray[np.float64]
 DELTA = 1e-5
@@ -212,7 +212,7 @@ class SampledSteps(Canary):
             clip_norm=0.01,
             weights=4,
         )
-        gradients, start, record = Gradients(network, (1,)), sampled.SampledSteps.start(network), _one_record()
+        gradients, start, record = Gradients(network, (1,)), training.SampledSteps.start(network), _one_record()
         mechanism = plan.mechanism
         norms, spread = np.full(1, mechanism.norms[0]), mechanism.noise_multiplier * mechanism.clip_norm
         direction = mechanism.unit * gradients.sums(start.weights, record, [0], norms, unit=mechanism.unit, step=0)
@@ -221,7 +221,7 @@ class SampledSteps(Canary):
         for place in tqdm(range(count), desc=self.name, leave=False, mininterval=2):
             state = start
             for _ in range(self.steps):
-                after = sampled.run_chunk(
+                after = training.run_chunk(
                     state,
                     record if takes_part else nobody,
                     [0],
@@ -231,7 +231,7 @@ class SampledSteps(Canary):
                     step_size=1.0,
                     momentum=0.0,
                     noise=SystemNoise(),
-                    sampling=sampled.SystemSampling(),
+                    sampling=training.SystemSampling(),
                 )
                 released = (state.weights - after.weights) * mechanism.expected
                 drawn = _log_ratio(released[None], direction, 0 * direction, spread)[0]

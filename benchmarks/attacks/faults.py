@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from accounting.privacy import IndividualAccounts, label_charge
 from common.noise import SystemNoise
-from training.methods.pate.aggregators import gnmax
+from learning.mechanisms.pate.aggregators import gnmax
 
 
 @contextmanager

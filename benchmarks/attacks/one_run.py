@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from accounting.caps import caps_of
 from accounting.privacy import IndividualAccounts
 from common.noise import SystemNoise
-from training.methods.neighbours.release import release_counts
-from training.methods.neighbours.votes import neighbour_votes
-from training.methods.sgd.linear import release_sums, step_contributions
-from training.methods.sgd.records import owned_records
+from learning.mechanisms.neighbours.release import release_counts
+from learning.mechanisms.neighbours.votes import neighbour_votes
+from learning.mechanisms.steps.linear import release_sums, step_contributions
+from learning.mechanisms.steps.records import owned_records
 
 Floats = NDArray[np.float64]
 Taking = NDArray[np.bool_]

@@ -15,9 +15,9 @@ from benchmarks.sgd.study import hold as hold_steps
 from benchmarks.students.parts import teacher
 from benchmarks.students.study import hold
 from benchmarks.students.teachers import vote
-from training.learners import learner_create
-from training.methods.pate import GNMax, Group, assign, make_plan
-from training.methods.sgd.parameters import Steps
+from learning.learners import learner_create
+from learning.mechanisms.pate import GNMax, Group, assign, make_plan
+from learning.mechanisms.steps.choices import Steps
 
 Floats = NDArray[np.float64]
 Taking = NDArray[np.bool_]

@@ -23,10 +23,10 @@ from benchmarks.neighbours.study import (
     test_auc,
 )
 from common.noise import SimulationNoise
-from training.learners.registry import learner_create
-from training.methods.neighbours.planner import plan_rounds
-from training.methods.neighbours.release import read_counts, release_counts
-from training.methods.neighbours.stand_ins import Sample
+from learning.learners.registry import learner_create
+from learning.mechanisms.neighbours.planner import plan_rounds
+from learning.mechanisms.neighbours.release import read_counts, release_counts
+from learning.mechanisms.neighbours.stand_ins import Sample
 
 Rows = list[dict[str, Any]]
 EPSILONS = (1.0, 0.25, 0.1)

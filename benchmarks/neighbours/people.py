@@ -11,8 +11,8 @@ import numpy as np
 from benchmarks.neighbours.figure import Line, figure
 from benchmarks.neighbours.results import measured
 from benchmarks.neighbours.study import Student, data_load, hold, test_accuracy
-from training.learners.registry import learner_create
-from training.methods.neighbours.planner import MOST_FIRST
+from learning.learners.registry import learner_create
+from learning.mechanisms.neighbours.planner import MOST_FIRST
 
 FIGURE = Path(__file__).resolve().parents[2] / "docs" / "neighbours-people.svg"
 HOLDERS = (300, 1_000, 3_000, 10_000, 60_000)

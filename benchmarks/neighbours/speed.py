@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from accounting.privacy import IndividualAccounts
-from training.methods.neighbours.products import QUERIES_AT_A_TIME, near_pairs, squared_norms
-from training.methods.neighbours.votes import radii, shard_contributions
+from learning.mechanisms.neighbours.products import QUERIES_AT_A_TIME, near_pairs, squared_norms
+from learning.mechanisms.neighbours.votes import radii, shard_contributions
 
 DIMENSIONS, CLASSES = 64, 10
 

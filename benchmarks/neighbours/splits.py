@@ -10,9 +10,9 @@ from accounting.privacy import IndividualAccounts
 from benchmarks.neighbours.results import measured
 from benchmarks.neighbours.study import DELTAS, Data, ask, caps_draw, data_load, levels_of
 from common.noise import SimulationNoise
-from training.methods.neighbours.forecast import propose
-from training.methods.neighbours.release import read_counts, release_counts
-from training.methods.neighbours.stand_ins import Sample
+from learning.mechanisms.neighbours.forecast import propose
+from learning.mechanisms.neighbours.release import read_counts, release_counts
+from learning.mechanisms.neighbours.stand_ins import Sample
 
 SIZES = {"as digits": (1_300, 300, 197), "larger": (6_000, 2_000, 1_000)}
 """Holders, public points and labelled points, drawn from the public points of a dataset."""

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from accounting.caps import caps_of
 from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
-from training.formats import catalogue_load
-from training.learners.registry import learner_create
-from training.methods.levels import Level
-from training.methods.neighbours.planner import PlannedRound, RoundsPlan, next_round, plan_rounds
-from training.methods.neighbours.release import read_counts, release_counts
-from training.methods.neighbours.stand_ins import Sample
-from training.methods.neighbours.votes import radii, shard_contributions
-from training.representations import default_representation, representation_create
+from learning.formats import catalogue_load
+from learning.learners.registry import learner_create
+from learning.mechanisms.levels import Level
+from learning.mechanisms.neighbours.planner import PlannedRound, RoundsPlan, next_round, plan_rounds
+from learning.mechanisms.neighbours.release import read_counts, release_counts
+from learning.mechanisms.neighbours.stand_ins import Sample
+from learning.mechanisms.neighbours.votes import radii, shard_contributions
+from learning.representations import default_representation, representation_create
 
 DELTAS = {"digits": 5e-5, "mnist": 1e-5, "adult": 1e-5, "diabetes": 1e-5}
 SHARES = (0.34, 0.43, 0.23)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from accounting.privacy import PAPER_ORDERS
 from benchmarks.reproduce.votes import Votes
 from benchmarks.students.teachers import vote
-from training.methods.pate import ConfidentGNMax, Group, Plan, make_plan, simulate_vote
+from learning.mechanisms.pate import ConfidentGNMax, Group, Plan, make_plan, simulate_vote
 
 DELTA, TEACHERS, HOLDERS = 1e-5, 250, 60_000
 FIRST_QUERIES = 500

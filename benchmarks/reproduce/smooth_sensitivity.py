@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr, ndtri_exp
 
 from accounting.privacy import gnmax_rdp, threshold_rdp
-from accounting.privacy.argmax import log_miss_bound
-from accounting.privacy.data_dependent import data_dependent_rdp
-from accounting.privacy.noise import GaussianNoise
+from accounting.privacy.papers.argmax import log_miss_bound
+from accounting.privacy.papers.data_dependent import data_dependent_rdp
+from accounting.privacy.papers.noise import GaussianNoise
 
 Floats = NDArray[np.float64]
 BETAS = np.arange(0.3, 0.495, 0.01)

@@ -17,7 +17,7 @@ from benchmarks.reproduce.cache import Json, kept_array
 from benchmarks.reproduce.progress import progress
 from benchmarks.sgd.study import splits_load
 from benchmarks.students.teachers import LEARNERS
-from training.learners import learner_parameters
+from learning.learners import learner_parameters
 
 TEACHERS = 250
 CHUNK = 25

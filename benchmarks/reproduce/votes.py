@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.reproduce import teachers
-from training.methods.pate import Plan
+from learning.mechanisms.pate import Plan
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.integer[Any]]
@@ -74,7 +74,7 @@ def data_dir() -> Path:
     if not folder.is_dir():
         raise DataMissing(
             "There are no real data here: set IPATE_DATA_DIR to a folder with mnist/, adult/, diabetes130/ and "
-            "pate_votes/. training/formats/catalogue.py names the files of the first three, their sources and "
+            "pate_votes/. learning/formats/catalogue.py names the files of the first three, their sources and "
             f"checksums; the votes are mnist_250_teachers.npy and adult_250_teachers.npy from {SOURCE}."
         )
     return folder

@@ -11,9 +11,9 @@ from tqdm import tqdm
 
 from accounting.privacy import IndividualAccounts
 from benchmarks.sgd.study import Case, case_load, hold, rehearsal_load
-from training.methods.sgd.linear import step_contributions
-from training.methods.sgd.parameters import Steps
-from training.methods.sgd.records import owned_records
+from learning.mechanisms.steps.choices import Steps
+from learning.mechanisms.steps.linear import step_contributions
+from learning.mechanisms.steps.records import owned_records
 
 Rows = list[dict[str, Any]]
 Promise = float | tuple[float, ...]

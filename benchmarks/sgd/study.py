@@ -16,16 +16,16 @@ from sklearn.metrics import roc_auc_score
 from accounting.caps import caps_of
 from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
-from training.formats import catalogue_load
-from training.formats.catalogue import Splits
-from training.formats.table import read_table
-from training.methods.levels import Level
-from training.methods.sgd.descent import Descent
-from training.methods.sgd.linear import release_sums, step_contributions
-from training.methods.sgd.parameters import Steps
-from training.methods.sgd.planner import plan_steps
-from training.methods.sgd.records import INTERCEPT, OwnedRecords, owned_records
-from training.representations import FittedRepresentation, LinearModel
+from learning.formats import catalogue_load
+from learning.formats.catalogue import Splits
+from learning.formats.table import read_table
+from learning.mechanisms.levels import Level
+from learning.mechanisms.steps.choices import Steps
+from learning.mechanisms.steps.descent import Descent
+from learning.mechanisms.steps.linear import release_sums, step_contributions
+from learning.mechanisms.steps.planner import plan_steps
+from learning.mechanisms.steps.records import INTERCEPT, OwnedRecords, owned_records
+from learning.representations import FittedRepresentation, LinearModel
 
 DELTA = 1e-5
 SHARES = (0.34, 0.43, 0.23)

@@ -20,10 +20,10 @@ from benchmarks.sgd.study import hold as hold_steps
 from benchmarks.students import teachers
 from benchmarks.students.parts import LEVELS, judged, teacher, true_labels
 from benchmarks.students.study import data_split, hold, split_order
-from training.learners import Model, learner_create
-from training.methods.sgd.parameters import Steps
-from training.methods.sgd.planner import STEPS
-from training.students import Releases, labelled, predicted
+from learning.learners import Model, learner_create
+from learning.mechanisms.steps.choices import Steps
+from learning.mechanisms.steps.planner import STEPS
+from learning.students import Releases, labelled, predicted
 
 Row = dict[str, Any]
 Measure = Callable[[], Row]

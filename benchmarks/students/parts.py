@@ -14,9 +14,9 @@ from benchmarks.neighbours.study import Data
 from benchmarks.sgd.study import case_load
 from benchmarks.sgd.study import hold as hold_steps
 from benchmarks.students.study import Teach, data_split, hold
-from training.learners import Model
-from training.methods.sgd.parameters import Steps
-from training.students import Releases, labelled, predicted, refined, student_create, student_learn
+from learning.learners import Model
+from learning.mechanisms.steps.choices import Steps
+from learning.students import Releases, labelled, predicted, refined, student_create, student_learn
 
 Rows = Iterator[dict[str, Any]]
 LEVELS = (1.0, 2.0, 3.0)

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from accounting.privacy import IndividualAccounts
 from benchmarks.neighbours.study import DELTAS, Data, ask, caps_draw, levels_of
 from common.noise import SimulationNoise
-from training.formats import catalogue_load
-from training.learners import Model
-from training.methods.neighbours.planner import next_round, plan_rounds
-from training.methods.neighbours.release import release_counts
-from training.methods.neighbours.votes import radii
-from training.representations import default_representation
-from training.students.neighbourhoods import neighbourhoods
-from training.students.releases import Releases, counted, joined
+from learning.formats import catalogue_load
+from learning.learners import Model
+from learning.mechanisms.neighbours.planner import next_round, plan_rounds
+from learning.mechanisms.neighbours.release import release_counts
+from learning.mechanisms.neighbours.votes import radii
+from learning.representations import default_representation
+from learning.students.neighbourhoods import neighbourhoods
+from learning.students.releases import Releases, counted, joined
 
 Teach = Callable[[NDArray[np.floating], Releases], Model]
 TUNED_SHARE = 2 / 9

@@ -17,11 +17,11 @@ from tqdm import tqdm
 from accounting.caps import caps_of
 from benchmarks.neighbours.study import DELTAS, SHARES
 from common.noise import SimulationNoise
-from training.learners import learner_create, learner_parameters
-from training.learners.base import Learner
-from training.methods.pate import AGGREGATORS, NO_VOTE, Group, Plan, assign_keyed, make_plan, teacher_seed
-from training.methods.pate.votes import count_votes
-from training.students import Releases, labelled
+from learning.learners import learner_create, learner_parameters
+from learning.learners.base import Learner
+from learning.mechanisms.pate import AGGREGATORS, NO_VOTE, Group, Plan, assign_keyed, make_plan, teacher_seed
+from learning.mechanisms.pate.votes import count_votes
+from learning.students import Releases, labelled
 
 TEACHERS = 250
 AGGREGATOR = next(iter(AGGREGATORS))

@@ -10,14 +10,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ipate_web.api.base import ApiView
-from training.learners import LEARNERS, parameter_fields
-from training.learners.base import Parametrised
-from training.methods.neighbours.parameters import REPRESENTATION_CHOICES
-from training.methods.pate import AGGREGATORS
+from learning.learners import LEARNERS, parameter_fields
+from learning.learners.base import Parametrised
+from learning.mechanisms.neighbours.choices import REPRESENTATION_CHOICES
+from learning.mechanisms.pate import AGGREGATORS
+from learning.representations import REPRESENTATIONS
+from learning.students import STUDENTS
 from training.models import Run
-from training.representations import REPRESENTATIONS
 from training.services.methods import IMPLEMENTED, METHODS, RunMethod
-from training.students import STUDENTS
 
 
 class LearnerParameterSerializer(serializers.Serializer):

@@ -11,8 +11,8 @@ from drf_spectacular.utils import OpenApiResponse
 from rest_framework import exceptions
 from rest_framework.views import exception_handler
 
-from training.formats import DataError, DataErrors
-from training.methods.pate import PlanError
+from learning.formats import DataError, DataErrors
+from learning.mechanisms.pate import PlanError
 
 MEDIA_TYPE = "application/problem+json"
 MOST_FAULTS = 1000

@@ -18,7 +18,7 @@ from consent.selectors import policy_in_force
 from consent.services import study_create
 from ipate_web.api.base import ApiView, StrictSerializer, request_user, visible_study
 from ipate_web.tokens.models import Scope
-from training.formats import schema_from_json
+from learning.formats import schema_from_json
 from training.models import Dataset
 
 MOST_MEMBERS = 100

@@ -17,12 +17,12 @@ from ipate_web.staff.templatetags.run_words import (
     publish_label,
     representation_label,
 )
+from learning.learners import parameter_fields
+from learning.mechanisms.pate import AGGREGATORS
+from learning.students import STUDENTS
 from training.comparison import Compared, Parameter
-from training.learners import parameter_fields
-from training.methods.pate import AGGREGATORS
 from training.models import ProposalChange, Run
 from training.selectors import run_cost_history, run_curves, run_edits
-from training.students import STUDENTS
 
 _LABELS = {
     "private_dataset": gettext_lazy("Private dataset"),

@@ -29,13 +29,13 @@ from common.artifacts import arrays_load, model_fetch
 from consent import services
 from consent.models import ConsentForm, DataHolder, Study
 from consent.selectors import consent_snapshot
+from learning.formats import Rows
+from learning.mechanisms.pate import PlanError
+from learning.published import published_load
 from tests import factories
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, asking_of
 from tests.training.runs import TABLE, run_draft, table_rows
-from training.formats import Rows
-from training.methods.pate import PlanError
 from training.models import Batch, Query, Round, Run, StudentModel
-from training.published import published_load
 from training.services import preparation, students, voting
 from training.services import runs as run_commands
 from training.services.advance import chunk_train, shard_ask

@@ -19,8 +19,8 @@ from accounting.shares import shares
 from common.artifacts import arrays_load
 from consent.models import Level
 from consent.selectors import LEVELS, consent_snapshot
+from learning.mechanisms.pate import LEFT_OUT
 from tests.accounting.forced import OTHERS, Step, World, differences, told_and_charged, world_play
-from training.methods.pate import LEFT_OUT
 from training.models import Run
 from training.services import planning, preparation, teaching, voting
 from training.services.holders import asking, attempts

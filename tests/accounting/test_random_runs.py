@@ -36,12 +36,12 @@ from common.artifacts import arrays_load
 from common.noise import SimulationNoise
 from consent import selectors, services
 from consent.models import DataHolder, Level, Study
+from learning.mechanisms.pate import PlanError
 from tests import factories
 from tests.consent.conftest import Clock
 from tests.training.asking import ASKING_RUN
 from tests.training.runs import TABLE, head_counts_state, run_draft, table_rows
 from training.errors import RunError
-from training.methods.pate import PlanError
 from training.models import Batch, Dataset, Run
 from training.services import advance, ending, voting
 from training.services import runs as run_commands

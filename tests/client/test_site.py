@@ -254,9 +254,9 @@ def test_it_can_be_installed_without_the_site(tmp_path: Path) -> None:
 
 
 def test_images_are_taken_as_arrays_or_lists() -> None:
-    from training.exports.files import onnx_file
-    from training.formats import catalogue_load
-    from training.learners import learner_create
+    from learning.exports.files import onnx_file
+    from learning.formats import catalogue_load
+    from learning.learners import learner_create
 
     splits = catalogue_load("digits")
     fitted = learner_create("logistic_regression").fit(splits.public.x, splits.public.y, classes=10, seed=1)

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 from scipy.special import ndtri
 
-from training.methods.pate import SimulationNoise, SystemNoise
+from learning.mechanisms.pate import SimulationNoise, SystemNoise
 
 
 @pytest.fixture

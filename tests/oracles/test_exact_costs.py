@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from accounting.privacy import gnmax_rdp, lnmax_rdp, threshold_rdp
-from accounting.privacy.noise import GaussianNoise, LaplaceNoise, Noise
+from accounting.privacy.papers.noise import GaussianNoise, LaplaceNoise, Noise
 from tests.oracles.noisy_argmax import (
     NORMAL,
     divergences_to_neighbours,

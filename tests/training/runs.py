@@ -13,11 +13,11 @@ from accounting.verification import study_faults
 from consent import services
 from consent.counts import holders_per_level
 from consent.models import ConsentForm, DataHolder, Level, Role, Study
+from learning.formats import Rows, Splits, TabularSchema, catalogue_load
+from learning.formats.columns import NumericColumn
 from tests.factories import study_create, study_open, user_create
 from tests.snapshots import built_once
 from tests.training.asking import shards_ask
-from training.formats import Rows, Splits, TabularSchema, catalogue_load
-from training.formats.columns import NumericColumn
 from training.models import Dataset, Run
 from training.services.advance import chunk_train, run_advance
 from training.services.datasets import dataset_import

@@ -24,6 +24,9 @@ from consent.changes import changes_recorded
 from consent.handover import circumstance_record
 from consent.models import DataHolder, Study
 from consent.selectors import consent_snapshot
+from learning.formats import Rows
+from learning.mechanisms.pate import PlanError
+from learning.representations import Learned
 from tests.factories import policy_approve, user_create
 from tests.training.asking import ASKING_RUN, asking_of, attempt, commit
 from tests.training.people import HOLDERS, decide, everybody, small_study, withdraw
@@ -41,10 +44,7 @@ from tests.training.runs import (
     study_with_data,
     table_rows,
 )
-from training.formats import Rows
-from training.methods.pate import PlanError
 from training.models import Query, Run, Shard
-from training.representations import Learned
 from training.services import advance, ending, parts, spending, sweep, voting
 from training.services import runs as run_commands
 from training.services.datasets import dataset_import

@@ -19,8 +19,8 @@ from pyarrow import parquet
 from scipy.io import savemat
 
 from consent.models import DataHolder, Study
+from learning.formats import limits
 from tests.factories import study_create, user_create
-from training.formats import limits
 from training.models import Dataset, DatasetImport
 from training.services.imports import import_begin, import_confirm, import_declare, import_report, import_work
 

@@ -18,6 +18,7 @@ from accounting.caps import caps_of
 from accounting.shares import share_free, shares
 from accounting.verification import study_faults
 from common.artifacts import arrays_load
+from learning.mechanisms.pate import PlanError
 from tests.factories import user_create
 from tests.training.runs import (
     TABLE_RUN,
@@ -27,7 +28,6 @@ from tests.training.runs import (
     run_teach,
     study_with_table,
 )
-from training.methods.pate import PlanError
 from training.models import Run
 from training.services.advance import run_advance
 from training.services.ballot import run_folder

@@ -24,6 +24,7 @@ from consent.invitations import invitations_create
 from consent.models import AfterWithdrawal, ConsentEvent, ConsentForm, DataHolder, Disposal, Invitation, Mail, Study
 from consent.paper import PaperConsent, paper_consents_record, scan_load
 from consent.pseudonyms import holder_found
+from learning.formats import DataError, Rows
 from tests.factories import user_create
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, run_ask
 from tests.training.people import HOLDERS, small_study
@@ -37,7 +38,6 @@ from tests.training.runs import (
     study_with_table,
     table_rows,
 )
-from training.formats import DataError, Rows
 from training.models import Dataset, Run
 from training.services import closing
 from training.services.advance import run_advance

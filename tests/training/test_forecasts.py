@@ -12,10 +12,10 @@ from accounting.shares import share_free, share_suggested
 from consent import services
 from consent.models import Study
 from ipate_web.staff.forms.runs import initial_for
+from learning.mechanisms.pate.aggregators import AGGREGATORS
 from tests import factories
 from tests.pages import as_
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_start, study_with_table
-from training.methods.pate.aggregators import AGGREGATORS
 from training.models import Dataset, Run
 from training.services.forecasts import forecast
 

@@ -10,8 +10,8 @@ from accounting.book import balances
 from accounting.models import Release
 from accounting.verification import study_faults
 from common.noise import SimulationNoise
+from learning.mechanisms.pate import NO_VOTE
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
-from training.methods.pate import NO_VOTE
 from training.models import Run
 from training.services import voting
 from training.services.ballot import ballot_load

@@ -18,6 +18,9 @@ from accounting.models import Release, ShareRecord
 from accounting.shares import share_free, shares
 from common.artifacts import arrays_save
 from consent import services as consent_services
+from learning.formats import TabularSchema
+from learning.formats.columns import IgnoredColumn
+from learning.mechanisms.pate import PlanError
 from tests.factories import policy_approve, study_open, user_create
 from tests.training.runs import (
     TABLE,
@@ -30,9 +33,6 @@ from tests.training.runs import (
     study_with_table,
     table_rows,
 )
-from training.formats import TabularSchema
-from training.formats.columns import IgnoredColumn
-from training.methods.pate import PlanError
 from training.models import Dataset, Run
 from training.services import advance, ending, preparation, students, sweep, voting
 from training.services import runs as run_commands

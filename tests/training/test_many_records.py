@@ -20,11 +20,11 @@ from accounting.models import Release
 from accounting.verification import study_faults
 from common.artifacts import arrays_load
 from consent.models import DataHolder, Study
+from learning.formats import Rows, TabularSchema
+from learning.formats.columns import NumericColumn
 from tests.factories import study_open
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, NoNoise, batch_ask
 from tests.training.runs import TABLE, TABLE_RUN, consents_give, head_counts_state, run_finish, run_start, table_rows
-from training.formats import Rows, TabularSchema
-from training.formats.columns import NumericColumn
 from training.models import Run
 from training.services.datasets import dataset_import
 from training.services.holders import noise

@@ -9,6 +9,7 @@ from accounting.shares import share_free
 from common.artifacts import arrays_load
 from common.noise import SimulationNoise
 from consent.services import consent_withdraw
+from learning.mechanisms.pate import PlanError
 from tests.factories import policy_approve, study_create, user_create
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN
 from tests.training.runs import (
@@ -23,7 +24,6 @@ from tests.training.runs import (
     study_with_table,
     table_rows,
 )
-from training.methods.pate import PlanError
 from training.services.datasets import dataset_import
 from training.services.methods import method_of
 from training.services.planning import budgets_from_json, plan_from_json, plan_to_json, run_plan

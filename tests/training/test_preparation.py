@@ -15,11 +15,11 @@ from common.artifacts import arrays_load
 from consent import services
 from consent.models import ConsentForm, Study
 from consent.selectors import consent_snapshot
+from learning.mechanisms.pate import PlanError
 from tests.factories import user_create
 from tests.pages import as_
 from tests.training.runs import TABLE_RUN, run_finish, run_prepared, run_start, study_with_table
 from tests.workers import wait_until, worker
-from training.methods.pate import PlanError
 from training.models import Run
 from training.selectors import run_progress
 from training.services import advance, preparation, sweep

@@ -16,13 +16,13 @@ from common.artifacts import arrays_load
 from common.noise import SimulationNoise
 from consent.counts import holders_per_level
 from consent.models import DataHolder, Level, Study
+from learning.mechanisms.neighbours.release import Release as Read
+from learning.mechanisms.sampled_steps.mechanism import FINENESS
+from learning.mechanisms.steps.linear import CLIP_STEPS
 from tests.factories import user_create
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, NoNoise, asking_of, attempt, batch_ask, commit
 from tests.training.people import decide, everybody, small_study, withdraw
 from tests.training.runs import TABLE_RUN, run_start, run_teach, study_with_table
-from training.methods.neighbours.release import Release as Read
-from training.methods.sgd.linear import CLIP_STEPS
-from training.methods.sgd.mechanism import FINENESS
 from training.models import Query, Run
 from training.services import voting
 from training.services.holders import noise

@@ -19,6 +19,10 @@ from common.artifacts import arrays_load, arrays_save, model_fetch, model_store
 from common.noise import SimulationNoise
 from consent.models import DataHolder, Study
 from consent.selectors import consent_snapshot
+from learning.mechanisms.pate import PlanError
+from learning.mechanisms.sampled_steps.choices import BASELINES
+from learning.mechanisms.sampled_steps.training import SimulationSampling
+from learning.published import published_load
 from tests.factories import policy_approve, user_create
 from tests.training.asking import SAMPLED_RUN, asking_of, attempt, commit, run_ask
 from tests.training.people import decide, everybody, small_study, withdraw
@@ -29,11 +33,7 @@ from tests.training.runs import (
     run_start,
     study_with_data,
 )
-from training.methods.pate import PlanError
-from training.methods.sgd.parameters import BASELINES
-from training.methods.sgd.sampled import SimulationSampling
 from training.models import Batch, Round, Run, Shard
-from training.published import published_load
 from training.services import advance
 from training.services import runs as run_commands
 from training.services.holders import attempts, noise
@@ -86,7 +86,7 @@ def contributions(run: Run, batch: int, among: list[DataHolder]) -> np.ndarray:
     """The sum of what some holders contribute to the first step of a chunk, by PyTorch's own gradients."""
     import torch
 
-    from training.methods.sgd.networks import network_create, with_weights
+    from learning.mechanisms.sampled_steps.networks import network_create, with_weights
 
     chunk = run.rounds.get()
     task, private = task_load(chunk), arrays_load(run.private_dataset.artifact)

@@ -19,6 +19,8 @@ from common.artifacts import arrays_load, arrays_save, model_fetch, model_store
 from common.noise import SimulationNoise
 from consent.models import DataHolder, Study
 from consent.selectors import consent_snapshot
+from learning.mechanisms.pate import PlanError
+from learning.mechanisms.steps.linear import CLIP_STEPS
 from tests.factories import user_create
 from tests.training.asking import STEPS_RUN, NoNoise, asking_of, attempt, commit
 from tests.training.people import HOLDERS, decide, everybody, small_study, withdraw
@@ -30,8 +32,6 @@ from tests.training.runs import (
     run_start,
     study_with_data,
 )
-from training.methods.pate import PlanError
-from training.methods.sgd.linear import CLIP_STEPS
 from training.models import Batch, Round, Run, Shard
 from training.services import advance, ending
 from training.services import runs as run_commands

@@ -11,10 +11,10 @@ from django.core.files.storage import storages
 from accounting.models import Release
 from accounting.shares import shares
 from common.artifacts import arrays_load, model_fetch, model_store
+from learning.formats import DataError
 from tests.factories import policy_approve
 from tests.training.runs import TABLE_RUN, head_counts_state, run_finish, run_start, study_with_table
 from training.accuracy import published_accuracy
-from training.formats import DataError
 from training.models import Dataset, Run
 from training.services.students import student_predict
 from training.verification import release_faults

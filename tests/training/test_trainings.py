@@ -14,6 +14,9 @@ from accounting.models import Release
 from accounting.shares import shares
 from accounting.verification import study_faults
 from common.artifacts import arrays_list, model_fetch
+from learning.published import published_load
+from learning.students import labelled, student_create
+from learning.students import student_learn as students_learn
 from tests.factories import user_create
 from tests.training.asking import EVERYBODY
 from tests.training.runs import (
@@ -25,15 +28,12 @@ from tests.training.runs import (
     study_with_table,
 )
 from training.models import Run, StudentTraining
-from training.published import published_load
 from training.selectors import run_versions
 from training.services import lessons, sweep, trainings
 from training.services.lessons import checkpoints_folder
 from training.services.methods import method_of
 from training.services.students import student_publish
 from training.services.trainings import student_ask, student_learn
-from training.students import labelled, student_create
-from training.students import student_learn as students_learn
 from training.verification import release_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]

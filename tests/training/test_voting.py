@@ -18,6 +18,7 @@ from common.artifacts import arrays_load
 from common.noise import SimulationNoise
 from consent import services as consent_services
 from consent.models import ConsentForm, DataHolder, Study
+from learning.mechanisms.pate.aggregators import Aggregator
 from tests.factories import policy_approve, user_create
 from tests.training.runs import (
     TABLE_RUN,
@@ -27,7 +28,6 @@ from tests.training.runs import (
     run_teach,
     study_with_table,
 )
-from training.methods.pate.aggregators import Aggregator
 from training.models import Batch, Query, Run
 from training.services import advance, voting
 from training.services import runs as run_commands

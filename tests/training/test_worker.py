@@ -15,6 +15,8 @@ from accounting.verification import study_faults
 from common.artifacts import arrays_list, arrays_load
 from consent.models import DataHolder, Study
 from consent.services import consent_withdraw
+from learning.formats import catalogue_load
+from learning.learners.base import silent
 from tests.training.asking import ASKING_RUN, EVERYBODY, SAMPLED_RUN, STEPS_RUN
 from tests.training.runs import (
     assert_labels_and_register_agree,
@@ -24,8 +26,6 @@ from tests.training.runs import (
     study_with_table,
 )
 from tests.workers import wait_until, worker
-from training.formats import catalogue_load
-from training.learners.base import silent
 from training.models import Run, TeacherChunk
 from training.selectors import run_versions
 from training.services.datasets import dataset_import

@@ -12,11 +12,11 @@ from django.db import DatabaseError
 from django.utils.translation import gettext_noop
 
 from common.logging import logging_run
+from learning.formats import DataError
+from learning.mechanisms.pate import PlanError
 from training.dispatch import send
 from training.errors import RunError
-from training.formats import DataError
 from training.leases import lease
-from training.methods.pate import PlanError
 from training.models import Run, Shard, TeacherChunk
 from training.services import students, teaching
 from training.services.ending import run_fail, run_forget

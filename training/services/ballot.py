@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import numpy as np
 
 from common.artifacts import arrays_load
-from training.methods.pate import NO_VOTE, Plan
+from learning.mechanisms.pate import NO_VOTE, Plan
 from training.models import Batch, Run, TeacherChunk
 from training.services.planning import GroupBudget, budgets_from_json, plan_from_json
 

@@ -17,7 +17,7 @@ from consent.changes import changes_recorded
 from consent.disposals import holders_refused, holders_return
 from consent.models import Study
 from consent.services import holders_register, study_lock
-from training.formats import DataError, Rows, Schema, schema_to_json
+from learning.formats import DataError, Rows, Schema, schema_to_json
 from training.models import Dataset
 from training.services.records import records_first
 

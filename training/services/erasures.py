@@ -19,7 +19,7 @@ from consent.disposals import holders_erase
 from consent.erasures import holders_waiting
 from consent.locks import study_lock
 from consent.models import Disposal, Study
-from training.methods.pate import NO_VOTE
+from learning.mechanisms.pate import NO_VOTE
 from training.models import Dataset, Run, TeacherChunk
 from training.services.ballot import predictions_name, run_folder
 from training.services.records import records_load, records_store

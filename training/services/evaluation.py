@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from common.artifacts import arrays_load
+from learning.learners import Model
 from training.accuracy import accuracy_interval, published_accuracy, published_mean
-from training.learners import Model
 from training.models import Dataset
 
 _LEAST_PROBABILITY = 1e-3

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from common.artifacts import model_fetch, model_store
-from training.formats import Schema, schema_from_json
-from training.learners import Model
+from learning.formats import Schema, schema_from_json
+from learning.learners import Model
+from learning.published import published_format, published_load, published_loader
 from training.models import StudentModel
-from training.published import published_format, published_load, published_loader
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ModelFile:
 
 def onnx_store(artifact: str, model: Model, schema: dict[str, Any], card: dict[str, Any]) -> tuple[str, str]:
     """Store a model as ONNX beside its own file; the name of the new one, and its SHA-256."""
-    from training.exports.files import onnx_file  # loads ONNX, which only workers and few requests need
+    from learning.exports.files import onnx_file  # loads ONNX, which only workers and few requests need
 
     name = f"{artifact}.onnx"
     return name, model_store(name, onnx_file(model, schema_from_json(schema), card))
@@ -52,7 +52,7 @@ def files_described(version: StudentModel) -> list[dict[str, Any]]:
 
     Their SHA-256 is None where there is no file before somebody asks for it.
     """
-    from training.exports.descriptions import ONNX_LAYOUT, ONNX_LOADER, file_layout, loader_text, record_description
+    from learning.exports.descriptions import ONNX_LAYOUT, ONNX_LOADER, file_layout, loader_text, record_description
 
     schema: Schema = schema_from_json(version.run.schema)
     native = file_native(version)

@@ -26,11 +26,11 @@ from common.artifacts import arrays_delete, arrays_delete_folder, private_copy, 
 from common.sentences import Sentence
 from consent.models import Study
 from consent.services import study_lock, study_open_check
+from learning.formats import DataError, Report, Rows, Schema, read_file, schema_draft, schema_from_json
+from learning.formats.preview import preview
+from learning.formats.rows import Progress
 from training.dispatch import send
 from training.errors import STATE
-from training.formats import DataError, Report, Rows, Schema, read_file, schema_draft, schema_from_json
-from training.formats.preview import preview
-from training.formats.rows import Progress
 from training.leases import lease, stale_before
 from training.models import Dataset, DatasetImport
 from training.services.datasets import dataset_check, dataset_import, holders_beyond

@@ -5,10 +5,10 @@ from uuid import UUID
 
 import numpy as np
 
+from learning.students import labelled
 from training.models import Run
 from training.services.holders.space import points_of
 from training.services.lessons import Lesson, student_fit
-from training.students import labelled
 
 #: The first student learns from this many labels, each later one from twice as many.
 LABELS = 10

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Mapping
 
-from training.formats import schema_from_json
-from training.learners.base import Parametrised
-from training.learners.registry import created, registered_class
+from learning.formats import schema_from_json
+from learning.learners.base import Parametrised
+from learning.learners.registry import created, registered_class
 from training.models import Run
 
 

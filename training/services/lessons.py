@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from common import __version__
-from training.learners import Model
-from training.learners.base import Progress
+from learning.learners import Model
+from learning.learners.base import Progress
+from learning.published import LINEAR
+from learning.students import Releases, labelled, refined, student_create, student_learn
 from training.models import Run
-from training.published import LINEAR
 from training.services.holders.space import points_of
 from training.services.progress import checkpoint_at, checkpoint_drop, progress_told
-from training.students import Releases, labelled, refined, student_create, student_learn
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class Lesson:
     Attributes:
         releases: About points of the public dataset.
         coordinates: (P, d) of all public points, where releases are about neighbourhoods of images: these are refined
-            before they are taught, see `training.students.refined`. None elsewhere.
+            before they are taught, see `learning.students.refined`. None elsewhere.
         model: What a run has released itself, None where it releases labels alone.
         learner: By which that is read.
         publish: Which of the two is published: "student" or "model".

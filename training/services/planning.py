@@ -12,7 +12,7 @@ from accounting.privacy import Conversion
 from accounting.shares import share_free
 from common.sentences import Sentence, gettext_noop
 from consent.selectors import policy_in_force
-from training.methods.pate import Group, GroupPlan, Plan, PlanError, aggregator_from_parameters, make_plan
+from learning.mechanisms.pate import Group, GroupPlan, Plan, PlanError, aggregator_from_parameters, make_plan
 from training.models import Run
 from training.services.records import owners_of
 from training.services.rehearsals import rehearsed_levels
@@ -43,7 +43,7 @@ class GroupBudget:
     """Most that a run may charge one group of the plan, and cost of a query, in μ².
 
     ``cap`` is the smallest in the group; ``allowed`` the run's share of it; the rest as in
-    :class:`training.methods.pate.VoteCharge`.
+    :class:`learning.mechanisms.pate.VoteCharge`.
     """
 
     cap: float

@@ -18,7 +18,7 @@ from common.artifacts import arrays_save
 from common.counted import counted
 from consent.selectors import Promise, consent_snapshot
 from consent.services import study_lock
-from training.methods.pate import LEFT_OUT, assign_keyed, teacher_seed
+from learning.mechanisms.pate import LEFT_OUT, assign_keyed, teacher_seed
 from training.models import Run, TeacherChunk
 from training.services.ballot import assignment_name
 from training.services.planning import PlannedPromise, plan_from_json

@@ -9,8 +9,8 @@ import numpy as np
 from django.db.models import QuerySet
 
 from common.artifacts import arrays_delete, arrays_load, arrays_save
-from training.learners.base import Progress
-from training.students import Checkpoint
+from learning.learners.base import Progress
+from learning.students import Checkpoint
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 A rehearsal study asks no holders. A run of it says itself which part of the owners stands at which level and ε; who,
 follows from the run's seed. Its vote is one computation without a ledger, see
-:func:`training.methods.pate.simulate_vote`.
+:func:`learning.mechanisms.pate.simulate_vote`.
 """
 
 from typing import Any, cast, get_args
@@ -15,8 +15,8 @@ from django.utils.translation import gettext as _
 from accounting.privacy import Conversion, Method
 from common.bulk import rows_insert
 from consent.models import Level
-from training.methods.pate import Group, assign, simulate_vote
-from training.methods.pate.apportionment import largest_remainder
+from learning.mechanisms.pate import Group, assign, simulate_vote
+from learning.mechanisms.pate.apportionment import largest_remainder
 from training.models import Batch, Query, Run
 from training.services.records import owners_of
 

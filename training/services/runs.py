@@ -19,10 +19,11 @@ from consent.changes import changes_recorded
 from consent.models import Study
 from consent.second_person import second_person_check
 from consent.services import study_lock, study_open_check
+from learning.formats import records_alike
+from learning.mechanisms.pate import PlanError
+from learning.students import STUDENTS
 from training.dispatch import send
 from training.errors import REPEATED, STATE
-from training.formats import records_alike
-from training.methods.pate import PlanError
 from training.models import Dataset, Run
 from training.notices import run_approved_tell, run_ended_tell, run_proposed_tell
 from training.services.ending import run_forget
@@ -30,7 +31,6 @@ from training.services.learners import learner_check
 from training.services.methods import METHODS, method_by, method_of
 from training.services.rehearsals import rehearsed_check
 from training.services.spending import runs_send_on, share_used
-from training.students import STUDENTS
 
 logger = logging.getLogger(__name__)
 

@@ -23,14 +23,14 @@ from common.artifacts import model_fetch, model_store
 from common.counted import counted
 from common.logging import logging_run
 from consent.services import study_lock
+from learning.formats import DataError, Schema, schema_from_json
+from learning.learners.base import Progress
+from learning.published import published_load
 from training.accuracy import published_accuracy
 from training.dispatch import send
 from training.errors import STATE, RunError
-from training.formats import DataError, Schema, schema_from_json
-from training.learners.base import Progress
 from training.models import Run, StudentModel, StudentTraining
 from training.notices import model_withdrawn_mail, run_ended_tell
-from training.published import published_load
 from training.services.cards import Candidate, card
 from training.services.downloads import model_takers
 from training.services.evaluation import evaluation, truth_of

@@ -1,7 +1,7 @@
 """The suggestion for a study, from its newest public points."""
 
 from consent.models import Study
-from training.methods.suggestions import Suggestion, method_suggested
+from learning.mechanisms.suggestions import Suggestion, method_suggested
 from training.models import Dataset
 
 

@@ -6,10 +6,10 @@ from django.utils.translation import gettext_noop
 from common.artifacts import arrays_load, arrays_save
 from consent.models import ConsentEvent
 from consent.selectors import Snapshot, holders_lapsed_since
+from learning.learners import learner_create
+from learning.mechanisms.pate import NO_VOTE
 from training.dispatch import send
-from training.learners import learner_create
 from training.leases import unclaimed
-from training.methods.pate import NO_VOTE
 from training.models import Run, TeacherChunk
 from training.services.ballot import assignment_name, predictions_name
 from training.services.parts import part_do

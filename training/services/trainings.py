@@ -18,10 +18,11 @@ from django.utils.translation import gettext_noop
 
 from common.logging import logging_run
 from consent.services import study_lock
+from learning.learners import Model
+from learning.learners.base import Progress
+from learning.students import STUDENTS, Releases, labelled
 from training.dispatch import send
 from training.errors import STATE, RunError
-from training.learners import Model
-from training.learners.base import Progress
 from training.models import Run, StudentTraining
 from training.services.evaluation import evaluation, truth_of
 from training.services.holders.space import points_of
@@ -31,7 +32,6 @@ from training.services.methods import method_of
 from training.services.parts import part_do
 from training.services.progress import progress_told
 from training.services.students import student_teach, version_add
-from training.students import STUDENTS, Releases, labelled
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from django.utils.translation import gettext as _
 
 from consent.models import Study
 from consent.services import study_open_check
+from learning.formats import Report, schema_from_json
 from training.errors import STATE
-from training.formats import Report, schema_from_json
 from training.models import Dataset
 from training.services.datasets import dataset_import
 from training.services.imports import upload_name, upload_read

@@ -27,7 +27,7 @@ from common.counted import counted
 from common.noise import Noise, SystemNoise
 from consent.selectors import Snapshot, consent_snapshot, consent_state
 from consent.services import study_lock
-from training.methods.pate import Plan
+from learning.mechanisms.pate import Plan
 from training.models import Batch, Query, Run, TeacherChunk
 from training.services.ballot import Ballot, ballot_load, predictions_load
 from training.services.interim import interim_probabilities

@@ -15,7 +15,7 @@ from benchmarks.reproduce.rehearsals import AGGREGATOR, DELTA, groups_of, plan_o
 from benchmarks.reproduce.results import Case, Row
 from benchmarks.reproduce.votes import published_votes
 from common.noise import SimulationNoise
-from training.methods.pate import QueryCosts, count_votes
+from learning.mechanisms.pate import QueryCosts, count_votes
 
 LABELS = (50, 100, 200, 300, 500)
 RATIOS = (1.5, 2.0, 3.0, 4.0, 5.0, 8.0)

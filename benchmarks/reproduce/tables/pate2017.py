@@ -18,7 +18,7 @@ from benchmarks.reproduce.results import Case, Promises, Row
 from benchmarks.reproduce.votes import Votes, data_dir, published_counts, published_votes, trained_votes, votes_of
 from benchmarks.students.teachers import LEARNERS
 from common.noise import SimulationNoise
-from training.methods.pate import LNMax
+from learning.mechanisms.pate import LNMax
 
 DELTA, MOMENTS = 1e-5, np.arange(2.0, 10.0)  # the orders of the moments 1 to 8
 QUERIES, SEEDS = 500, (0, 1, 2)

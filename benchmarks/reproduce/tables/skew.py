@@ -17,9 +17,9 @@ from benchmarks.reproduce.rehearsals import by_paper, plan_of
 from benchmarks.reproduce.results import Case, Promises, Row
 from benchmarks.reproduce.votes import data_dir, votes_of
 from benchmarks.students.teachers import LEARNERS
-from training.formats.columns import CategoricalColumn
-from training.formats.schema import TabularSchema
-from training.methods.pate import Group, Plan, assign
+from learning.formats.columns import CategoricalColumn
+from learning.formats.schema import TabularSchema
+from learning.mechanisms.pate import Group, Plan, assign
 
 SEEDS = (0, 1, 2)
 RICH = 1  # the class above 50K

@@ -10,7 +10,7 @@ from django.core.files.uploadedfile import UploadedFile
 from django.utils.translation import gettext_lazy as _
 
 from consent.models import Study
-from training.formats import DataError, DataErrors, schema_from_json
+from learning.formats import DataError, DataErrors, schema_from_json
 from training.models import Dataset, DatasetImport
 from training.services.imports import in_words
 

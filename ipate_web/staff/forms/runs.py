@@ -22,12 +22,12 @@ from ipate_web.staff.forms.methods.base import (
     parameters_not_chosen,
 )
 from ipate_web.staff.templatetags.run_words import said
-from training.learners import learner_parameters
+from learning.learners import learner_parameters
+from learning.students import student_create
 from training.models import Dataset, Run
 from training.services.rehearsals import DEFAULTS
 from training.services.runs import run_check
 from training.services.suggestions import suggestion_for
-from training.students import student_create
 
 _DATASETS = {
     "private_dataset": _("Private dataset"),

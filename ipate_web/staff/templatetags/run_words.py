@@ -19,14 +19,15 @@ from django.utils.translation import gettext as _
 from accounting.models import Release
 from common.sentences import Sentence
 from consent.models import Level
-from training.learners import parameter_fields
-from training.methods.neighbours.parameters import KERNEL_CHOICES, REPRESENTATION_CHOICES
-from training.methods.pate import AGGREGATORS
-from training.methods.sgd.parameters import NETWORK_CHOICES, PUBLISH_CHOICES
+from learning.learners import parameter_fields
+from learning.mechanisms.neighbours.choices import KERNEL_CHOICES, REPRESENTATION_CHOICES
+from learning.mechanisms.pate import AGGREGATORS
+from learning.mechanisms.sampled_steps.choices import NETWORK_CHOICES
+from learning.mechanisms.steps.choices import PUBLISH_CHOICES
+from learning.published import published_label
+from learning.students import STUDENTS
 from training.models import Run
-from training.published import published_label
 from training.services.methods import method_of
-from training.students import STUDENTS
 
 register = template.Library()
 #: Where a sentence has a value, as in "δ = %(delta)g".

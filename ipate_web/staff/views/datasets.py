@@ -11,7 +11,7 @@ from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.forms.datasets import ProvenanceForm
 from ipate_web.staff.views.pages import render_page, study_page
-from training.formats import ImageSchema, schema_from_json
+from learning.formats import ImageSchema, schema_from_json
 from training.models import Dataset, DatasetImport
 from training.run_lists import runs_in_table, runs_listed
 from training.selectors import runs_visible_to

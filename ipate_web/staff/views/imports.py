@@ -16,7 +16,7 @@ from common.sentences import Sentence
 from consent.models import Study
 from ipate_web.staff.forms.imports import SchemaForms, UploadForm
 from ipate_web.staff.views.pages import attachment, render_page, study_page
-from training.formats.report import harmless
+from learning.formats.report import harmless
 from training.models import DatasetImport
 from training.services.imports import (
     import_begin,

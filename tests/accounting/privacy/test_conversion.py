@@ -8,7 +8,7 @@ import pytest
 from dp_accounting.rdp import compute_epsilon
 
 from accounting.privacy import DEFAULT_ORDERS, PAPER_ORDERS, epsilon_from_rdp
-from accounting.privacy.conversion import Conversion
+from accounting.privacy.papers.conversion import Conversion
 
 
 def test_classic_is_the_proposition_of_mironov() -> None:

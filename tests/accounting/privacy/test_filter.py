@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting.privacy import DEFAULT_ORDERS, affordable_prefix, epsilon_from_rdp, gnmax_rdp
-from accounting.privacy.conversion import conversion_penalty
+from accounting.privacy.papers.conversion import conversion_penalty
 
 ORDERS = np.array([1.5, 3.0, 8.0, 24.0, 64.0, 512.0])
 DELTA = 1e-5

@@ -12,10 +12,10 @@ from accounting.head_counts import head_counts_enter
 from consent.models import ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, Level, Role, Study
 from consent.services import membership_add
 from ipate_web.tokens.models import ApiToken
+from learning.formats import Rows, TabularSchema, schema_from_json
 from tests.factories import study_create, study_open, user_create
 from tests.training.asking import EVERYBODY, run_ask
 from tests.training.runs import run_draft, run_finish
-from training.formats import Rows, TabularSchema, schema_from_json
 from training.models import Run
 from training.services.datasets import dataset_import
 from training.services.runs import run_approve

@@ -8,13 +8,13 @@ import pytest
 
 from accounting.models import Release
 from consent.models import Study
+from learning.mechanisms.neighbours.choices import asking_from_json
+from learning.mechanisms.suggestions import method_suggested
+from learning.representations import representation_create
 from tests.ipate_web.api.conftest import HEAD_COUNTS, POINTS, Client
 from tests.ipate_web.api.test_runs import RUNS, errors
 from tests.training.runs import run_draft
-from training.methods.neighbours.parameters import asking_from_json
-from training.methods.suggestions import method_suggested
 from training.models import Dataset, Query, Run
-from training.representations import representation_create
 
 
 def proposal(of: Study, **fields: Any) -> dict[str, Any]:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from accounting.models import Release
+from learning.published import published_load
 from tests.ipate_web.api.conftest import SCHEMA, Client
 from training.models import Run, StudentModel
-from training.published import published_load
 
 pytestmark = pytest.mark.slow
 

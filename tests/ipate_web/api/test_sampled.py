@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from consent.models import Study
+from learning.published import published_load
 from tests.ipate_web.api.conftest import HEAD_COUNTS, Client
 from tests.ipate_web.api.test_runs import RUNS, errors
 from tests.ipate_web.api.test_steps import MODELS, proposal
 from tests.training.asking import SAMPLED_RUN, run_ask
 from tests.training.runs import run_start
 from training.models import Run
-from training.published import published_load
 
 pytestmark = pytest.mark.slow
 

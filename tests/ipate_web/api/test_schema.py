@@ -12,12 +12,12 @@ from django.test import Client as BrowserClient
 
 from accounting.head_counts import head_counts_draw
 from consent.models import Study
+from learning.formats import catalogue_load
 from tests.ipate_web.api.conftest import Client
 from tests.ipate_web.api.test_runs import proposal
 from tests.ipate_web.api.test_secrets import api_names
 from tests.training.runs import run_draft
 from training.demonstration import people, rehearsal_build, study_build
-from training.formats import catalogue_load
 from training.models import Run
 
 pytestmark = pytest.mark.slow

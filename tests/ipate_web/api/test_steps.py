@@ -6,13 +6,13 @@ import pytest
 
 from accounting.models import Release
 from consent.models import Study
+from learning.published import published_load
 from tests.ipate_web.api.conftest import HEAD_COUNTS, Client
 from tests.ipate_web.api.test_everybody import proposal as everybody
 from tests.ipate_web.api.test_runs import RUNS, errors
 from tests.training.asking import STEPS_RUN, run_ask
 from tests.training.runs import run_draft, run_start
 from training.models import Run
-from training.published import published_load
 
 pytestmark = pytest.mark.slow
 

@@ -6,13 +6,13 @@ from django.core.exceptions import ValidationError
 
 from accounting.head_counts import head_counts_draw
 from consent.models import Role, Study
+from learning.learners import LEARNERS, learner_create
+from learning.mechanisms.pate import AGGREGATORS, aggregator_from_parameters
+from learning.students import STUDENTS, student_create
 from tests.factories import study_create, study_open, user_create
 from tests.ipate_web.api.conftest import HEAD_COUNTS, POINTS, Client
-from training.learners import LEARNERS, learner_create
-from training.methods.pate import AGGREGATORS, aggregator_from_parameters
 from training.models import Run
 from training.services.runs import run_check
-from training.students import STUDENTS, student_create
 
 STUDIES = "/api/v1/studies"
 

@@ -11,11 +11,11 @@ from accounting.models import HeadCount
 from accounting.shares import share_free
 from consent import services
 from consent.models import EpsilonPolicy, Role, Study
+from learning.mechanisms.neighbours.choices import Asking
 from tests import factories
 from tests.pages import as_, text, url
 from tests.training.asking import CLEAR_RUN
 from tests.training.runs import run_start, study_with_table
-from training.methods.neighbours.parameters import Asking
 from training.models import Run
 from training.services.methods import method_of
 

@@ -20,6 +20,8 @@ from consent.models import Role, Study
 from consent.permissions import ROLE_PERMISSIONS
 from consent.services import membership_add
 from ipate_web.staff.forms.runs import RunForm, initial_for
+from learning.learners.cnn import CNN
+from learning.students import STUDENTS, student_create, student_suggested
 from tests import factories
 from tests.pages import as_, roles_fill, run_form_filled, url
 from tests.training.runs import (
@@ -34,10 +36,8 @@ from tests.training.runs import (
     study_with_table,
     table_rows,
 )
-from training.learners.cnn import CNN
 from training.models import Run, StudentModel, TeacherChunk
 from training.services.datasets import dataset_import
-from training.students import STUDENTS, student_create, student_suggested
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from training.formats import json_schema
+from learning.formats import json_schema
 
 
 class Command(BaseCommand):

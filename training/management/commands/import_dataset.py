@@ -15,8 +15,8 @@ from django.core.management.base import BaseCommand, CommandError
 from common.counted import counted
 from common.progress import progress_bar
 from consent.models import Study
-from training.formats import DataError, DataErrors, Report, Rows, Schema, check_sha256, read_file, schema_from_json
-from training.formats.report import write_faults
+from learning.formats import DataError, DataErrors, Report, Rows, Schema, check_sha256, read_file, schema_from_json
+from learning.formats.report import write_faults
 from training.models import Dataset
 from training.services.datasets import dataset_check, dataset_import, holders_beyond
 
@@ -132,7 +132,7 @@ def _schema(study: Study, path: Path | None) -> Schema:
         if dataset is None:
             raise DataError(
                 "It is not known what a row holds.",
-                "Give --schema; the folder training/formats/schemas holds examples.",
+                "Give --schema; the folder learning/formats/schemas holds examples.",
             )
         return schema_from_json(dataset.schema)
     try:

@@ -8,9 +8,9 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
 from common.progress import progress_bar
+from learning.students import STUDENTS
 from training.models import Run
 from training.services.trainings import student_ask, student_learn
-from training.students import STUDENTS
 
 
 class Command(BaseCommand):

@@ -5,9 +5,9 @@ from typing import Any, TypeVar
 
 from django.utils.translation import gettext as _
 
-from training.methods.fields import Choices
+from learning.mechanisms.choices import Choices
+from learning.representations import REPRESENTATIONS
 from training.models import Run
-from training.representations import REPRESENTATIONS
 
 _TEACHERS_FIELDS = ("learner", "learner_parameters", "aggregator", "teachers")
 Chosen = TypeVar("Chosen", bound=Choices)

@@ -2,8 +2,8 @@
 
 from accounting.caps import caps_of
 from common.sentences import Sentence, gettext_noop
-from training.methods.levels import Level
-from training.methods.pate import PlanError
+from learning.mechanisms.levels import Level
+from learning.mechanisms.pate import PlanError
 from training.models import Run
 from training.services.planning import RESERVE, GroupBudget, PlannedPromise
 

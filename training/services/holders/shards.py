@@ -10,10 +10,10 @@ import numpy as np
 from django.db import transaction
 
 from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save
+from learning.representations import FittedRepresentation
 from training.dispatch import send
 from training.leases import unclaimed
 from training.models import Run, Shard
-from training.representations import FittedRepresentation
 from training.services.ballot import run_folder
 from training.services.holders import noise
 from training.services.holders.attempts import attempt_load

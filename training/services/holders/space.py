@@ -9,10 +9,9 @@ from functools import lru_cache
 import numpy as np
 
 from common.artifacts import arrays_load, arrays_save
-from training.learners import Model
-from training.methods.fields import Choices
-from training.models import Dataset
-from training.representations import (
+from learning.learners import Model
+from learning.mechanisms.choices import Choices
+from learning.representations import (
     FittedRepresentation,
     Representation,
     Student,
@@ -21,6 +20,7 @@ from training.representations import (
     representation_load,
     representation_save,
 )
+from training.models import Dataset
 
 
 @dataclass(frozen=True, eq=False)

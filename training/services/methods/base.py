@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from accounting.models import Release
 from common.sentences import Sentence
-from training.methods.fields import AskingField
+from learning.mechanisms.choices import AskingField
 from training.models import Batch, Run
 from training.services.holders.asking import Asking
 from training.services.lessons import Lesson

@@ -7,8 +7,8 @@ import numpy as np
 from django.utils.translation import gettext as _
 
 from accounting.models import Release
-from training.methods.fields import AskingField
-from training.methods.neighbours.parameters import asking_fields, asking_from_json
+from learning.mechanisms.choices import AskingField
+from learning.mechanisms.neighbours.choices import asking_fields, asking_from_json
 from training.models import Batch, Run
 from training.services.holders.asking import Asking
 from training.services.holders.attempts import attempt_load

@@ -8,9 +8,9 @@ from django.utils.translation import gettext as _
 
 from accounting.book import charges_of
 from accounting.models import Release
-from training.learners import LEARNERS
-from training.methods.fields import AskingField
-from training.methods.pate import aggregator_from_parameters
+from learning.learners import LEARNERS
+from learning.mechanisms.choices import AskingField
+from learning.mechanisms.pate import aggregator_from_parameters
 from training.models import Batch, Run
 from training.services import teaching, voting
 from training.services.ballot import ballot_load

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from accounting.models import Release
-from training.methods.fields import AskingField
-from training.methods.sgd.parameters import steps_fields, steps_from_json
+from learning.mechanisms.choices import AskingField
+from learning.mechanisms.steps.choices import steps_fields, steps_from_json
 from training.models import Batch, Run
 from training.services.holders.asking import Asking
 from training.services.holders.attempts import attempt_load

@@ -8,9 +8,9 @@ from django.utils.translation import gettext as _
 
 from accounting.caps import SLACKS
 from accounting.models import Release
-from training.formats import schema_from_json
-from training.methods.fields import AskingField
-from training.methods.sgd.parameters import BASELINES, VARIANTS, samples_fields, samples_from_json
+from learning.formats import schema_from_json
+from learning.mechanisms.choices import AskingField
+from learning.mechanisms.sampled_steps.choices import BASELINES, VARIANTS, samples_fields, samples_from_json
 from training.models import Batch, Round, Run
 from training.services.holders.asking import Asking
 from training.services.holders.attempts import attempt_load
@@ -33,7 +33,7 @@ from training.services.sgd.sampled_rounds import (
     task_load,
 )
 
-_SMALLEST_IMAGE = 16  # pixels; training.methods.sgd.networks.SMALLEST_SIDE
+_SMALLEST_IMAGE = 16  # pixels; learning.mechanisms.sampled_steps.networks.SMALLEST_SIDE
 
 
 class SgdSampled(GradientSteps):

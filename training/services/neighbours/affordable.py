@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from accounting.caps import caps_of
 from common.sentences import Sentence, gettext_noop
-from training.methods.levels import Level
-from training.methods.neighbours.forecast import Forecast
-from training.methods.neighbours.parameters import Asking
-from training.methods.pate import PlanError
+from learning.mechanisms.levels import Level
+from learning.mechanisms.neighbours.choices import Asking
+from learning.mechanisms.neighbours.forecast import Forecast
+from learning.mechanisms.pate import PlanError
 from training.models import Dataset
 from training.services.neighbours.planning import rounds_planned
 

@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from training.methods.neighbours.release import read_counts
+from learning.mechanisms.neighbours.release import read_counts
 from training.models import Round, Run
 from training.services.neighbours.lessons import round_counts
 from training.services.neighbours.rounds import question_load

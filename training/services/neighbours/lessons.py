@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from learning.students import Releases, counted, joined, labelled, neighbourhoods
 from training.models import Query, Round, Run
 from training.services.holders.space import points_of
 from training.services.lessons import Lesson
 from training.services.neighbours.rounds import question_load
-from training.students import Releases, counted, joined, labelled, neighbourhoods
 
 
 def round_counts(asked: Round) -> list[list[int]]:

@@ -10,12 +10,12 @@ from uuid import uuid4
 import numpy as np
 
 from common.artifacts import arrays_save
-from training.methods.neighbours.parameters import asking_from_json
-from training.methods.neighbours.planner import EarlierRound, next_round
-from training.methods.neighbours.rounds import doubtful_queries, spread_queries
-from training.methods.neighbours.votes import radii
+from learning.mechanisms.neighbours.choices import asking_from_json
+from learning.mechanisms.neighbours.planner import EarlierRound, next_round
+from learning.mechanisms.neighbours.rounds import doubtful_queries, spread_queries
+from learning.mechanisms.neighbours.votes import radii
+from learning.representations import representation_save
 from training.models import Round, Run
-from training.representations import representation_save
 from training.services.holders.rounds import rounds_folder
 from training.services.holders.space import Space, points_of, space_first, space_of_student
 from training.services.lessons import student_fit

@@ -6,18 +6,18 @@ from functools import lru_cache
 from typing import Any
 
 from common.sentences import Sentence, gettext_noop
-from training.methods.levels import Level
-from training.methods.neighbours.forecast import Forecast, expected_voters
-from training.methods.neighbours.parameters import LARGEST_SIGMA, Asking, asking_from_json
-from training.methods.neighbours.planner import PlannedRound as ProposedRound
-from training.methods.neighbours.planner import plan_rounds
-from training.methods.neighbours.stand_ins import Sample
-from training.methods.pate import PlanError
+from learning.mechanisms.levels import Level
+from learning.mechanisms.neighbours.choices import LARGEST_SIGMA, Asking, asking_from_json
+from learning.mechanisms.neighbours.forecast import Forecast, expected_voters
+from learning.mechanisms.neighbours.planner import PlannedRound as ProposedRound
+from learning.mechanisms.neighbours.planner import plan_rounds
+from learning.mechanisms.neighbours.stand_ins import Sample
+from learning.mechanisms.pate import PlanError
+from learning.students.forecast import LOOKED_AT, refined_right
 from training.models import Dataset, Run
 from training.services.holders.planning import budgets_of, levels_of, share_warning
 from training.services.holders.space import Space, labelled_points, space_first
 from training.services.planning import GroupBudget, PlannedPromise, promises_counted
-from training.students.forecast import LOOKED_AT, refined_right
 
 #: As many labelled public points as a forecast looks at.
 _SAMPLE = 1000

@@ -9,9 +9,9 @@ from django.utils.translation import gettext_noop
 from accounting.models import Release
 from accounting.privacy import IndividualAccounts
 from common.noise import Noise
-from training.methods.neighbours.parameters import asking_from_json
-from training.methods.neighbours.release import read_counts
-from training.methods.neighbours.votes import shard_contributions
+from learning.mechanisms.neighbours.choices import asking_from_json
+from learning.mechanisms.neighbours.release import read_counts
+from learning.mechanisms.neighbours.votes import shard_contributions
 from training.models import Query, Round, Run
 from training.services.holders.base import Answer, People, Released
 from training.services.holders.rounds import batch_slice

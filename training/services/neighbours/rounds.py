@@ -7,9 +7,9 @@ from functools import lru_cache
 import numpy as np
 
 from common.artifacts import arrays_load
-from training.methods.neighbours.parameters import asking_from_json
+from learning.mechanisms.neighbours.choices import asking_from_json
+from learning.representations import FittedRepresentation, representation_load
 from training.models import Round
-from training.representations import FittedRepresentation, representation_load
 
 
 @dataclass(frozen=True, eq=False)

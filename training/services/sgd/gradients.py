@@ -13,9 +13,9 @@ from django.utils.translation import gettext_noop
 from accounting.models import Release
 from accounting.privacy import IndividualAccounts
 from common.noise import Noise
-from training.methods.sgd.descent import Descent
-from training.methods.sgd.linear import release_sums, step_contributions
-from training.methods.sgd.records import owned_records
+from learning.mechanisms.steps.descent import Descent
+from learning.mechanisms.steps.linear import release_sums, step_contributions
+from learning.mechanisms.steps.records import owned_records
 from training.models import Round, Run
 from training.services.holders.base import Answer, People, Released
 from training.services.holders.rounds import batch_slice, released_tidy

@@ -3,15 +3,15 @@
 import numpy as np
 
 from common.artifacts import model_fetch
-from training.methods.sgd.descent import Descent
-from training.methods.sgd.parameters import steps_from_json
+from learning.mechanisms.steps.choices import steps_from_json
+from learning.mechanisms.steps.descent import Descent
+from learning.published import LINEAR
+from learning.representations import LinearModel
+from learning.students import predicted
 from training.models import Round, Run, StudentModel
-from training.published import LINEAR
-from training.representations import LinearModel
 from training.services.holders.space import points_of
 from training.services.lessons import Lesson
 from training.services.sgd.rounds import state_before, task_load
-from training.students import predicted
 
 
 def linear_model(asked: Round) -> LinearModel:

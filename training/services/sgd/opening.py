@@ -5,11 +5,11 @@ from uuid import uuid4
 import numpy as np
 
 from common.artifacts import arrays_save
-from training.methods.sgd.descent import Descent
-from training.methods.sgd.parameters import steps_from_json
-from training.methods.sgd.planner import steps_plan_from_json
+from learning.mechanisms.steps.choices import steps_from_json
+from learning.mechanisms.steps.descent import Descent
+from learning.mechanisms.steps.planner import steps_plan_from_json
+from learning.representations import representation_save
 from training.models import Round, Run
-from training.representations import representation_save
 from training.services.holders.rounds import rounds_folder
 from training.services.holders.space import Space, points_of, space_first, space_of_student
 from training.services.lessons import student_fit

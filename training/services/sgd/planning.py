@@ -6,10 +6,10 @@ from functools import lru_cache
 from typing import Any
 
 from common.sentences import Sentence
-from training.methods.pate import PlanError
-from training.methods.sgd.forecast import StepsForecast, forecast_steps
-from training.methods.sgd.parameters import steps_from_json
-from training.methods.sgd.planner import StepsPlan, plan_steps, steps_plan_from_json
+from learning.mechanisms.pate import PlanError
+from learning.mechanisms.steps.choices import steps_from_json
+from learning.mechanisms.steps.forecast import StepsForecast, forecast_steps
+from learning.mechanisms.steps.planner import StepsPlan, plan_steps, steps_plan_from_json
 from training.models import Dataset, Run
 from training.services.holders.planning import budgets_of, levels_of, share_warning
 from training.services.holders.space import labelled_points, space_first

@@ -6,7 +6,7 @@ import numpy as np
 from django.utils.translation import gettext_noop
 
 from common.artifacts import arrays_load
-from training.methods.sgd.linear import CLIP_STEPS
+from learning.mechanisms.steps.linear import CLIP_STEPS
 from training.models import Run
 
 SIZE = gettext_noop("noisy gradient")

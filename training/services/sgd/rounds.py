@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from common.artifacts import arrays_load, arrays_save
-from training.methods.sgd.descent import Descent
-from training.methods.sgd.planner import StepsPlan, steps_plan_from_json
+from learning.mechanisms.steps.descent import Descent
+from learning.mechanisms.steps.planner import StepsPlan, steps_plan_from_json
+from learning.representations import FittedRepresentation, representation_load
 from training.models import Batch, Round, Run
-from training.representations import FittedRepresentation, representation_load
 from training.services.holders.rounds import released_name
 
 

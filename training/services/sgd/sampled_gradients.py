@@ -13,8 +13,8 @@ from django.utils.translation import gettext_noop
 from accounting.book import charges_of
 from accounting.models import Release
 from common.noise import Noise
-from training.methods.sgd.records import OwnedRecords, owned_records
-from training.methods.sgd.sampled import SampledSteps, Sampling, SimulationSampling, SystemSampling
+from learning.mechanisms.sampled_steps.training import SampledSteps, Sampling, SimulationSampling, SystemSampling
+from learning.mechanisms.steps.records import OwnedRecords, owned_records
 from training.models import Round, Run
 from training.services.holders.base import Answer, People, Released
 from training.services.holders.rounds import batch_slice, released_tidy, round_under_way

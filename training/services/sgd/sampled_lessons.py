@@ -3,16 +3,16 @@
 import numpy as np
 
 from common.artifacts import model_fetch
-from training.learners import Model
-from training.methods.sgd.parameters import samples_from_json
-from training.methods.sgd.sampled import SampledSteps
+from learning.learners import Model
+from learning.mechanisms.sampled_steps.choices import samples_from_json
+from learning.mechanisms.sampled_steps.training import SampledSteps
+from learning.published import network_learner, published_load
+from learning.students import predicted
 from training.models import Run, StudentModel
-from training.published import network_learner, published_load
 from training.services.holders.space import points_of
 from training.services.lessons import Lesson
 from training.services.sgd.lessons import published_usually
 from training.services.sgd.sampled_rounds import SampledTask, state_before, task_load
-from training.students import predicted
 
 
 def network_lesson(run: Run) -> Lesson:

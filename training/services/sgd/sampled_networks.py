@@ -7,11 +7,11 @@ import numpy as np
 from torch import nn
 
 from common.noise import Noise
-from training.methods.sgd.contributions import Gradients
-from training.methods.sgd.mechanism import phases_within
-from training.methods.sgd.networks import NetworkModel, network_create, with_weights
-from training.methods.sgd.records import OwnedRecords
-from training.methods.sgd.sampled import SampledSteps, Sampling, run_chunk
+from learning.mechanisms.sampled_steps.contributions import Gradients
+from learning.mechanisms.sampled_steps.mechanism import phases_within
+from learning.mechanisms.sampled_steps.networks import NetworkModel, network_create, with_weights
+from learning.mechanisms.sampled_steps.training import SampledSteps, Sampling, run_chunk
+from learning.mechanisms.steps.records import OwnedRecords
 from training.services.sgd.sampled_rounds import SampledTask
 
 

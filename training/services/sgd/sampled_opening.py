@@ -5,9 +5,9 @@ from uuid import uuid4
 import numpy as np
 
 from common.artifacts import arrays_save
-from training.methods.sgd.parameters import samples_from_json
+from learning.mechanisms.sampled_steps.choices import samples_from_json
+from learning.representations import representation_save
 from training.models import Round, Run
-from training.representations import representation_save
 from training.services.holders.rounds import rounds_folder
 from training.services.sgd.sampled_planning import inputs_of
 

@@ -11,10 +11,10 @@ from accounting.models import Release
 from accounting.privacy.sampled_charge import SMALLEST_SLACK
 from accounting.slacks import slack_fits
 from common.sentences import Sentence, gettext_noop
-from training.formats import TabularSchema, schema_from_json
-from training.methods.pate import PlanError
-from training.methods.sgd.parameters import BASELINES, VARIANTS, Samples, samples_from_json
-from training.methods.sgd.sampled_planner import (
+from learning.formats import TabularSchema, schema_from_json
+from learning.mechanisms.pate import PlanError
+from learning.mechanisms.sampled_steps.choices import BASELINES, VARIANTS, Samples, samples_from_json
+from learning.mechanisms.sampled_steps.planner import (
     SampledParameters,
     SampledPlan,
     plan_sampled,

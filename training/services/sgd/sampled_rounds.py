@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from common.artifacts import arrays_load, arrays_save
-from training.methods.sgd.sampled import SampledSteps
-from training.methods.sgd.sampled_planner import SampledPlan, sampled_plan_from_json
+from learning.mechanisms.sampled_steps.planner import SampledPlan, sampled_plan_from_json
+from learning.mechanisms.sampled_steps.training import SampledSteps
+from learning.representations import FittedRepresentation, representation_load
 from training.models import Batch, Round, Run
-from training.representations import FittedRepresentation, representation_load
 from training.services.holders.rounds import released_name
 from training.services.sgd.rounds import content_digest, named
 
@@ -25,7 +25,7 @@ class SampledTask:
 
     Attributes:
         plan: Rates, norms, noise, charges of each promise of the run's plan.
-        network: Its name, one of `training.methods.sgd.parameters.NETWORK_CHOICES`.
+        network: Its name, one of `learning.mechanisms.steps.choices.NETWORK_CHOICES`.
         shape: Of a record as the network takes it, multiplied by ``scale``.
         classes: How many there are.
         fitted: The representation whose coordinates the network takes; None where it takes records as they are.

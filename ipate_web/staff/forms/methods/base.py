@@ -14,11 +14,11 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from consent.models import Study
-from training.learners import LEARNERS, LearnerField, parameter_fields
-from training.learners.base import Parametrised
-from training.methods.pate import AGGREGATORS, Aggregator, AggregatorField
+from learning.learners import LEARNERS, LearnerField, parameter_fields
+from learning.learners.base import Parametrised
+from learning.mechanisms.pate import AGGREGATORS, Aggregator, AggregatorField
+from learning.students import STUDENTS
 from training.models import Run
-from training.students import STUDENTS
 
 if TYPE_CHECKING:
     from ipate_web.staff.forms.runs import RunForm

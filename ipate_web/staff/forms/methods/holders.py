@@ -10,8 +10,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from ipate_web.staff.forms.methods.base import MethodFields
-from training.methods.neighbours.parameters import REPRESENTATION_CHOICES
-from training.representations import REPRESENTATIONS
+from learning.mechanisms.neighbours.choices import REPRESENTATION_CHOICES
+from learning.representations import REPRESENTATIONS
 
 _STATEMENTS = {name: kind.statement for name, kind in REPRESENTATIONS.items() if kind.statement}
 """What the operator has to state before a representation may be used."""
@@ -71,7 +71,7 @@ class HoldersFields(MethodFields):
             self.form.add_error(self.field("representation"), message)
 
     def chosen_space(self) -> dict[str, Any]:
-        """The fields of :class:`training.methods.fields.Choices` that the form asks for."""
+        """The fields of :class:`learning.mechanisms.choices.Choices` that the form asks for."""
         chosen = self._value("representation")
         return {
             "representation": chosen,

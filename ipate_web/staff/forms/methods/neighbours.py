@@ -10,14 +10,14 @@ from django.utils.translation import gettext_lazy
 from consent.models import Study
 from ipate_web.staff.forms.methods.base import number
 from ipate_web.staff.forms.methods.holders import HoldersFields, rounds_choices
-from training.methods.neighbours.parameters import (
+from learning.mechanisms.neighbours.choices import (
     KERNEL_CHOICES,
     LARGEST_SIGMA,
     MOST_ROUNDS,
     Asking,
     asking_from_json,
 )
-from training.methods.neighbours.planner import MOST_FIRST
+from learning.mechanisms.neighbours.planner import MOST_FIRST
 from training.models import Run
 
 #: Queries that are asked together, unless chosen: few commits, and counts are seen soon.

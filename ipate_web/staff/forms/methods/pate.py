@@ -21,8 +21,8 @@ from ipate_web.staff.forms.methods.base import (
     parameters_not_chosen,
     parameters_of,
 )
-from training.learners import learner_parameters, learner_suggested
-from training.methods.pate import AGGREGATORS
+from learning.learners import learner_parameters, learner_suggested
+from learning.mechanisms.pate import AGGREGATORS
 from training.models import Dataset, Run
 from training.services.rehearsals import DEFAULTS
 

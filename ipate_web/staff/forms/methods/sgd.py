@@ -11,20 +11,16 @@ from django.utils.translation import gettext_lazy
 from consent.models import Study
 from ipate_web.staff.forms.methods.base import number
 from ipate_web.staff.forms.methods.holders import HoldersFields, rounds_choices
-from training.methods.fields import AskingField
-from training.methods.sgd.parameters import (
+from learning.mechanisms.choices import AskingField
+from learning.mechanisms.sampled_steps.choices import (
     BASELINES,
-    MOST_ROUNDS,
     NETWORK_CHOICES,
-    PUBLISH_CHOICES,
     VARIANTS,
     Samples,
-    Steps,
     samples_fields,
     samples_from_json,
-    steps_fields,
-    steps_from_json,
 )
+from learning.mechanisms.steps.choices import MOST_ROUNDS, PUBLISH_CHOICES, Steps, steps_fields, steps_from_json
 from training.models import Run
 from training.services.methods import method_by, method_of
 

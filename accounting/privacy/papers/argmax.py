@@ -1,0 +1,161 @@
+"""The noisy arg-max: how likely each class is to win, on the actual votes and on every neighbouring count."""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from accounting.privacy.checks import FloatArray
+from accounting.privacy.papers.noise import Noise
+from accounting.privacy.papers.renyi import CLOSED_FORM_ERROR, IndexArray, divergences, tangent_divergence
+
+_BATCH_VALUES = 1 << 18  # numbers in the largest temporary array: 2 MiB
+_LARGEST_REACH = 2000.0  # range of a query, in units of the noise
+_LARGEST_RATIO = 600.0  # logarithm of what a moved vote may change a node by
+
+
+def log_miss_bound(votes: FloatArray, noise: Noise) -> FloatArray:
+    """Upper bound on ln Pr[another class than the one with the most votes wins], shape (queries,).
+
+    The union bound of PATE 2018, Proposition 7 and PATE 2017, Lemma 4, summed in logarithms from the tails; at most
+    1 − 1/classes, since no class is more likely than the leading one.
+
+    >>> from accounting.privacy.papers.noise import GaussianNoise
+    >>> log_miss_bound(np.array([[50.0, 50.0], [5000.0, 0.0]]), GaussianNoise(40.0)).round(3)
+    array([-6.930000e-01, -3.911651e+03])
+    """
+    classes = votes.shape[1]
+    if classes == 1:
+        return np.full(len(votes), -np.inf)
+    ordered = np.sort(votes, axis=1)
+    return np.minimum(logsumexp(noise.log_win(ordered[:, :-1] - ordered[:, -1:]), axis=1), np.log1p(-1 / classes))
+
+
+def argmax_divergences(
+    votes: FloatArray,
+    noise: Noise,
+    weight: float,
+    orders: FloatArray,
+    movable: NDArray[np.bool_],
+    teachers_per_holder: int = 1,
+) -> tuple[FloatArray, FloatArray]:
+    """Largest D_α(M(D)‖M(D′)) and D_α(M(D′)‖M(D)) over all counts with ``weight`` votes moved; each (queries, R).
+
+    With several teachers per holder the votes may move apart, from and to different classes. Their displacement lies in
+    the convex hull of moves of the whole weight from one class to another. As every ln Pr[k] is concave in the votes,
+    D_α(M(D)‖M(D′)) is largest at a corner; and D_α(M(D′)‖M(D)) is at most what the tangents at the votes give, which is
+    largest at a corner, too (docs/privacy-accounting.md, "Upsampling").
+
+    Queries beyond the range of the numbers (noise of less than a thousandth of the vote's range) get infinity: the
+    caller's data-independent bound stands.
+
+    Args:
+        votes: weighted counts, shape (queries, classes).
+        noise: noise on every count.
+        weight: votes that one holder moves, above 0.
+        orders: orders α > 1, shape (R,).
+        movable: from which classes, shape (queries, classes).
+        teachers_per_holder: over how many teachers the weight is spread.
+
+    >>> from accounting.privacy.papers.noise import GaussianNoise
+    >>> votes = np.array([[200.0, 30.0, 20.0]])
+    >>> forward, reverse = argmax_divergences(votes, GaussianNoise(40.0), 1.0, np.array([2.0, 20.0]), votes >= 1)
+    >>> forward.round(7), reverse.round(7)
+    (array([[2.030e-05, 4.535e-04]]), array([[2.220e-05, 4.921e-04]]))
+    """
+    classes = votes.shape[1]
+    if classes == 1:
+        return np.zeros((len(votes), orders.size)), np.zeros((len(votes), orders.size))
+    if classes == 2:
+        return _two_class_divergences(votes, noise, weight, orders, movable)
+    reach = (np.ptp(votes, axis=1) + weight) / noise.scale + 20
+    forward, reverse = np.full((2, len(votes), orders.size), np.inf)
+    # Queries of like range share a batch, and thereby the number of nodes.
+    queue = np.argsort(reach, kind="stable")
+    queue = queue[(reach[queue] * weight / noise.scale < _LARGEST_RATIO) & (reach[queue] < _LARGEST_REACH)]
+    while queue.size:
+        nodes = noise.quadrature(votes[queue[:1]], weight).nodes.size
+        batch, queue = np.split(queue, [max(1, _BATCH_VALUES // (classes**2 * nodes))])
+        forward[batch], reverse[batch] = _batch_divergences(
+            votes[batch], noise, weight, orders, movable[batch], teachers_per_holder
+        )
+    return forward, reverse
+
+
+def _two_class_divergences(
+    votes: FloatArray, noise: Noise, weight: float, orders: FloatArray, movable: NDArray[np.bool_]
+) -> tuple[FloatArray, FloatArray]:
+    """Closed form: the margin decides, one vote changes it by two, and a larger change is a larger divergence."""
+    margin = votes[:, 0] - votes[:, 1]
+    owner, source = np.nonzero(movable)
+    moved = margin[owner] + np.where(source == 0, -2 * weight, 2 * weight)
+    log_p, log_neighbours = (np.stack([noise.log_win(m), noise.log_win(-m)], axis=1) for m in (margin, moved))
+    return divergences(log_p, log_neighbours, owner, orders, CLOSED_FORM_ERROR)
+
+
+def _batch_divergences(
+    votes: FloatArray,
+    noise: Noise,
+    weight: float,
+    orders: FloatArray,
+    movable: NDArray[np.bool_],
+    teachers_per_holder: int,
+) -> tuple[FloatArray, FloatArray]:
+    integrals = _Integrals(votes, noise, weight)
+    owner, source, target = np.nonzero(movable[:, :, None] & ~np.eye(votes.shape[1], dtype=bool))
+    log_neighbours = integrals.log_neighbours(owner, source, target)
+    error = integrals.relative_error
+    forward, reverse = divergences(integrals.log_p, log_neighbours, owner, orders, error)
+    if teachers_per_holder > 1:
+        tangents, errors = integrals.tangents(owner, source, target)
+        reverse = tangent_divergence(integrals.log_p, tangents, errors, owner, orders, error)
+    return forward, reverse
+
+
+class _Integrals:
+    """Pr[k wins] = ∫ f(t − n_k)·Π_{j≠k} F(t − n_j) dt on the votes and with ``weight`` moved, from one set of nodes.
+
+    On the nodes, all integrands are products of the same few factors: with g_k the integrand of class k on the votes,
+    moving a vote from a to b makes it g_k·F(t − n_a + w)/F(t − n_a)·F(t − n_b − w)/F(t − n_b) for the other classes k.
+    Each class has its own scale, so that even a probability below the smallest float is known relatively.
+    """
+
+    def __init__(self, votes: FloatArray, noise: Noise, weight: float) -> None:
+        nodes, log_weights = noise.quadrature(votes, weight)
+        offset = nodes[:, None, :] - votes[:, :, None]
+        log_cdf, log_pdf = noise.log_cdf(offset), noise.log_pdf(offset)
+        log_all = log_cdf.sum(axis=1, keepdims=True) + log_weights[:, None, :]
+        log_integrand = log_all + log_pdf - log_cdf
+        scale = log_integrand.max(axis=2, keepdims=True)
+        self._weight = weight
+        self._scale = scale[:, :, 0]
+        self._integrand = np.exp(log_integrand - scale)
+        self._hazard = np.exp(log_pdf - log_cdf)
+        self._removed = np.exp(noise.log_cdf(offset + weight) - log_cdf)
+        self._added = np.exp(noise.log_cdf(offset - weight) - log_cdf)
+        self._removed_integrand = np.exp(log_all + noise.log_pdf(offset + weight) - log_cdf - scale)
+        self._added_integrand = np.exp(log_all + noise.log_pdf(offset - weight) - log_cdf - scale)
+        self._p = self._integrand.sum(axis=2)
+        self.log_p = self._scale + np.log(self._p)
+        # Twice the quadrature's, and the rounding of exponents, which grow with the square of the range.
+        largest = np.abs(offset).max() / noise.scale
+        self.relative_error = 1e-11 + 2e-15 * largest**2
+
+    def log_neighbours(self, owner: IndexArray, source: IndexArray, target: IndexArray) -> FloatArray:
+        """ln Pr[k wins] with the weight moved from source to target; shape (rows, classes)."""
+        queries, classes, nodes = self._integrand.shape
+        others = (self._added[:, :, None, :] * self._integrand[:, None, :, :]).reshape(queries, classes**2, nodes)
+        p = (self._removed @ others.swapaxes(1, 2)).reshape(queries, classes, classes, classes)
+        each = np.arange(classes)
+        p[:, :, each, each] = self._removed @ self._added_integrand.swapaxes(1, 2)
+        p[:, each, :, each] = (self._removed_integrand @ self._added.swapaxes(1, 2)).swapaxes(0, 1)
+        return self._scale[owner] + np.log(p[owner, source, target])
+
+    def tangents(self, owner: IndexArray, source: IndexArray, target: IndexArray) -> tuple[FloatArray, FloatArray]:
+        """Linear change of ln Pr[k wins] with the weight moved, and a bound on its error; each (rows, classes)."""
+        each = np.arange(self._integrand.shape[1])
+        slopes = -(self._integrand @ self._hazard.swapaxes(1, 2))
+        slopes[:, each, each] = 0.0
+        slopes[:, each, each] = -slopes.sum(axis=2)
+        slopes *= self._weight / self._p[:, :, None]
+        gain, loss = slopes[owner, :, target], slopes[owner, :, source]
+        return gain - loss, 2.5 * self.relative_error * (np.abs(gain) + np.abs(loss))

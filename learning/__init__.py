@@ -1,0 +1,1 @@
+"""What learns and how it is asked, without Django: mechanisms, representations, learners, students, formats."""

@@ -1,0 +1,30 @@
+"""Data formats: declared schemas, validating readers, known datasets. Imports no Django."""
+
+from learning.formats.catalogue import CATALOGUE, Splits, catalogue_load
+from learning.formats.documents import json_schema, records_alike, schema_from_json, schema_to_json
+from learning.formats.draft import schema_draft
+from learning.formats.files import check_sha256
+from learning.formats.read import read_file
+from learning.formats.report import DataErrors, Report
+from learning.formats.rows import DataError, Rows
+from learning.formats.schema import ImageSchema, Schema, TabularSchema
+
+__all__ = [
+    "CATALOGUE",
+    "DataError",
+    "DataErrors",
+    "ImageSchema",
+    "Report",
+    "Rows",
+    "Schema",
+    "Splits",
+    "TabularSchema",
+    "catalogue_load",
+    "check_sha256",
+    "json_schema",
+    "read_file",
+    "records_alike",
+    "schema_draft",
+    "schema_from_json",
+    "schema_to_json",
+]

@@ -1,0 +1,215 @@
+"""Catalogue of known datasets: files, publishers, licences, schemas, splits.
+
+A split is fixed, so that private, public and test records never mix from one run to the next; the shuffles use a fixed
+seed. Public records keep their true labels for evaluation only: what a student learns comes from the vote.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.resources import files as package_files
+from pathlib import Path
+
+import numpy as np
+
+from learning.formats.documents import schema_from_json
+from learning.formats.files import check_sha256, holds
+from learning.formats.idx import read_idx
+from learning.formats.rows import DataError, Progress, Rows
+from learning.formats.schema import ImageSchema, Schema, TabularSchema
+from learning.formats.table import read_table
+
+_SEED = 2022
+_DIGITS = tuple("0123456789")
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Split of a dataset: private records with holders; public and test records without."""
+
+    private: Rows
+    public: Rows
+    test: Rows
+    schema: Schema
+
+
+@dataclass(frozen=True)
+class KnownFile:
+    """File of a dataset, identified by the SHA-256 of its uncompressed content."""
+
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class KnownDataset:
+    """Source and licence of a dataset, and its folder in the data directory."""
+
+    name: str
+    title: str
+    publisher: str
+    source: str
+    licence: str
+    folder: str
+    files: tuple[KnownFile, ...]
+    split: Callable[[tuple[Path, ...], Progress | None], Splits]
+
+
+def catalogue_load(name: str, data_dir: Path | str | None = None, progress: Progress | None = None) -> Splits:
+    """Load a known dataset from ``data_dir`` after verifying its checksums.
+
+    A file may be plain, ``.gz``, or inside any zip file of its folder. ``digits`` comes with scikit-learn and needs no
+    files.
+
+    Raises:
+        DataError: a file is missing or differs; the message says where to get it, where to put it, and how to check it.
+
+    >>> splits = catalogue_load("digits")
+    >>> len(splits.private), len(splits.public), len(splits.test), splits.schema.shape
+    (1300, 300, 197, (8, 8))
+    """
+    if name not in CATALOGUE:
+        raise DataError(f"There is no known dataset “{name}”.", f"Choose one of: {', '.join(CATALOGUE)}.")
+    known = CATALOGUE[name]
+    if known.files and data_dir is None:
+        raise DataError(
+            f"{known.title} is read from files, and no data directory is set.",
+            f"Put {', '.join(file.name for file in known.files)} from {known.source} into the folder {known.folder} "
+            "of a data directory, and set IPATE_DATA_DIR to it. The SHA-256 of the uncompressed files (check them with "
+            f"sha256sum): {', '.join(f'{file.name} {file.sha256}' for file in known.files)}.",
+        )
+    found = tuple(_locate(known, file, Path(data_dir or ".")) for file in known.files)
+    for file, path in zip(known.files, found, strict=True):
+        check_sha256(path, file.sha256, file.name)
+    return known.split(found, progress)
+
+
+def _locate(known: KnownDataset, file: KnownFile, data_dir: Path) -> Path:
+    folder = data_dir / known.folder
+    for path in (folder / file.name, folder / f"{file.name}.gz"):
+        if path.is_file():
+            return path
+    for path in sorted(folder.glob("*.zip")):
+        if holds(path, file.name):
+            return path
+    raise DataError(
+        f"The file {file.name} is missing.",
+        f"Get it from {known.source} and put it, plain, gzipped or in its zip file, into {folder}; "
+        f"the SHA-256 of the uncompressed file is {file.sha256} (check it with sha256sum).",
+    )
+
+
+def _shuffled(count: int) -> np.ndarray:
+    return np.random.default_rng(_SEED).permutation(count)
+
+
+def _split_digits(paths: tuple[Path, ...], progress: Progress | None) -> Splits:
+    """1,300 private digits, each owned by a holder of its own; 300 public, 197 for the test."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    rows = Rows((digits.images / 16).astype(np.float32), digits.target.astype(np.int64)).one_holder_per_row("digit")
+    order = _shuffled(len(rows))
+    if progress:
+        progress(len(rows), len(rows))
+    public = rows.without_holders()
+    schema = ImageSchema(8, 8, 1, _DIGITS)
+    return Splits(rows[order[:1300]], public[order[1300:1600]], public[order[1600:]], schema)
+
+
+def _split_mnist(paths: tuple[Path, ...], progress: Progress | None) -> Splits:
+    """The 60,000 training images are private, a holder each; of the test images the first 9,000 are public."""
+    schema = ImageSchema(28, 28, 1, _DIGITS)
+    train_images, train_labels, test_images, test_labels = paths
+    private = read_idx(train_images, schema, labels=train_labels, progress=progress).one_holder_per_row("image")
+    rest = read_idx(test_images, schema, labels=test_labels)
+    return Splits(private, rest[:9000], rest[9000:], schema)
+
+
+def _split_adult(paths: tuple[Path, ...], progress: Progress | None) -> Splits:
+    """``adult.data`` is private, a holder per row; of ``adult.test`` the first 13,000 rows are public."""
+    schema = _table_schema("adult")
+    train, test = paths
+    private = read_table(train, schema, member="adult.data", holders=False, progress=progress)
+    rest = read_table(test, schema, member="adult.test", holders=False)
+    return Splits(private.one_holder_per_row("person"), rest[:13_000], rest[13_000:], schema)
+
+
+def _split_diabetes(paths: tuple[Path, ...], progress: Progress | None) -> Splits:
+    """Split by patient: 60,000 private, 9,000 public, the remaining 2,518 for the test; with all their records."""
+    schema = _table_schema("diabetes")
+    rows = read_table(paths[0], schema, member="diabetic_data.csv", progress=progress)
+    _, patient = np.unique(np.array(rows.holders), return_inverse=True)
+    place = _shuffled(int(patient.max()) + 1)[patient]
+    private = rows[place < 60_000]
+    private = Rows(private.x, private.y, [f"patient-{holder}" for holder in private.holders or ()])
+    public = rows.without_holders()
+    return Splits(private, public[(place >= 60_000) & (place < 69_000)], public[place >= 69_000], schema)
+
+
+def _table_schema(name: str) -> TabularSchema:
+    document = package_files("learning.formats").joinpath("schemas", f"{name}.json").read_text("utf-8")
+    schema = schema_from_json(json.loads(document))
+    assert isinstance(schema, TabularSchema)
+    return schema
+
+
+CATALOGUE: dict[str, KnownDataset] = {
+    known.name: known
+    for known in (
+        KnownDataset(
+            "digits",
+            "Handwritten digits, 8×8",
+            "E. Alpaydin, C. Kaynak (UCI Machine Learning Repository); shipped with scikit-learn",
+            "https://archive.ics.uci.edu/dataset/80/optical+recognition+of+handwritten+digits",
+            "CC BY 4.0",
+            "digits",
+            (),
+            _split_digits,
+        ),
+        KnownDataset(
+            "mnist",
+            "MNIST handwritten digits, 28×28",
+            "Y. LeCun, C. Cortes, C. J. C. Burges",
+            "http://yann.lecun.com/exdb/mnist/",
+            "CC BY-SA 3.0",
+            "mnist",
+            (
+                KnownFile(
+                    "train-images-idx3-ubyte", "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"
+                ),
+                KnownFile(
+                    "train-labels-idx1-ubyte", "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"
+                ),
+                KnownFile("t10k-images-idx3-ubyte", "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"),
+                KnownFile("t10k-labels-idx1-ubyte", "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
+            ),
+            _split_mnist,
+        ),
+        KnownDataset(
+            "adult",
+            "Adult (census income)",
+            "B. Becker, R. Kohavi (UCI Machine Learning Repository)",
+            "https://archive.ics.uci.edu/dataset/2/adult",
+            "CC BY 4.0",
+            "adult",
+            (
+                KnownFile("adult.data", "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d"),
+                KnownFile("adult.test", "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05"),
+            ),
+            _split_adult,
+        ),
+        KnownDataset(
+            "diabetes",
+            "Diabetes 130-US hospitals 1999-2008 (readmission within 30 days)",
+            "J. Clore, K. Cios, J. DeShazo, B. Strack (UCI Machine Learning Repository)",
+            "https://archive.ics.uci.edu/dataset/296/diabetes+130-us+hospitals+for+years+1999-2008",
+            "CC BY 4.0",
+            "diabetes130",
+            (KnownFile("diabetic_data.csv", "0689e7ec031237dc63031b938805c48377748761a3b26acab621567afa24df97"),),
+            _split_diabetes,
+        ),
+    )
+}

@@ -1,0 +1,319 @@
+"""Schemas as JSON documents, for files and for the database, and the JSON Schema of such a document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from common.sentences import Sentence
+from common.sentences import gettext_noop as _
+from learning.formats.columns import (
+    CategoricalColumn,
+    HolderColumn,
+    Icd9Column,
+    IgnoredColumn,
+    LabelColumn,
+    NumericColumn,
+)
+from learning.formats.report import Report
+from learning.formats.rows import DataError
+from learning.formats.schema import Column, ImageSchema, Schema, TabularSchema
+
+
+def _number(value: object) -> object:
+    """A number as it is written: a whole one stays whole."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise PydanticCustomError("float_type", "This is no number.")
+    return value
+
+
+Number = Annotated[float, PlainValidator(_number), WithJsonSchema({"type": "number"})]
+Name = Annotated[str, Field(description="As in the header of the file.")]
+Missing = Annotated[list[str], Field(description="How the file writes a value that is not known.")]
+Classes = Annotated[list[str], Field(description="What is to be learned, in the order of their numbers from 0.")]
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class _ColumnDocument(_Document):
+    """A column; what it declares is checked when it is built, so that all columns are checked."""
+
+    name: Name
+
+    def column(self) -> Column:
+        raise NotImplementedError
+
+    @model_validator(mode="after")
+    def _builds(self) -> _ColumnDocument:
+        self.column()
+        return self
+
+
+class HolderDocument(_ColumnDocument):
+    """Pseudonym of the person to whom a record belongs."""
+
+    role: Literal["holder"]
+
+    def column(self) -> Column:
+        return HolderColumn(self.name)
+
+
+class IgnoredDocument(_ColumnDocument):
+    """Column that is in the file and not used."""
+
+    role: Literal["ignore"]
+
+    def column(self) -> Column:
+        return IgnoredColumn(self.name)
+
+
+class LabelDocument(_ColumnDocument):
+    """Class of a record."""
+
+    role: Literal["label"]
+    labels: dict[str, str] = Field(default={}, description="Spellings in the file, and the classes that they mean.")
+
+    def column(self) -> Column:
+        return LabelColumn(self.name, tuple(self.labels.items()))
+
+
+class NumericDocument(_ColumnDocument):
+    """Number, clipped to the range and scaled to [0, 1]."""
+
+    role: Literal["feature"]
+    type: Literal["numeric"]
+    minimum: Number
+    maximum: Number
+    missing: Missing = []
+
+    def column(self) -> Column:
+        return NumericColumn(self.name, self.minimum, self.maximum, tuple(self.missing))
+
+
+class CategoricalDocument(_ColumnDocument):
+    """One of the declared values, one-hot encoded."""
+
+    role: Literal["feature"]
+    type: Literal["categorical"]
+    values: list[str]
+    missing: Missing = []
+    other: bool = Field(default=False, description="Whether an undeclared value counts as “other”, or is an error.")
+
+    def column(self) -> Column:
+        return CategoricalColumn(self.name, tuple(self.values), tuple(self.missing), self.other)
+
+
+class Icd9Document(_ColumnDocument):
+    """ICD-9-CM diagnosis, by its chapter."""
+
+    role: Literal["feature"]
+    type: Literal["icd9"]
+    missing: Missing = []
+
+    def column(self) -> Column:
+        return Icd9Column(self.name, tuple(self.missing))
+
+
+FeatureDocument = Annotated[NumericDocument | CategoricalDocument | Icd9Document, Field(discriminator="type")]
+ColumnDocument = Annotated[
+    HolderDocument | IgnoredDocument | LabelDocument | FeatureDocument, Field(discriminator="role")
+]
+
+
+class TableDocument(_Document):
+    """Records of a table: CSV or Parquet, or arrays with one place for each number of an encoded record."""
+
+    kind: Literal["table"]
+    columns: list[ColumnDocument] = Field(description="In the order of the file, where it has no header.")
+    classes: Classes
+    delimiter: str = ","
+    header: bool = True
+    comment: str = Field(default="", description="Lines that begin so are skipped.")
+    decimal: str = Field(default=".", description="Decimal mark: a point or a comma.")
+
+    def schema_(self) -> TabularSchema:
+        columns = tuple(column.column() for column in self.columns)
+        return TabularSchema(columns, tuple(self.classes), self.delimiter, self.header, self.comment, self.decimal)
+
+    @model_validator(mode="after")
+    def _builds(self) -> TableDocument:
+        self.schema_()
+        return self
+
+
+class ImageDocument(_Document):
+    """Images of one size: idx, mat or npz."""
+
+    kind: Literal["image"]
+    height: int
+    width: int
+    channels: int = Field(description="1: shades of grey, 3: colours.")
+    classes: Classes
+
+    def schema_(self) -> ImageSchema:
+        return ImageSchema(self.height, self.width, self.channels, tuple(self.classes))
+
+    @model_validator(mode="after")
+    def _builds(self) -> ImageDocument:
+        self.schema_()
+        return self
+
+
+SchemaDocument = Annotated[TableDocument | ImageDocument, Field(discriminator="kind")]
+_DOCUMENT: TypeAdapter[TableDocument | ImageDocument] = TypeAdapter(SchemaDocument)
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of a document that declares what a dataset holds.
+
+    >>> sorted(json_schema()["$defs"])[:2]
+    ['CategoricalDocument', 'HolderDocument']
+    """
+    described = _DOCUMENT.json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Schema of a dataset", **described}
+
+
+def schema_to_json(schema: Schema) -> dict[str, Any]:
+    """Schema as a JSON-serialisable dict that ``schema_from_json`` reads back.
+
+    >>> schema = ImageSchema(8, 8, 1, ("0", "1"))
+    >>> schema_from_json(schema_to_json(schema)) == schema
+    True
+    """
+    if isinstance(schema, ImageSchema):
+        return {"kind": "image", **asdict(schema), "classes": list(schema.classes)}
+    return {
+        "kind": "table",
+        "columns": [_column_to_json(column) for column in schema.columns],
+        "classes": list(schema.classes),
+        "delimiter": schema.delimiter,
+        "header": schema.header,
+        "comment": schema.comment,
+        "decimal": schema.decimal,
+    }
+
+
+def schema_from_json(document: Any) -> Schema:
+    """Schema declared by a JSON document.
+
+    Raises:
+        DataError: names every error in the document.
+    """
+    try:
+        return _DOCUMENT.validate_python(document).schema_()
+    except ValidationError as error:
+        report = Report()
+        report.add(*(_fault(document, details) for details in error.errors(include_url=False)))
+        report.raise_faults()
+        raise
+
+
+def records_alike(document: Any, other: Any) -> bool:
+    """Whether records under two stored schemas are encoded alike, however their files are written.
+
+    >>> columns = [{"name": "age", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 100}]
+    >>> table = {"kind": "table", "columns": columns, "classes": ["no", "yes"]}
+    >>> records_alike(table, table | {"delimiter": ";", "columns": [*columns, {"name": "id", "role": "ignore"}]})
+    True
+    """
+    first, second = schema_from_json(document), schema_from_json(other)
+    if isinstance(first, TabularSchema) and isinstance(second, TabularSchema):
+        return (first.features, first.classes) == (second.features, second.classes)
+    return first == second
+
+
+def _column_to_json(column: Column) -> dict[str, Any]:
+    match column:
+        case HolderColumn():
+            return {"name": column.name, "role": "holder"}
+        case IgnoredColumn():
+            return {"name": column.name, "role": "ignore"}
+        case LabelColumn():
+            return {"name": column.name, "role": "label", "labels": dict(column.spellings)}
+        case NumericColumn():
+            numeric = {"type": "numeric", "minimum": column.minimum, "maximum": column.maximum}
+            return {"name": column.name, "role": "feature", **numeric, "missing": list(column.missing)}
+        case CategoricalColumn():
+            categorical = {"type": "categorical", "values": list(column.values), "other": column.other}
+            return {"name": column.name, "role": "feature", **categorical, "missing": list(column.missing)}
+        case Icd9Column():
+            return {"name": column.name, "role": "feature", "type": "icd9", "missing": list(column.missing)}
+
+
+_EXPECTED = {
+    "string_type": _("Make it a text."),
+    "list_type": _("Make it a list."),
+    "dict_type": _("Make it an object of texts."),
+    "bool_type": _("Make it true or false."),
+    "int_type": _("Make it a whole number."),
+    "float_type": _("Make it a number."),
+    "literal_error": _("Use a value that the JSON Schema allows."),
+}
+
+
+_TAGS = ("holder", "label", "ignore", "feature", "numeric", "categorical", "icd9")
+
+
+def _fault(document: Any, details: ErrorDetails) -> DataError:
+    """A fault that pydantic found, in the words of this project, with the column that it is about."""
+    place = [part for part in details["loc"] if part not in ("table", "image")]
+    column = _column_at(document, place)
+    inner = details.get("ctx", {}).get("error")
+    if isinstance(inner, DataError):
+        return DataError(inner.problem, inner.remedy, column=inner.column or column)
+    path = ".".join(_path(place[2:] if column is not None else place)) or "–"
+    match details["type"]:
+        case "missing":
+            return DataError(Sentence(_("“%(path)s” is missing."), path=path), _("Add it."), column=column)
+        case "extra_forbidden":
+            remedy = _("Remove it, or correct its name; the JSON Schema says which there are.")
+            return DataError(Sentence(_("“%(path)s” is unknown."), path=path), remedy, column=column)
+        case "union_tag_not_found" | "union_tag_invalid" if not place:
+            problem = _("The schema says neither “kind”: “table” nor “image”.")
+            return DataError(problem, _("Make it an object with one of the two."))
+        case "union_tag_not_found" | "union_tag_invalid":
+            given = details["input"] if isinstance(details["input"], dict) else {}
+            problem = Sentence(
+                _("Role %(role)s with type %(type)s is unknown."),
+                role=repr(given.get("role")),
+                type=repr(given.get("type")),
+            )
+            remedy = _("Use the role holder, label or ignore; or feature with the type numeric, categorical or icd9.")
+            return DataError(problem, remedy, column=column)
+        case "model_attributes_type" | "dict_attributes_type":
+            problem = Sentence(_("“%(path)s” is no object."), path=path)
+            return DataError(problem, _("Write it with a kind, or a column with name and role."), column=column)
+    problem = Sentence(_("“%(path)s” is %(value)s."), path=path, value=repr(details["input"])[:60])
+    return DataError(problem, _EXPECTED.get(details["type"], details["msg"]), column=column)
+
+
+def _path(place: list[int | str]) -> Iterator[str]:
+    """Names on the way to a place, with lists counted from 1; without those that only choose a model."""
+    for part in place:
+        if isinstance(part, int):
+            yield str(part + 1)
+        elif part not in _TAGS:
+            yield part
+
+
+def _column_at(document: Any, place: list[int | str]) -> str | None:
+    if len(place) > 1 and place[0] == "columns" and isinstance(place[1], int):
+        found = document["columns"][place[1]]
+        name = found.get("name") if isinstance(found, dict) else None
+        return name if isinstance(name, str) else None
+    return None

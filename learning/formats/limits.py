@@ -1,0 +1,46 @@
+"""Limits on what is read, so that a small file cannot fill the machine's memory."""
+
+from __future__ import annotations
+
+from math import prod
+
+from common.sentences import Sentence
+from common.sentences import gettext_noop as _
+from learning.formats.rows import DataError
+
+MOST_NUMBERS = 1_000_000_000
+"""Numbers in the encoded records of one file: 4 GB."""
+LEAST_CONTENT = 256 << 20
+"""Uncompressed bytes that a compressed file may hold however small it is."""
+MOST_GROWTH = 200
+"""Beyond that, how many times its size a compressed file may hold; real data compress 3 to 50 times."""
+LONGEST_LINE = 1 << 20
+"""Characters of a line of a table."""
+
+
+def check_numbers(*shape: int) -> None:
+    """Check that an array of this shape may be read.
+
+    Raises:
+        DataError: it is too large.
+    """
+    if prod(shape) > MOST_NUMBERS:
+        problem = Sentence(
+            _("The file holds %(count)s numbers; at most %(most)s are read."),
+            count=f"{prod(shape):,}",
+            most=f"{MOST_NUMBERS:,}",
+        )
+        raise DataError(problem, _("Split it, and import the parts as datasets of their own."))
+
+
+def most_content(size: int) -> int:
+    """Bytes that a compressed file of this size may hold."""
+    return max(LEAST_CONTENT, MOST_GROWTH * size)
+
+
+def grows_too_much(most: int) -> DataError:
+    """DataError for a compressed file that holds more than ``most`` bytes."""
+    problem = Sentence(
+        _("The file grows to more than %(most)s MB when it is unpacked, far more than data do."), most=f"{most >> 20:,}"
+    )
+    return DataError(problem, _("Check where it comes from; give it uncompressed if it is right."))

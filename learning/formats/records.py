@@ -1,0 +1,186 @@
+"""Records of a table, column by column, as files give them: checked, reported on, and encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from common.sentences import Sentence
+from common.sentences import gettext_noop as _
+from learning.formats import limits
+from learning.formats.columns import NumericColumn, shown
+from learning.formats.report import MOST, Report
+from learning.formats.rows import DataError, Rows
+from learning.formats.schema import TabularSchema
+
+Columns = Mapping[str, Sequence[object]]
+LONGEST_PSEUDONYM = 200
+#: A spreadsheet that opens a list of pseudonyms would run what begins so.
+_FORMULA = ("=", "+", "-", "@")
+_NO_ROLE = {
+    "label": _("Declare which one it is."),
+    "holder": _("Declare which one it is, or give --holder-per-row if every row belongs to a person of its own."),
+}
+
+
+def wanted_names(schema: TabularSchema, *, labels: bool, holders: bool) -> set[str]:
+    """Names of the columns that are read.
+
+    Raises:
+        DataError: no column has a role that is asked for.
+    """
+    wanted = {column.name for column in schema.features}
+    for asked, role, column in ((labels, "label", schema.label), (holders, "holder", schema.holder)):
+        if asked and column is None:
+            raise DataError(Sentence(_("The schema gives no column the role %(role)s."), role=role), _NO_ROLE[role])
+        wanted |= {column.name} if asked and column else set()
+    return wanted
+
+
+def check_names(
+    names: Sequence[str], schema: TabularSchema, wanted: set[str], report: Report, path: Path, *, row: int | None
+) -> None:
+    """Check the names of a file's columns; the report says what is wrong with them."""
+    declared = [column.name for column in schema.columns]
+    for name in sorted(set(names) - set(declared)):
+        problem, remedy = _("The schema does not declare this column."), _("Declare it, or ignore it.")
+        report.add(DataError(problem, remedy, file=path, row=row, column=shown(name)))
+    for name in (name for name in declared if name in wanted and name not in names):
+        problem, remedy = _("The column is missing."), _("Add it, or correct the header.")
+        report.add(DataError(problem, remedy, file=path, row=row, column=name))
+    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+        problem, remedy = _("The column is there twice."), _("Remove one.")
+        report.add(DataError(problem, remedy, file=path, row=row, column=name))
+
+
+class RecordEncoder:
+    """Encoder of a file's records, chunk by chunk; faulty records are left out, and the report says why."""
+
+    def __init__(self, schema: TabularSchema, report: Report, path: Path, *, labels: bool, holders: bool) -> None:
+        self.schema, self.report, self.labels, self.holders = schema, report, labels, holders
+        self._path, self._count, self._read = path, 0, False
+        self._x: list[npt.NDArray[np.float32]] = []
+        self._y: list[npt.NDArray[np.int64]] = []
+        self._holders: list[str] = []
+        self._found: list[DataError] = []
+
+    def add(self, columns: Columns, rows: Sequence[int]) -> None:
+        """Take in records with their row numbers.
+
+        Raises:
+            DataError: they are too many.
+        """
+        self._read = self._read or bool(rows)
+        self._count += len(rows)
+        limits.check_numbers(self._count, *self.schema.shape)
+        faulty: set[int] = set()
+        columns, incomplete = self._decimal(columns, rows, faulty), False
+        for column in self.schema.features:
+            if column.name not in columns:
+                incomplete = True
+                continue
+            self._note(column.faults(columns[column.name]), rows, faulty)
+        label, holder = self.schema.label, self.schema.holder
+        if self.labels and label and label.name in columns:
+            texts = [str(value) for value in columns[label.name]]
+            self._note(self.schema.label_faults(texts), rows, faulty)
+        if self.holders and holder and holder.name in columns:
+            self._note(pseudonym_faults([str(v) for v in columns[holder.name]], holder.name), rows, faulty)
+        self.report.add(*sorted(self._found, key=lambda fault: fault.row or 0))
+        self._found.clear()
+        kept = [place for place in range(len(rows)) if place not in faulty]
+        if incomplete or not kept:
+            return
+        if faulty:
+            columns = {name: [values[place] for place in kept] for name, values in columns.items()}
+        self._encode(columns, len(kept))
+
+    def _encode(self, columns: Columns, count: int) -> None:
+        self._x.append(self.schema.encode_columns(columns, count))
+        for column in self.schema.features:
+            notes = column.notes(columns[column.name])
+            for counter, number in zip(
+                (self.report.clipped, self.report.unknown, self.report.missing), notes, strict=True
+            ):
+                if number:
+                    counter[column.name] += number
+        label, holder = self.schema.label, self.schema.holder
+        if self.labels and label and label.name in columns:
+            self._y.append(self.schema.encode_labels([str(value) for value in columns[label.name]]))
+        if self.holders and holder and holder.name in columns:
+            self._holders += [str(value).strip() for value in columns[holder.name]]
+
+    def rows(self) -> Rows:
+        """The records without a fault; that there were none at all is a fault of the file."""
+        if not self._read and not self.report.count:
+            self.report.add(DataError(_("The file holds no records."), _("Add some."), file=self._path))
+        x = np.concatenate(self._x) if self._x else np.empty((0, *self.schema.shape), np.float32)
+        y = np.concatenate(self._y) if self._y else np.empty(0, np.int64)
+        has_labels, has_holders = self.labels and len(y) == len(x), self.holders and len(self._holders) == len(x)
+        return Rows(x, y if has_labels else None, self._holders if has_holders else None)
+
+    def _note(self, faults: Iterable[DataError], rows: Sequence[int], faulty: set[int]) -> None:
+        for fault in faults:
+            assert fault.row is not None
+            faulty.add(fault.row - 1)
+            if len(self._found) < MOST:
+                self._found.append(fault.at(file=self._path, row=rows[fault.row - 1]))
+            else:
+                self.report.count += 1
+
+    def _decimal(self, columns: Columns, rows: Sequence[int], faulty: set[int]) -> Columns:
+        """Numbers with a decimal comma as numbers with a point; one that has a point already could mean thousands."""
+        if self.schema.decimal != ",":
+            return columns
+        changed: dict[str, Sequence[object]] = {}
+        for column in self.schema.features:
+            if not isinstance(column, NumericColumn) or column.name not in columns:
+                continue
+            values = list(columns[column.name])
+            for place, value in enumerate(values):
+                if not isinstance(value, str) or value in column.missing:
+                    continue
+                if "." in value:
+                    text = _("“%(value)s” has a point, where the decimal mark is a comma.")
+                    fault = DataError(
+                        Sentence(text, value=shown(value)),
+                        _("Write it without the point."),
+                        row=place + 1,
+                        column=column.name,
+                    )
+                    self._note([fault], rows, faulty)
+                    values[place] = 0  # told once
+                else:
+                    values[place] = value.replace(",", ".")
+            changed[column.name] = values
+        return {**columns, **changed}
+
+
+def pseudonym_faults(names: Sequence[str], column: str) -> Iterator[DataError]:
+    """Every pseudonym that no holder can have; its row is the 1-based place.
+
+    >>> [str(fault) for fault in pseudonym_faults(["ada", "", "=1+1"], "who")][0]
+    'row 2, column who: The record has no holder. Say whose it is, or remove it.'
+    """
+    for place, name in enumerate(names, 1):
+        told = _pseudonym_fault(name.strip())
+        if told is not None:
+            yield DataError(*told, row=place, column=column)
+
+
+def _pseudonym_fault(name: str) -> tuple[str, str] | None:
+    if not name:
+        return _("The record has no holder."), _("Say whose it is, or remove it.")
+    if len(name) > LONGEST_PSEUDONYM:
+        problem = Sentence(_("The pseudonym “%(name)s” has %(count)d characters."), name=shown(name), count=len(name))
+        return problem, Sentence(_("Use at most %(most)d."), most=LONGEST_PSEUDONYM)
+    if name.startswith(_FORMULA):
+        problem = Sentence(_("The pseudonym “%(name)s” begins like a formula of a spreadsheet."), name=shown(name))
+        return problem, _("Use pseudonyms that begin with a letter or a digit.")
+    if not name.isprintable():
+        problem = Sentence(_("The pseudonym “%(name)s” holds a character that cannot be printed."), name=shown(name))
+        return problem, _("Correct it.")
+    return None

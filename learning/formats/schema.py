@@ -1,0 +1,221 @@
+"""Schema of a dataset's records, declared publicly once, for files and for predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from common.sentences import Sentence
+from common.sentences import gettext_noop as _
+from learning.formats.columns import (
+    CategoricalColumn,
+    FeatureColumn,
+    HolderColumn,
+    Icd9Column,
+    IgnoredColumn,
+    LabelColumn,
+    NumericColumn,
+    shown,
+)
+from learning.formats.rows import DataError
+
+Column = HolderColumn | LabelColumn | IgnoredColumn | NumericColumn | CategoricalColumn | Icd9Column
+_Plain = TypeVar("_Plain", HolderColumn, LabelColumn)
+
+
+@dataclass(frozen=True)
+class TabularSchema:
+    """Schema of a table: columns in the order of the file, classes in the order of their numbers.
+
+    Without ``header`` columns are identified by their order. Lines that start with ``comment`` are skipped. ``decimal``
+    is the decimal mark of numbers in files.
+
+    >>> schema = TabularSchema((NumericColumn("age", 0, 100), CategoricalColumn("sex", ("f", "m"))), ("no", "yes"))
+    >>> schema.encode([{"age": 50, "sex": "m"}]).tolist(), schema.shape
+    ([[0.5, 0.0, 1.0]], (3,))
+    """
+
+    columns: tuple[Column, ...]
+    classes: tuple[str, ...]
+    delimiter: str = ","
+    header: bool = True
+    comment: str = ""
+    decimal: str = "."
+
+    def __post_init__(self) -> None:
+        _check_classes(self.classes)
+        names = [column.name for column in self.columns]
+        for name in names:
+            if names.count(name) > 1:
+                raise DataError(_("The column is declared twice."), _("Declare every column once."), column=name)
+        for kind, word in ((HolderColumn, "holder"), (LabelColumn, "label")):
+            if sum(isinstance(column, kind) for column in self.columns) > 1:
+                problem = Sentence(_("Two columns have the role %(role)s."), role=word)
+                raise DataError(problem, _("Give it to one column."))
+        if not self.features:
+            raise DataError(_("No column has the role feature."), _("Declare at least one."))
+        if len(self.delimiter) != 1:
+            problem = Sentence(_("The delimiter %(delimiter)s is not one character."), delimiter=repr(self.delimiter))
+            raise DataError(problem, _("Declare one, such as a comma."))
+        if self.decimal not in (".", ",") or self.decimal == self.delimiter:
+            problem = Sentence(
+                _("The decimal mark %(mark)s is neither a point nor a comma, or it is the delimiter."),
+                mark=repr(self.decimal),
+            )
+            raise DataError(problem, _("Declare the one of the file."))
+        if self.label:
+            for _written, meant in self.label.spellings:
+                if meant not in self.classes:
+                    problem = Sentence(_("The label map leads to “%(name)s”, which is no class."), name=meant)
+                    remedy = Sentence(_("Use one of: %(names)s."), names=", ".join(self.classes))
+                    raise DataError(problem, remedy, column=self.label.name)
+
+    @cached_property
+    def features(self) -> tuple[FeatureColumn, ...]:
+        """Feature columns, in order."""
+        return tuple(c for c in self.columns if isinstance(c, NumericColumn | CategoricalColumn | Icd9Column))
+
+    @property
+    def label(self) -> LabelColumn | None:
+        return self._only(LabelColumn)
+
+    @property
+    def holder(self) -> HolderColumn | None:
+        return self._only(HolderColumn)
+
+    @cached_property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the numbers of an encoded record."""
+        return tuple(name for column in self.features for name in column.features)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of an encoded record."""
+        return (len(self.feature_names),)
+
+    def encode(self, rows: Iterable[Mapping[str, object]]) -> npt.NDArray[np.float32]:
+        """Encode records given by column name, such as JSON objects or lines of a file.
+
+        Returns:
+            Features in [0, 1], shape (n, features).
+
+        Raises:
+            DataError: names the record (from 1) and the column.
+        """
+        rows = list(rows)
+        wanted = {column.name for column in self.features}
+        for place, row in enumerate(rows, 1):
+            if not isinstance(row, Mapping):
+                raise DataError("A record is no object.", "Give one object with a value per column.", row=place)
+            if row.keys() != wanted:
+                _check_names(set(row), wanted, row=place)
+        return self.encode_columns({name: [row[name] for row in rows] for name in wanted}, len(rows))
+
+    def encode_columns(self, values: Mapping[str, Sequence[object]], count: int) -> npt.NDArray[np.float32]:
+        """Encode records given column by column: the fast path for files."""
+        encoded = np.empty((count, len(self.feature_names)), np.float32)
+        start = 0
+        for column in self.features:
+            end = start + len(column.features)
+            encoded[:, start:end] = column.encode(values[column.name])
+            start = end
+        return encoded
+
+    @cached_property
+    def _class_numbers(self) -> dict[str, int]:
+        numbers = {name: number for number, name in enumerate(self.classes)}
+        return numbers | {written: numbers[meant] for written, meant in (self.label.spellings if self.label else ())}
+
+    def encode_labels(self, values: Sequence[str]) -> npt.NDArray[np.int64]:
+        """Class numbers (n,) of class names or their declared spellings."""
+        try:
+            return np.array([self._class_numbers[value] for value in values], np.int64)
+        except KeyError:
+            raise next(self.label_faults(values)) from None
+
+    def label_faults(self, values: Sequence[str]) -> Iterator[DataError]:
+        """Every value that is no class, as ``encode_labels`` raises it."""
+        remedy = Sentence(_("Use one of: %(names)s."), names=", ".join(self._class_numbers))
+        for place, value in enumerate(values, 1):
+            if value not in self._class_numbers:
+                problem = Sentence(_("“%(value)s” is no class."), value=shown(value))
+                yield DataError(problem, remedy, row=place, column=self.label.name if self.label else None)
+
+    def _only(self, kind: type[_Plain]) -> _Plain | None:
+        return next((column for column in self.columns if isinstance(column, kind)), None)
+
+
+@dataclass(frozen=True)
+class ImageSchema:
+    """Schema of images of one size with pixels in [0, 1].
+
+    >>> ImageSchema(1, 2, 1, ("dark", "light")).encode([[[0, 0.5]]]).shape
+    (1, 1, 2)
+    """
+
+    height: int
+    width: int
+    channels: int
+    classes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _check_classes(self.classes)
+        for name in ("height", "width", "channels"):
+            size = getattr(self, name)
+            if not isinstance(size, int) or size < 1:
+                problem = Sentence(_("The %(name)s of the images is %(size)s."), name=name, size=repr(size))
+                raise DataError(problem, _("Declare a whole number from 1."))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of an image; greyscale images have no channel axis."""
+        return (self.height, self.width) if self.channels == 1 else (self.height, self.width, self.channels)
+
+    def encode(self, rows: Iterable[object]) -> npt.NDArray[np.float32]:
+        """Encode images given as nested lists or arrays.
+
+        Returns:
+            Images, shape (n, *shape).
+
+        Raises:
+            DataError: names the image (from 1).
+        """
+        images = list(rows)
+        encoded = np.empty((len(images), *self.shape), np.float32)
+        for place, image in enumerate(images, 1):
+            try:
+                pixels = np.asarray(image, np.float32)
+            except (TypeError, ValueError, OverflowError):
+                raise DataError("The image is no grid of numbers.", self._remedy, row=place) from None
+            if pixels.shape != self.shape:
+                size = " × ".join(map(str, pixels.shape)) or "one number"
+                raise DataError(f"The image measures {size}.", self._remedy, row=place)
+            if not ((pixels >= 0) & (pixels <= 1)).all():
+                raise DataError("A pixel is not between 0 and 1.", self._remedy, row=place)
+            encoded[place - 1] = pixels
+        return encoded
+
+    @property
+    def _remedy(self) -> str:
+        return f"Give images of {' × '.join(map(str, self.shape))} numbers between 0 and 1."
+
+
+Schema = TabularSchema | ImageSchema
+
+
+def _check_classes(classes: tuple[str, ...]) -> None:
+    if len(classes) < 2 or len(set(classes)) < len(classes):
+        problem = _("There are fewer than two classes, or one is named twice.")
+        raise DataError(problem, _("Name at least two, each once."))
+
+
+def _check_names(found: set[str], wanted: set[str], *, row: int) -> None:
+    if missing := wanted - found:
+        raise DataError("The column is missing.", "Give a value for it.", row=row, column=sorted(missing)[0])
+    unknown = ", ".join(sorted(map(str, found - wanted)))
+    raise DataError(f"Unknown columns: {unknown}.", f"Use: {', '.join(sorted(wanted))}.", row=row)

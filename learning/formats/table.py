@@ -1,0 +1,191 @@
+"""Tables of separated values (CSV), plain, gzip or inside a zip file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, cast
+
+from common.sentences import Sentence
+from common.sentences import gettext_noop as _
+from learning.formats import limits
+from learning.formats.columns import shown
+from learning.formats.files import open_content
+from learning.formats.records import Columns, RecordEncoder, check_names, wanted_names
+from learning.formats.report import Report
+from learning.formats.rows import DataError, Progress, Rows
+from learning.formats.schema import TabularSchema
+
+_CHUNK = 10_000
+SEPARATORS = (",", ";", "\t", "|")
+#: What bytes that are no UTF-8 are read as, so that they can be found by row and column.
+_NO_TEXT = re.compile("[\udc80-\udcff]")
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+Line = tuple[int, list[str]]
+"""The line of the file where a record starts (from 1), and its cells."""
+
+
+def read_table(
+    path: Path,
+    schema: TabularSchema,
+    *,
+    member: str | None = None,
+    labels: bool = True,
+    holders: bool = True,
+    progress: Progress | None = None,
+    report: Report | None = None,
+) -> Rows:
+    """Read all records of a CSV file.
+
+    Columns are found by the names in the header, in any order; without header by their order in the schema. Where
+    ``labels`` or ``holders`` is false, that column is not read and may be missing. ``progress`` counts bytes.
+
+    Raises:
+        DataError: names row and column of everything that is wrong. With ``report`` it goes there instead, and the
+            records without a fault are returned.
+    """
+    told = Report() if report is None else report
+    encoder = RecordEncoder(schema, told, path, labels=labels, holders=holders)
+    try:
+        _read(path, encoder, member, progress)
+    except DataError as error:
+        told.add(error.at(file=path))
+    rows = encoder.rows()
+    if report is None:
+        told.raise_faults()
+    return rows
+
+
+def _read(path: Path, encoder: RecordEncoder, member: str | None, progress: Progress | None) -> None:
+    schema, report = encoder.schema, encoder.report
+    wanted = wanted_names(schema, labels=encoder.labels, holders=encoder.holders)
+    with open_content(path, member) as content:
+        text = text_of(content.stream)
+        lines = _lines(text, schema, report, path)
+        names = _header(lines, schema, wanted, report, path)
+        if not names:
+            return
+        while chunk := list(itertools.islice(lines, _CHUNK)):
+            whole = [line for line in chunk if _fits(line, names, schema, report, path)]
+            encoder.add(_columns(whole, names, wanted), [row for row, _cells in whole])
+            if progress:
+                progress(content.position(), content.size)
+
+
+def text_of(stream: IO[bytes]) -> io.TextIOWrapper:
+    """Text of a file; bytes that are no UTF-8 become surrogates.
+
+    Raises:
+        DataError: it is text of another kind.
+    """
+    buffered = cast(io.BufferedReader, stream)
+    if buffered.peek(2)[:2] in _UTF16:
+        raise DataError(_("The file is not UTF-8 text, but UTF-16."), _("Save it as UTF-8."))
+    return io.TextIOWrapper(buffered, encoding="utf-8-sig", errors="surrogateescape", newline="")
+
+
+def _bounded_lines(text: io.TextIOWrapper, comment: str) -> Iterator[str]:
+    """Lines of a file; comments become blank lines, so that line numbers stay right."""
+    number = 0
+    while line := text.readline(limits.LONGEST_LINE):
+        number += 1
+        if len(line) == limits.LONGEST_LINE:
+            problem = Sentence(_("The line has more than %(most)s characters."), most=f"{limits.LONGEST_LINE:,}")
+            raise DataError(problem, _("Check that this is a table, and its quotes."), row=number)
+        yield "\n" if comment and line.startswith(comment) else line
+
+
+def _lines(text: io.TextIOWrapper, schema: TabularSchema, report: Report, path: Path) -> Iterator[Line]:
+    """Lines that are neither blank nor comments, and can be read."""
+    lines = _bounded_lines(text, schema.comment)
+    reader = csv.reader(lines, delimiter=schema.delimiter, skipinitialspace=True, strict=True)
+    while True:
+        start = reader.line_num + 1
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            problem = Sentence(_("The line cannot be read (%(error)s)."), error=error)
+            report.add(DataError(problem, _("Check its quotes."), file=path, row=start))
+            continue
+        if cells:
+            yield start, cells
+
+
+def _header(
+    lines: Iterator[Line], schema: TabularSchema, wanted: set[str], report: Report, path: Path
+) -> list[str] | None:
+    """Names of the file's columns; None, and why in the report, where no row can be read without them."""
+    declared = [column.name for column in schema.columns]
+    if not schema.header:
+        return declared
+    row, cells = next(lines, (1, []))
+    names = [cell.strip() for cell in cells]
+    other = _other_separator(cells, schema)
+    if other and not set(names) & set(declared):
+        problem = Sentence(
+            _("The header is separated by %(found)s, the schema says %(declared)s."),
+            found=repr(other),
+            declared=repr(schema.delimiter),
+        )
+        report.add(DataError(problem, _("Correct the delimiter in the schema."), file=path, row=row))
+        return None
+    if names and len(declared) > 1 and not set(names) & set(declared):
+        problem = Sentence(
+            _("The first row (%(row)s) names none of the declared columns."), row=shown(", ".join(names))
+        )
+        remedy = _("Add a header, or declare “header”: false in the schema if the file has none.")
+        report.add(DataError(problem, remedy, file=path, row=row))
+        return None
+    check_names(names, schema, wanted, report, path, row=row)
+    return names
+
+
+def _other_separator(cells: list[str], schema: TabularSchema) -> str:
+    """Separator by which a row was probably written, if it is not the declared one; empty if none is better."""
+    text = schema.delimiter.join(cells)
+    found = max(SEPARATORS, key=text.count)
+    return found if text.count(found) > text.count(schema.delimiter) else ""
+
+
+def _fits(line: Line, names: list[str], schema: TabularSchema, report: Report, path: Path) -> bool:
+    """Whether the values of a row can be told apart and are text; otherwise the report says why."""
+    row, cells = line
+    if len(cells) != len(names):
+        problem = Sentence(
+            _("The row has %(count)d values, where %(expected)d are expected."), count=len(cells), expected=len(names)
+        )
+        other = _other_separator(cells, schema)
+        remedy: str = _("Check for missing or additional separators.")
+        if other and schema.delimiter.join(cells).count(other) == len(names) - 1:
+            text = _("It is separated by %(found)s; write %(declared)s as in the other rows.")
+            remedy = Sentence(text, found=repr(other), declared=repr(schema.delimiter))
+        report.add(DataError(problem, remedy, file=path, row=row))
+        return False
+    joined = "".join(cells)
+    if joined.isascii() and "\0" not in joined:
+        return True
+    faults = list(_no_text(row, cells, names))
+    report.add(*(fault.at(file=path) for fault in faults))
+    return not faults
+
+
+def _no_text(row: int, cells: list[str], names: list[str]) -> Iterator[DataError]:
+    for name, cell in zip(names, cells, strict=True):
+        if "\0" in cell:
+            problem = Sentence(_("“%(value)s” holds a null byte."), value=shown(cell))
+            yield DataError(problem, _("Remove it, or save the file as plain text."), row=row, column=name)
+        elif _NO_TEXT.search(cell):
+            problem = Sentence(_("“%(value)s” is not UTF-8 text."), value=shown(cell))
+            yield DataError(problem, _("Save the file as UTF-8."), row=row, column=name)
+
+
+def _columns(lines: list[Line], names: list[str], wanted: set[str]) -> Columns:
+    places = {name: names.index(name) for name in names if name in wanted}
+    return {name: [cells[place].strip() for _row, cells in lines] for name, place in places.items()}

@@ -1,0 +1,191 @@
+"""Learners: parameters fixed at construction, ``fit``, a model that predicts.
+
+Nothing here knows of privacy: a learner is as good a teacher as a student.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from common.threads import one_thread
+
+if TYPE_CHECKING:
+    from learning.exports.graph import Graph
+
+Progress = Callable[[int, int], None]
+Records = npt.NDArray[np.float32]
+Labels = npt.NDArray[np.int64]
+
+_SEEDS = 2**32
+
+
+def parameter(
+    default: int | float | bool, help: str, *, minimum: float | None = None, maximum: float | None = None
+) -> Any:
+    """A field of a learner: its type is that of its default, its range is closed."""
+    return field(default=default, metadata={"help": help, "minimum": minimum, "maximum": maximum})
+
+
+class Model(ABC):
+    """Result of a learner.
+
+    Attributes:
+        classes: The number of classes.
+        shape: Of one record.
+        chosen: What was chosen by held-out releases, by name, for the model card; it is not stored with the model.
+    """
+
+    def __init__(self, classes: int, shape: tuple[int, ...]) -> None:
+        self.classes, self.shape = classes, shape
+        self.chosen: dict[str, float] = {}
+
+    def predict_proba(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+        """Probabilities ``(n, classes)``; a class that the training data lacked has probability 0."""
+        x = np.asarray(x, np.float32)
+        if x.shape[1:] != self.shape:
+            raise ValueError(f"x holds records of shape {x.shape[1:]}; this model was trained on {self.shape}.")
+        if not len(x):
+            return np.zeros((0, self.classes))
+        with one_thread():
+            return self._probabilities(x)
+
+    def predict(self, x: npt.NDArray[np.floating]) -> npt.NDArray[np.int64]:
+        """The likeliest class of each record, ``(n,)``; the smaller number where two are as likely."""
+        return self.predict_proba(x).argmax(axis=1)
+
+    def inner_modules(self) -> tuple[Any, ...]:
+        """The PyTorch modules from a record to the model's last inner layer, in order; none if it has no such layer."""
+        return ()
+
+    @abstractmethod
+    def to_bytes(self) -> bytes:
+        """The model in the format of its learner, as `Learner.model_from_bytes` reads it."""
+
+    @abstractmethod
+    def to_graph(self, graph: Graph, records: str) -> str:
+        """The model as nodes: double probabilities ``(rows, classes)`` of float records ``(rows, *shape)``.
+
+        Raises ValueError for a kind of layer or estimator that has no nodes.
+        """
+
+    @abstractmethod
+    def _probabilities(self, x: Records) -> npt.NDArray[np.float64]: ...
+
+
+@dataclass(frozen=True)
+class Parametrised(ABC):
+    """Common base of learners and students. Subclasses are frozen dataclasses whose fields are made by ``parameter``.
+
+    Attributes:
+        name: Its key in the registry, in the database and in the API.
+        label: Its name on pages, English, marked for translation.
+        help: What it suits, in one sentence, marked for translation; empty if there is nothing to say.
+        model_format: The format of a stored model, and the suffix of its file.
+    """
+
+    name: ClassVar[str]
+    label: ClassVar[str]
+    help: ClassVar[str] = ""
+    model_format: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for spec in fields(self):
+            parameter_check(spec.name, getattr(self, spec.name), type(spec.default), **spec.metadata)
+
+    def shape_check(self, shape: tuple[int, ...]) -> None:  # noqa: B027  # most learn from records of any shape
+        """Raise ValueError where records of this shape cannot be learned from."""
+
+    @classmethod
+    @abstractmethod
+    def model_from_bytes(cls, data: bytes) -> Model:
+        """A model of this kind, from `Model.to_bytes`.
+
+        Raises:
+            ValueError: The bytes are no such model.
+        """
+
+
+@dataclass(frozen=True)
+class Learner(Parametrised):
+    """A way to learn from labels."""
+
+    def fit(
+        self,
+        x: npt.NDArray[np.floating],
+        y: npt.NDArray[np.integer],
+        *,
+        classes: int,
+        seed: int,
+        progress: Progress | None = None,
+    ) -> Model:
+        """Learn from records ``x`` ``(n, …)`` with class numbers ``y`` ``(n,)`` in ``0 … classes - 1``.
+
+        ``y`` need not hold every class. ``progress`` hears of what takes several steps. The same arguments give the
+        same model. Raises ValueError where there is nothing to learn from or the arrays do not fit together.
+        """
+        if classes < 1:
+            raise ValueError(f"classes must be at least 1, not {classes}.")
+        seed_check(seed)
+        x, y = _checked(x, y, classes)
+        self.shape_check(x.shape[1:])
+        with one_thread():
+            return self._fit(x, y, classes=classes, seed=seed, progress=progress or silent)
+
+    @abstractmethod
+    def _fit(self, x: Records, y: Labels, *, classes: int, seed: int, progress: Progress) -> Model: ...
+
+
+def silent(done: int, total: int) -> None:
+    """The progress of those who did not ask."""
+
+
+def seed_check(seed: int) -> None:
+    """Raise ValueError where a seed is out of range."""
+    if not 0 <= seed < _SEEDS:
+        raise ValueError(f"seed must lie between 0 and {_SEEDS - 1}, not {seed}.")
+
+
+def _checked(x: npt.NDArray[np.floating], y: npt.NDArray[np.integer], classes: int) -> tuple[Records, Labels]:
+    x, y = records_checked(x), np.asarray(y)
+    if y.shape != (len(x),):
+        raise ValueError(f"y has shape {y.shape}; give one class number per record: ({len(x)},).")
+    if not np.issubdtype(y.dtype, np.integer):
+        raise ValueError(f"y holds {y.dtype}; give whole class numbers.")
+    if y.min() < 0 or y.max() >= classes:
+        raise ValueError(f"y holds {y.min()} to {y.max()}; class numbers lie between 0 and {classes - 1}.")
+    return x, y.astype(np.int64)
+
+
+def records_checked(x: npt.NDArray[np.floating]) -> Records:
+    """Records as learners take them. Raises ValueError where there are none, or they hold what is not finite."""
+    x = np.asarray(x, np.float32)
+    if x.ndim < 2:
+        raise ValueError(f"x has {x.ndim} axes; give records of shape (n, features) or (n, height, width).")
+    if len(x) == 0:
+        raise ValueError("There is nothing to learn from: give at least one record.")
+    if not np.isfinite(x).all():
+        raise ValueError("x holds a value that is not finite; remove or replace it first.")
+    return x
+
+
+def parameter_check(
+    name: str, value: object, kind: type, *, help: str, minimum: float | None, maximum: float | None
+) -> None:
+    fits = isinstance(value, kind) or (kind is float and isinstance(value, int))
+    if not fits or (isinstance(value, bool) and kind is not bool):
+        words = {int: "a whole number", float: "a number", bool: "true or false"}
+        raise ValueError(f"{name} is {value!r}; it must be {words[kind]}.")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    low, high = -math.inf if minimum is None else minimum, math.inf if maximum is None else maximum
+    if not (math.isfinite(value) and low <= value <= high):
+        limits = [f"at least {minimum:g}"] if minimum is not None else []
+        limits += [f"at most {maximum:g}"] if maximum is not None else []
+        raise ValueError(f"{name} is {value:g}; it must be {' and '.join(limits) or 'finite'} ({help}).")

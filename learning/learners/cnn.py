@@ -1,0 +1,72 @@
+"""The convolutional network of the Individualized PATE paper (Boenisch et al., PoPETs 2023), as a learner.
+
+PyTorch is loaded when it is needed, not when forms ask for the parameters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from common.sentences import gettext_noop
+from learning.learners.augmentation import Augmenting
+from learning.learners.base import Labels, Learner, Progress, Records, parameter
+
+if TYPE_CHECKING:
+    from learning.learners.network import NetworkModel
+
+_SMALLEST_SIDE = 4
+"""A convolution of 3×3 and a pooling of 2×2 leave nothing of a smaller image."""
+
+
+def convolved_check(shape: tuple[int, ...]) -> None:
+    """Raise ValueError where records of this shape are no images, or too small for convolutions."""
+    if len(shape) not in (2, 3) or min(shape[:2]) < _SMALLEST_SIDE:
+        raise ValueError(
+            f"A convolutional network takes images of at least {_SMALLEST_SIDE}×{_SMALLEST_SIDE} pixels, not records "
+            f"of shape {shape}; choose another learner."
+        )
+
+
+@dataclass(frozen=True)
+class CNN(Augmenting, Learner):
+    """Small convolutional network for images, trained with Adam (Kingma & Ba 2015).
+
+    >>> import numpy as np
+    >>> images = np.zeros((20, 6, 6)); images[10:, 2:4, 2:4] = 1.0
+    >>> model = CNN(epochs=3).fit(images, np.repeat([0, 1], 10), classes=2, seed=1)
+    >>> model.predict_proba(images).shape
+    (20, 2)
+    """
+
+    name: ClassVar[str] = "cnn"
+    label: ClassVar[str] = gettext_noop("Convolutional network")
+    help: ClassVar[str] = gettext_noop("For images of at least 4 × 4 pixels, and many records.")
+    model_format: ClassVar[str] = "safetensors"
+    epochs: int = parameter(10, gettext_noop("how often each image is seen"), minimum=1, maximum=10_000)
+    batch: int = parameter(32, gettext_noop("images per step"), minimum=2, maximum=100_000)
+    learning_rate: float = parameter(0.001, gettext_noop("step size of Adam"), minimum=1e-7, maximum=1.0)
+
+    @classmethod
+    def model_from_bytes(cls, data: bytes) -> NetworkModel:
+        from learning.learners.network import NetworkModel
+
+        return NetworkModel.from_bytes(data)
+
+    def shape_check(self, shape: tuple[int, ...]) -> None:
+        convolved_check(shape)
+
+    def _fit(self, x: Records, y: Labels, *, classes: int, seed: int, progress: Progress) -> NetworkModel:
+        from learning.learners.network import train_network
+
+        x, y = self.augmented(x, y, seed)
+        return train_network(
+            x,
+            y,
+            classes=classes,
+            seed=seed,
+            epochs=self.epochs,
+            batch=self.batch,
+            learning_rate=self.learning_rate,
+            progress=progress,
+        )

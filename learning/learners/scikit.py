@@ -1,0 +1,189 @@
+"""Learners from scikit-learn: random forest, logistic regression, nearest neighbour."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression as ScikitLogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+
+from common.sentences import gettext_noop
+from learning.learners.augmentation import Augmenting
+from learning.learners.base import Labels, Learner, Model, Progress, Records, parameter
+
+if TYPE_CHECKING:
+    from learning.exports.graph import Graph
+
+
+class ScikitModel(Model):
+    """A fitted scikit-learn classifier, over all classes and with images laid flat."""
+
+    def __init__(self, estimator: Any, classes: int, shape: tuple[int, ...]) -> None:
+        super().__init__(classes, shape)
+        self.estimator = estimator
+
+    def to_bytes(self) -> bytes:
+        from skops.io import dumps
+
+        content = {"estimator": self.estimator, "classes": self.classes, "shape": list(self.shape)}
+        return _undated(dumps(content))
+
+    def to_graph(self, graph: Graph, records: str) -> str:
+        from learning.exports.estimators import estimator_probabilities
+
+        return estimator_probabilities(graph, records, self.estimator, self.classes)
+
+    def _probabilities(self, x: Records) -> npt.NDArray[np.float64]:
+        probabilities = np.zeros((len(x), self.classes))
+        probabilities[:, self.estimator.classes_] = self.estimator.predict_proba(x.reshape(len(x), -1))
+        return probabilities
+
+
+def _undated(archive: bytes) -> bytes:
+    """The same archive, compressed, without the time at which it was written: equal models are equal files."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive)) as source, zipfile.ZipFile(content, "w") as target:
+        for info in source.infolist():
+            member = zipfile.ZipInfo(info.filename)  # with the first day that the format knows
+            target.writestr(member, source.read(info), compress_type=zipfile.ZIP_DEFLATED)
+    return content.getvalue()
+
+
+def scikit_model(data: bytes, estimator: type, name: str, trusted_types: Sequence[str] = ()) -> ScikitModel:
+    """A stored model whose estimator is of one class, with types that skops itself trusts and these alone.
+
+    Raises:
+        ValueError: The bytes are no such model; `name` says in the message what was expected.
+    """
+    from skops.io import loads
+    from skops.io.exceptions import UntrustedTypesFoundException
+
+    try:
+        content = loads(data, trusted=list(trusted_types))
+        found, classes, shape = content["estimator"], content["classes"], tuple(content["shape"])
+    except UntrustedTypesFoundException as error:
+        raise ValueError(f"The stored model holds types that are not trusted; it is refused. {error}") from error
+    except (zipfile.BadZipFile, KeyError, TypeError) as error:
+        raise ValueError("The stored model cannot be read; train it again.") from error
+    if not isinstance(found, estimator | DummyClassifier):
+        raise ValueError(f"The stored model is a {type(found).__name__}, not one of {name}.")
+    return ScikitModel(found, classes, shape)
+
+
+@dataclass(frozen=True)
+class ScikitLearner(Learner):
+    """A learner that is one scikit-learn estimator; a part with one class alone always gets that class.
+
+    skops is loaded when a model is stored or read: it loads all of scikit-learn and PyTorch, which takes seconds.
+
+    Attributes:
+        estimator: The scikit-learn class of a stored model.
+        trusted_types: What a stored model holds beyond the types that skops itself trusts.
+    """
+
+    model_format: ClassVar[str] = "skops"
+    estimator: ClassVar[type]
+    trusted_types: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def model_from_bytes(cls, data: bytes) -> ScikitModel:
+        return scikit_model(data, cls.estimator, cls.name, cls.trusted_types)
+
+    def _fit(self, x: Records, y: Labels, *, classes: int, seed: int, progress: Progress) -> ScikitModel:
+        flat = x.reshape(len(x), -1)
+        unfitted = DummyClassifier() if (y == y[0]).all() else self._estimator(len(x), seed)
+        return ScikitModel(unfitted.fit(flat, y), classes, x.shape[1:])
+
+    @abstractmethod
+    def _estimator(self, records: int, seed: int) -> Any: ...
+
+
+@dataclass(frozen=True)
+class RandomForest(ScikitLearner):
+    """Random forest (Breiman 2001).
+
+    >>> x = np.array([[0.0], [0.1], [0.9], [1.0]])
+    >>> model = RandomForest(trees=20).fit(x, np.array([0, 0, 2, 2]), classes=3, seed=1)
+    >>> model.predict(np.array([[0.05], [0.95]])).tolist(), model.predict_proba(x).shape
+    ([0, 2], (4, 3))
+    """
+
+    name: ClassVar[str] = "random_forest"
+    label: ClassVar[str] = gettext_noop("Random forest")
+    help: ClassVar[str] = gettext_noop("Suits tables; needs hardly any tuning.")
+    estimator: ClassVar[type] = RandomForestClassifier
+    trusted_types: ClassVar[tuple[str, ...]] = ("sklearn.tree._tree.Tree",)
+    trees: int = parameter(100, gettext_noop("number of trees"), minimum=1, maximum=10_000)
+    depth: int = parameter(0, gettext_noop("greatest depth of a tree, 0 for no limit"), minimum=0, maximum=100)
+    leaf: int = parameter(1, gettext_noop("smallest number of records in a leaf"), minimum=1)
+    balanced: bool = parameter(False, gettext_noop("weigh rare classes as much as frequent ones"))
+
+    def _estimator(self, records: int, seed: int) -> RandomForestClassifier:
+        return RandomForestClassifier(
+            n_estimators=self.trees,
+            max_depth=self.depth or None,
+            min_samples_leaf=self.leaf,
+            class_weight="balanced" if self.balanced else None,
+            random_state=seed,
+        )
+
+
+@dataclass(frozen=True)
+class LogisticRegression(ScikitLearner):
+    """Logistic regression with a ridge penalty.
+
+    >>> x = np.array([[0.0], [0.1], [0.9], [1.0]])
+    >>> LogisticRegression().fit(x, np.array([0, 0, 1, 1]), classes=2, seed=1).predict(x).tolist()
+    [0, 0, 1, 1]
+    """
+
+    name: ClassVar[str] = "logistic_regression"
+    label: ClassVar[str] = gettext_noop("Logistic regression")
+    help: ClassVar[str] = gettext_noop("Suits tables whose classes a weighted sum of the columns can separate.")
+    estimator: ClassVar[type] = ScikitLogisticRegression
+    inverse_penalty: float = parameter(
+        1.0, gettext_noop("weight of the data against the penalty"), minimum=1e-6, maximum=1e6
+    )
+    iterations: int = parameter(1000, gettext_noop("greatest number of iterations"), minimum=1, maximum=100_000)
+    balanced: bool = parameter(False, gettext_noop("weigh rare classes as much as frequent ones"))
+
+    def _estimator(self, records: int, seed: int) -> ScikitLogisticRegression:
+        return ScikitLogisticRegression(
+            C=self.inverse_penalty,
+            max_iter=self.iterations,
+            class_weight="balanced" if self.balanced else None,
+            random_state=seed,
+        )
+
+
+@dataclass(frozen=True)
+class NearestNeighbour(Augmenting, ScikitLearner):
+    """Nearest neighbours, for images with rotated and shifted copies of the training points.
+
+    >>> images = np.zeros((2, 4, 4)); images[1, 1:3, 1:3] = 1.0
+    >>> model = NearestNeighbour(copies=3).fit(images, np.array([0, 1]), classes=2, seed=1)
+    >>> model.predict(images).tolist()
+    [0, 1]
+    """
+
+    name: ClassVar[str] = "nearest_neighbour"
+    label: ClassVar[str] = gettext_noop("Nearest neighbour")
+    help: ClassVar[str] = gettext_noop("Suits small images; moved copies make up for few records.")
+    estimator: ClassVar[type] = KNeighborsClassifier
+    neighbours: int = parameter(1, gettext_noop("number of neighbours that vote"), minimum=1, maximum=1000)
+
+    def _fit(self, x: Records, y: Labels, *, classes: int, seed: int, progress: Progress) -> ScikitModel:
+        x, y = self.augmented(x, y, seed)
+        return super()._fit(x, y, classes=classes, seed=seed, progress=progress)
+
+    def _estimator(self, records: int, seed: int) -> KNeighborsClassifier:
+        return KNeighborsClassifier(n_neighbors=min(self.neighbours, records), algorithm="brute")

@@ -1,0 +1,377 @@
+"""Forecast of a round, from public points, caps and noisy head counts alone.
+
+Public points stand in for records: how many of them lie within a query's radius, and how many queries' radii each of
+them lies in, is counted exactly, and taken to the number of holders. So the number of voters, and how often a holder is
+asked, are forecast without looking at anybody. That holders' records are spread as the public points are is the
+assumption; where it fails, fewer or more vote, and the released counts show it.
+
+How pure a neighbourhood is cannot be seen without labels. With a labelled public sample (such as a study's test data),
+the sample teaches the stand-ins: each public point gets class shares from its nearest labelled points, the votes of a
+labelled point's neighbourhood follow, and how often the right class leads after noise is computed. Without any, the
+forecast assumes a range for the share of the voters near a query that agree with its true class. The interval for the
+label accuracy is then wide, since the same share means two things: where classes mix, that so many queries are right;
+where they are apart, that all are whose right class leads. `released_accuracy` replaces the assumption once a first
+batch has been released.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from learning.mechanisms.levels import Level
+from learning.mechanisms.neighbours.stand_ins import LabelledStandIns, Sample, StandIns
+
+PURITY = (0.5, 0.9)
+"""Assumed without labels: the share of the voters very near a query that agree with its true class; see `assumed`."""
+SHARES = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)
+"""The radius shares that `propose` compares."""
+
+_DRAWS = 64
+_PARTS = 8  # of the queries, in their order
+_MODEL_ERROR = 0.01  # that the stand-ins' classes are estimated themselves
+_BATCH = 500
+_CONFIDENCE = 1.96  # half-width of the interval in standard errors
+_SATURATIONS = (0.95, 0.85, 0.7, 0.5)  # shares of the votes asked for that accounts allow: `propose` compares σ by them
+_LEAST_NOISE = 1.0  # where hardly anybody is charged, any noise would do
+_CLEAR = 0.95  # of the queries, where `propose` wants the right class to lead at the assumed purity
+
+
+@dataclass(frozen=True)
+class LevelForecast:
+    """Forecast of a round for one level.
+
+    votes_allowed: votes that the share of the cap pays for: of norm 1, or disagreements of squared norm 2 in a residual
+    round.  votes_asked: for how many a holder is asked, on average.  votes_cast: how many of these the account allows,
+    on average.  spent: the share of the cap that is spent on average, earlier rounds included; at most `share`, the
+    public bound.
+    """
+
+    name: str
+    votes_allowed: int
+    votes_asked: float
+    votes_cast: float
+    spent: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Forecast of a round.
+
+    voters: `(10th, 50th, 90th percentile)` over the queries.  margin: the expected lead of the right class in units of
+    σ, at the middle of the assumed or at the estimated purity.  clear: the share of the queries at which it leads after
+    noise, likewise.  accuracy: lowest, expected and highest share of right labels.  from_labels: whether the accuracy
+    rests on labelled public points, or on an assumed purity.
+    """
+
+    queries: int
+    sigma: float
+    radius_share: float
+    voters: tuple[float, float, float]
+    margin: float
+    clear: float
+    accuracy: tuple[float, float, float]
+    from_labels: bool
+    levels: tuple[LevelForecast, ...]
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """σ, radius and batch for a wanted number of labels, and what they are forecast to bring."""
+
+    sigma: float
+    radius_share: float
+    batch: int
+    forecast: Forecast
+
+
+def forecast(
+    queries: ArrayLike,
+    public: ArrayLike,
+    levels: Sequence[Level],
+    *,
+    radius_share: float,
+    sigma: float,
+    share: float,
+    n_classes: int,
+    sample: Sample | None = None,
+    purity: tuple[float, float] = PURITY,
+    agreement: float | None = None,
+) -> Forecast:
+    """Forecast of asking these queries in this order: what it will bring and cost.
+
+    Args:
+        queries: `(Q, d)` coordinates.
+        public: `(P, d)`.
+        levels: With noisy or public head counts.
+        radius_share: See `radii`.
+        sigma: Of the noise of each count.
+        share: Of every cap that the round may use.
+        n_classes: At least 2.
+        sample: Labelled public points; None to assume a purity.
+        purity: The range assumed without a sample.
+        agreement: For residual votes, the expected share of the voters who agree with the public guess and are charged
+            nothing; None for plain votes.
+
+    Raises:
+        ValueError: A number is out of range.
+    """
+    asked = StandIns(queries, public, [radius_share])
+    known = None if sample is None else LabelledStandIns(sample, public, [radius_share], n_classes)
+    return _forecast(asked, known, levels, radius_share, sigma, share, n_classes, purity, agreement)
+
+
+def _forecast(
+    asked: StandIns,
+    known: LabelledStandIns | None,
+    levels: Sequence[Level],
+    radius_share: float,
+    sigma: float,
+    share: float,
+    n_classes: int,
+    purity: tuple[float, float],
+    agreement: float | None,
+) -> Forecast:
+    _require(sigma > 0 and 0 < share <= 1, f"sigma must be above 0 and share in (0, 1], not {sigma} and {share}.")
+    _require(agreement is None or 0 <= agreement <= 1, f"agreement must lie in [0, 1], not {agreement}.")
+    _require(n_classes >= 2 and bool(levels), "A forecast needs at least 2 classes and one level.")
+    voters, described = _turnout(asked, levels, radius_share, sigma, share, agreement)
+    if known is None:
+        few, many = (assumed(one, radius_share, n_classes) for one in purity)
+        middle = (few + many) / 2
+        clear = _right(voters, middle, n_classes, sigma)
+        high = _right(voters, many, n_classes, sigma)
+        low = min(high, few * _right(voters, few, n_classes, sigma))
+        expected = (low + high) / 2
+        gap = middle - (1 - middle) / (n_classes - 1)
+    else:
+        expected, gap = _right_by_sample(known, radius_share, voters, sigma)
+        clear = expected
+        half = _CONFIDENCE * math.sqrt(max(expected * (1 - expected), 1e-4) / len(known.labels)) + _MODEL_ERROR
+        low, high = max(0.0, expected - half), min(1.0, expected + half)
+    tenth, median, ninetieth = (float(value) for value in np.percentile(voters, [10, 50, 90]))
+    return Forecast(
+        queries=asked.queries,
+        sigma=sigma,
+        radius_share=radius_share,
+        voters=(tenth, median, ninetieth),
+        margin=float(np.mean(voters)) * gap / sigma,
+        clear=clear,
+        accuracy=(low, expected, high),
+        from_labels=known is not None,
+        levels=tuple(described),
+    )
+
+
+def propose(
+    queries: ArrayLike,
+    public: ArrayLike,
+    levels: Sequence[Level],
+    *,
+    share: float,
+    n_classes: int,
+    sample: Sample | None = None,
+    purity: tuple[float, float] = PURITY,
+    agreement: float | None = None,
+) -> Proposal:
+    """σ and radius for these queries, by a public rule.
+
+    For each of `SHARES` σ is the smallest with which the accounts allow nearly all votes that holders are asked for, or
+    a part of them where more of the right labels lead with less noise: with unequal caps, those who may vote more often
+    then do. With a labelled sample, the radius share with the largest expected label accuracy is taken; without, the
+    smallest at which the right class leads after noise at 95 of 100 queries, at the middle of the assumed purity, since
+    near neighbours are purer than far ones; or that at which it leads most often.
+
+    Args:
+        queries: `(Q, d)` coordinates, as many as labels are wanted.
+        public: `(P, d)`.
+        levels, share, n_classes, sample, purity, agreement: See `forecast`.
+    """
+    smallest = 1.0 / max(len(np.asarray(public)), 1)
+    compared = [radius_share for radius_share in SHARES if radius_share >= smallest] or [1.0]
+    asked = StandIns(queries, public, compared)
+    known = None if sample is None else LabelledStandIns(sample, public, compared, n_classes)
+    forecasts = []
+    for radius_share in compared:
+        votes = [_asked_for(asked, radius_share, level, agreement) for level in levels]
+        held = [
+            _forecast(asked, known, levels, radius_share, sigma, share, n_classes, purity, agreement)
+            for sigma in _noise(votes, levels, share, agreement)
+        ]
+        forecasts.append(max(held, key=lambda one: one.clear))
+    if sample is not None:
+        best = max(forecasts, key=lambda one: one.accuracy[1])
+    else:
+        clear = [one for one in forecasts if one.clear >= _CLEAR]
+        best = clear[0] if clear else max(forecasts, key=lambda one: one.clear)
+    return Proposal(best.sigma, best.radius_share, min(best.queries, _BATCH), best)
+
+
+def assumed(purity: float, radius_share: float, n_classes: int) -> float:
+    """The purity within a radius.
+
+    Neighbours twice as many as a class has points say nothing of it, and fewer say less the more they are; what purity
+    has above chance shrinks evenly with their number.
+
+    >>> round(assumed(0.7, 0.05, 10), 2), round(assumed(0.7, 0.05, 2), 2)
+    (0.55, 0.69)
+    """
+    chance = 1.0 / n_classes
+    return chance + (purity - chance) * max(0.0, 1.0 - radius_share * n_classes / 2.0)
+
+
+def expected_voters(
+    queries: ArrayLike,
+    public: ArrayLike,
+    levels: Sequence[Level],
+    *,
+    radius_share: float,
+    sigma: float,
+    share: float,
+    agreement: float | None = None,
+    most: int | None = None,
+) -> NDArray[np.float64]:
+    """`(Q,)`: how many voters the forecast expects at each query, refused ones left out.
+
+    For `expected_agreement` after a round of plain votes, and times its factor for `read_counts` of residual votes.
+
+    Args:
+        queries, public, levels, radius_share, sigma, share, agreement: See `forecast`.
+        most: How many queries are looked at, see `stand_ins.evenly`; None for all.
+    """
+    return _turnout(StandIns(queries, public, [radius_share], most), levels, radius_share, sigma, share, agreement)[0]
+
+
+def released_accuracy(counts: ArrayLike, sigma: float) -> tuple[float, float]:
+    """Between what bounds the share of right labels lies, from noisy counts that have been released.
+
+    The lower bound is the share of the voters near a query who agree with its label, on average: the right figure where
+    classes mix (a query is then like any of its neighbours), too low where the classes are apart and neighbourhoods
+    reach into the next. The upper bound is how often the label is the same under noise once more. A label must not be
+    judged by the counts that chose it; so the noise is split: with z fresh and standard normal, counts + σz/2 and
+    counts - 2σz are independent (Rasines & Young 2023), the first chooses, the second judges.
+
+    Args:
+        counts: `(Q, C)` as released, plain votes.
+        sigma: Of their noise.
+    """
+    released = np.asarray(counts, np.float64)
+    fresh = np.random.default_rng(0).normal(0.0, sigma, released.shape)
+    chosen = (released + fresh / 2.0).argmax(axis=1)
+    judging = released - 2.0 * fresh
+    agree = judging[np.arange(len(chosen)), chosen].sum() / max(judging.sum(), 1.0)
+    again = np.random.default_rng(1).normal(0.0, sigma, (_DRAWS, *released.shape))
+    stable = float(np.mean((released + again).argmax(axis=2) == released.argmax(axis=1)))
+    low = float(np.clip(agree, 1.0 / released.shape[1], 1.0))
+    return low, max(low, stable)
+
+
+def _turnout(
+    asked: StandIns,
+    levels: Sequence[Level],
+    radius_share: float,
+    sigma: float,
+    share: float,
+    agreement: float | None,
+) -> tuple[NDArray[np.float64], list[LevelForecast]]:
+    """`(Q,)` the expected voters at every query, and what that is to each level."""
+    voters = np.zeros(asked.looked_at)
+    described = []
+    for level in levels:
+        allowed = _votes_allowed(level, share, sigma, agreement)
+        near = asked.near(radius_share, level.records)
+        charged = _charged(near, agreement)
+        refused = charged & (np.cumsum(charged, axis=0, dtype=np.int32) > allowed / asked.each)
+        voters += (near & ~refused).mean(axis=1) * level.holders
+        votes_asked = asked.each * float(charged.mean(axis=1).sum())
+        votes_cast = votes_asked - asked.each * float(refused.mean(axis=1).sum())
+        spent = level.used + votes_cast * _norm(agreement) / sigma**2 / level.cap
+        described.append(LevelForecast(level.name, allowed, votes_asked, votes_cast, spent, share))
+    return voters, described
+
+
+def _norm(agreement: float | None) -> float:
+    """The squared norm of a vote that is charged."""
+    return 1.0 if agreement is None else 2.0
+
+
+def _charged(near: NDArray[np.bool_], agreement: float | None) -> NDArray[np.bool_]:
+    """Holders who are charged: all who are near, or of residual votes a fixed draw of as many as will disagree."""
+    if agreement is None:
+        return near
+    return near & (np.random.default_rng(1).random(near.shape, np.float32) >= agreement)
+
+
+def _votes_allowed(level: Level, share: float, sigma: float, agreement: float | None) -> int:
+    """Number of votes that the share of the cap that is left pays for."""
+    left = max(0.0, share - level.used) * level.cap
+    return math.floor(left * sigma**2 / _norm(agreement) * (1 + 1e-12))
+
+
+def _asked_for(asked: StandIns, radius_share: float, level: Level, agreement: float | None) -> NDArray[np.float64]:
+    """`(S,)`: for how many charged votes each stand-in is asked."""
+    charged = _charged(asked.near(radius_share, level.records), agreement)
+    return asked.each * charged.sum(axis=0)
+
+
+def _noise(
+    votes: Sequence[NDArray[np.float64]], levels: Sequence[Level], share: float, agreement: float | None
+) -> list[float]:
+    """The smallest σ with which each of `_SATURATIONS` of the votes asked for can be cast, to three digits."""
+    total = sum(level.holders * some.sum() for level, some in zip(levels, votes, strict=True))
+
+    def cast(sigma: float) -> float:
+        return sum(
+            level.holders * np.minimum(some, _votes_allowed(level, share, sigma, agreement)).sum()
+            for level, some in zip(levels, votes, strict=True)
+        )
+
+    smallest = []
+    for saturation in _SATURATIONS:
+        low, high = _LEAST_NOISE, 1e6
+        while high / low > 1.001:
+            sigma = math.sqrt(low * high)
+            low, high = (low, sigma) if cast(sigma) >= saturation * total else (sigma, high)
+        smallest.append(float(f"{high:.3g}"))
+    return smallest
+
+
+def _right(voters: NDArray[np.float64], agreement: float, n_classes: int, sigma: float) -> float:
+    """Frequency of the right class (the first) leading, if this share of the voters agrees and others spread evenly."""
+    shares = np.full(n_classes, (1 - agreement) / (n_classes - 1))
+    shares[0] = agreement
+    return _leading(voters[:, None] * shares, np.zeros(len(voters), np.int64), sigma)
+
+
+def _leading(votes: NDArray[np.float64], right: NDArray[np.int64], sigma: float, draws: int = _DRAWS) -> float:
+    """Frequency of the right class leading expected votes, after the chance of who takes part and the noise."""
+    rng = np.random.default_rng(0)
+    spread = np.sqrt(sigma**2 + np.maximum(votes, 0.0))
+    led = [(votes + rng.normal(0.0, spread)).argmax(axis=1) == right for _ in range(draws)]
+    return float(np.mean(led))
+
+
+def _right_by_sample(
+    known: LabelledStandIns, radius_share: float, voters: NDArray[np.float64], sigma: float
+) -> tuple[float, float]:
+    """The expected share of right labels at the sample's points, and the mean lead of the right class as a share.
+
+    Later queries have fewer voters, because accounts are used up by then; so each point is taken to be asked in each
+    eighth of the order.
+    """
+    labels, shares = known.labels, known.votes(radius_share)
+    right = shares[np.arange(len(labels)), labels]
+    others = np.where(np.arange(shares.shape[1]) == labels[:, None], -np.inf, shares).max(axis=1)
+    parts = [float(part.mean()) for part in np.array_split(voters, min(_PARTS, len(voters)))]
+    leading = [_leading(shares * part, labels, sigma, _DRAWS // _PARTS) for part in parts]
+    return float(np.mean(leading)), float((right - others).mean())
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise ValueError(message)

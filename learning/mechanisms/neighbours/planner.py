@@ -1,0 +1,328 @@
+"""Proposals by public rules: which points are asked in which round, with what noise and radius; and warnings.
+
+The plan of a run rests on public points, caps and noisy head counts. The second round is proposed anew once the first
+has been released (`next_round`): by then the noisy counts tell how many take part and how many of the voters near a
+point agree, and both decide how little noise the accounts allow. A rule that looks at releases only may do that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from common.sentences import Sentence, gettext_noop
+from learning.mechanisms.levels import Level
+from learning.mechanisms.neighbours.forecast import (
+    PURITY,
+    Forecast,
+    expected_voters,
+    forecast,
+    propose,
+    released_accuracy,
+)
+from learning.mechanisms.neighbours.rounds import doubtful_queries, expected_agreement, split_share, spread_queries
+from learning.mechanisms.neighbours.stand_ins import Sample
+
+MOST_FIRST = 600
+"""Points that the first of two rounds asks, at most, unless another number is wanted: see `first_queries`."""
+
+_LEAST_FIRST = 6  # for each class
+_MARGIN = 3.0  # the lead in units of σ below which labels are largely chance
+_WRONG = 0.8  # the expected share of right labels below which a warning is due
+_ONE_ROUND = 0.97  # of the queries, where the right class has to lead for a single round to be enough
+_LEAST_AGREEMENT, _MOST_AGREEMENT = 0.51, 0.98
+_UNEVEN = 1.5  # where a student is wrong it is wrong again and again, and the same holders are charged each time
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedRound:
+    """A round: what is asked, and with what.
+
+    queries: positions among the public points.  residual: whether votes are cast against the predictions of the student
+    of the round before.  share: of every cap, that this and all earlier rounds may use together.  agreement: for
+    residual votes, the share of the voters that is expected to agree with the prediction.
+    """
+
+    queries: NDArray[np.int64]
+    sigma: float
+    radius_share: float
+    share: float
+    forecast: Forecast
+    agreement: float | None = None
+
+    @property
+    def residual(self) -> bool:
+        return self.agreement is not None
+
+    @property
+    def held(self) -> EarlierRound:
+        """The same once it has been released."""
+        used = {level.name: level.spent for level in self.forecast.levels}
+        return EarlierRound(self.queries, self.sigma, self.radius_share, self.share, used)
+
+
+@dataclass(frozen=True, eq=False)
+class EarlierRound:
+    """A round of plain votes that was released.
+
+    queries: positions among the public points.  sigma, radius_share, share: as in `PlannedRound`.  used: by level, the
+    share of the cap that it was forecast to use.
+    """
+
+    queries: NDArray[np.int64]
+    sigma: float
+    radius_share: float
+    share: float
+    used: Mapping[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class RoundsPlan:
+    """The rounds in order, and what whoever decides should know.
+
+    warnings: see `forecast_warnings`.  chosen: why there are as many rounds, where that was left to the planner.
+    """
+
+    rounds: tuple[PlannedRound, ...]
+    warnings: tuple[Sentence, ...]
+    chosen: Sentence | None = None
+
+
+def first_queries(points: int, n_classes: int) -> int:
+    """Number of points that the first of two rounds asks: a fifteenth, at most 600, some for each class, at most half.
+
+    >>> first_queries(9000, 10), first_queries(300, 10), first_queries(50, 10)
+    (600, 60, 25)
+    """
+    return min(max(1, points // 2), max(min(points // 15, MOST_FIRST), _LEAST_FIRST * n_classes))
+
+
+def plan_rounds(
+    public: ArrayLike,
+    levels: Sequence[Level],
+    *,
+    share: float,
+    n_classes: int,
+    rounds: int | None = None,
+    wanted: int | None = None,
+    first: int | None = None,
+    sample: Sample | None = None,
+    purity: tuple[float, float] = PURITY,
+    sigma: float | None = None,
+    radius_share: float | None = None,
+) -> RoundsPlan:
+    """The proposed rounds for a wanted number of labels, their forecasts, and warnings where people are too few.
+
+    One round asks as many points as labels are wanted. Of two, the first asks a few, which are spread over the public
+    points, and the second all others by residual votes; each gets an equal part of the share, and what a holder has not
+    used in the first may be used in the second.
+
+    Args:
+        public: `(P, d)` coordinates of the first round.
+        levels: With noisy or public head counts.
+        share: Of every cap that the run may use.
+        n_classes: At least 2.
+        rounds: 1 or 2; None for one where the right class is expected to lead at 97 of 100 queries of a single round,
+            and two where it is not.
+        wanted: How many labels, None for all public points.
+        first: Points that the first of two rounds asks, None for `first_queries`.
+        sample: Labelled public points, in the same coordinates; None to assume a purity.
+        purity: The range assumed without a sample.
+        sigma, radius_share: What was chosen by hand, in place of what is proposed.
+
+    Raises:
+        ValueError: A number is out of range.
+    """
+    points = np.asarray(public)
+    count = len(points) if wanted is None else wanted
+    if not 1 <= count <= len(points):
+        raise ValueError(f"{count} labels are wanted, and there are {len(points)} public points: ask for 1 or more.")
+    if rounds not in (None, 1, 2):
+        raise ValueError(f"A run has 1 or 2 rounds, not {rounds}.")
+    chosen, by_hand = spread_queries(points, count), (sigma, radius_share)
+    beginning = min(count, first_queries(count, n_classes) if first is None else first)
+    told = None
+    if rounds != 2:
+        single = _proposed(points, chosen, levels, share, n_classes, sample, purity, by_hand)
+        enough = beginning == count or single.forecast.clear >= _ONE_ROUND
+        told = _chosen(single.forecast, enough) if rounds is None else None
+        if rounds == 1 or enough:
+            return RoundsPlan((single,), forecast_warnings(single.forecast), told)
+    asked = chosen[spread_queries(points[chosen], beginning)]
+    shares = np.cumsum(split_share(share, 2)).tolist()
+    planned = [_proposed(points, asked, levels, shares[0], n_classes, sample, purity, by_hand)]
+    if len(rest := np.setdiff1d(chosen, asked)):
+        agreement = (purity[0] + purity[1]) / 2 if sample is None else planned[0].forecast.clear
+        used, charged = _with_used(levels, planned[0].forecast), _charged_as(agreement)
+        planned.append(_proposed(points, rest, used, shares[1], n_classes, sample, purity, by_hand, charged))
+    return RoundsPlan(tuple(planned), forecast_warnings(planned[0].forecast), told)
+
+
+def _chosen(single: Forecast, enough: bool) -> Sentence:
+    """Reason for one round, or for two."""
+    if enough:
+        text = gettext_noop(
+            "The number of rounds was left to the planner. It chose one: the right class is expected to lead at "
+            "%(clear)d of 100 points if all are asked at once."
+        )
+    else:
+        text = gettext_noop(
+            "The number of rounds was left to the planner. It chose two: if all points were asked at once, the right "
+            "class would be expected to lead at no more than %(clear)d of 100."
+        )
+    return Sentence(text, clear=round(100 * single.clear))
+
+
+def next_round(
+    earlier: EarlierRound,
+    asked: ArrayLike,
+    counts: ArrayLike,
+    public: ArrayLike,
+    probabilities: ArrayLike,
+    levels: Sequence[Level],
+    *,
+    share: float,
+    n_classes: int,
+    queries: ArrayLike | None = None,
+    sample: Sample | None = None,
+    sigma: float | None = None,
+    radius_share: float | None = None,
+) -> tuple[PlannedRound, NDArray[np.float64]]:
+    """The residual round after a released one: proposed anew from its noisy counts, and the voters to read it by.
+
+    Args:
+        earlier: The round of plain votes that was held.
+        asked: `(P, d)` the public points in the coordinates of that round.
+        counts: `(Q, C)` as it released them.
+        public: `(P, d)` the public points in the coordinates of the next round.
+        probabilities: `(P, C)` of the student that learned from that round. Votes are cast against its likeliest
+            classes, and the points where it is most in doubt are asked first, while accounts are full: there its
+            predictions are wrong most often, so that most holders have something to say.
+        levels: With noisy or public head counts, as planned.
+        share: Of every cap that both rounds may use together.
+        n_classes, sample: See `plan_rounds`; the sample in the coordinates of the next round.
+        queries: Positions of the points to ask, None for all that have not been asked.
+        sigma, radius_share: What was chosen by hand, in place of what is proposed.
+
+    Returns:
+        The round, and `(Q,)` the `voters` for `read_counts`: how many its queries have, by the forecast and by how many
+        took part in the round before, and so many more as the prediction is worth on its own. With noise σ on counts
+        that a right class leads by L voters, being right with odds o is worth (σ²/L)·ln o (Bayes' rule): next to
+        nothing where many vote, and more than any noise where hardly anybody does.
+    """
+    points, certainty = np.asarray(public), np.asarray(probabilities)
+    others = np.setdiff1d(np.arange(len(points)), earlier.queries) if queries is None else np.asarray(queries)
+    others = others[doubtful_queries(certainty[others], len(others))]
+    expected = expected_voters(
+        np.asarray(asked)[earlier.queries],
+        asked,
+        levels,
+        radius_share=earlier.radius_share,
+        sigma=earlier.sigma,
+        share=earlier.share,
+    )
+    taking_part = expected_agreement(counts, expected)
+    used = [
+        replace(level, holders=level.holders * taking_part, used=earlier.used.get(level.name, 0.0)) for level in levels
+    ]
+    agreement, right = (max(PURITY[0], bound) for bound in released_accuracy(counts, earlier.sigma))
+    by_hand = (sigma, radius_share)
+    planned = _proposed(points, others, used, share, n_classes, sample, PURITY, by_hand, _charged_as(agreement))
+    voters = expected_voters(
+        points[others],
+        points,
+        used,
+        radius_share=planned.radius_share,
+        sigma=planned.sigma,
+        share=share,
+        agreement=planned.agreement,
+    )
+    return planned, voters + _worth((agreement + right) / 2, agreement, voters, planned.sigma, n_classes)
+
+
+def _charged_as(agreement: float) -> float:
+    return float(np.clip(1.0 - _UNEVEN * (1.0 - agreement), 0.0, _MOST_AGREEMENT))
+
+
+def _worth(
+    right: float, agreement: float, voters: NDArray[np.float64], sigma: float, n_classes: int
+) -> NDArray[np.float64]:
+    """Worth of a prediction in voters, if it is right so often and so many voters agree with what is right."""
+    right, agreement = (min(max(one, _LEAST_AGREEMENT), _MOST_AGREEMENT) for one in (right, agreement))
+    odds = right * (n_classes - 1) / (1.0 - right)
+    lead = agreement - (1.0 - agreement) / (n_classes - 1)
+    return sigma**2 * np.log(odds) / (np.maximum(voters, 1.0) * lead)
+
+
+def _proposed(
+    points: NDArray[np.integer],
+    queries: NDArray[np.int64],
+    levels: Sequence[Level],
+    share: float,
+    n_classes: int,
+    sample: Sample | None,
+    purity: tuple[float, float],
+    by_hand: tuple[float | None, float | None],
+    agreement: float | None = None,
+) -> PlannedRound:
+    """A round with σ and radius by the forecast, or as chosen by hand, with the forecast of that."""
+    best = propose(
+        points[queries],
+        points,
+        levels,
+        share=share,
+        n_classes=n_classes,
+        sample=sample,
+        purity=purity,
+        agreement=agreement,
+    )
+    sigma, radius_share = by_hand[0] or best.sigma, by_hand[1] or best.radius_share
+    told = best.forecast
+    if (sigma, radius_share) != (best.sigma, best.radius_share):
+        told = forecast(
+            points[queries],
+            points,
+            levels,
+            radius_share=radius_share,
+            sigma=sigma,
+            share=share,
+            n_classes=n_classes,
+            sample=sample,
+            purity=purity,
+            agreement=agreement,
+        )
+    return PlannedRound(queries, sigma, radius_share, share, told, agreement)
+
+
+def _with_used(levels: Sequence[Level], forecast: Forecast) -> list[Level]:
+    return [replace(level, used=held.spent) for level, held in zip(levels, forecast.levels, strict=True)]
+
+
+def forecast_warnings(forecast: Forecast) -> tuple[Sentence, ...]:
+    """Sentences about what is unlikely to work, of the first round: what is wrong there is wrong with the second."""
+    warnings = []
+    if forecast.margin < _MARGIN:
+        warnings.append(
+            Sentence(
+                gettext_noop(
+                    "Too few people for these promises: about %(voters)d voters are expected near a point, and noise "
+                    "of ±%(sigma)d on every count. Ask fewer points, invite more people, or wait for more of them."
+                ),
+                voters=round(forecast.voters[1]),
+                sigma=round(forecast.sigma),
+            )
+        )
+    right = forecast.accuracy[1] if forecast.from_labels else forecast.clear
+    if right < _WRONG:
+        warnings.append(
+            Sentence(
+                gettext_noop(
+                    "About %(right)d of 100 labels are expected to be right: a student learns little from them."
+                ),
+                right=round(100 * right),
+            )
+        )
+    return tuple(warnings)

@@ -1,0 +1,119 @@
+"""Public points in the place of records: who is near which query, and of which classes a neighbourhood is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+_NEAREST = 10  # labelled points that tell the classes of a stand-in
+_STAND_INS = 2000
+_QUERIES = 2000  # of which more would not make a forecast better
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Public points whose labels are known, in the coordinates of the run."""
+
+    points: NDArray[np.integer]
+    labels: NDArray[np.integer]
+
+
+class StandIns:
+    """Public points in the place of records: how far they are from the queries, and the radii of several shares.
+
+    points: `(S, d)`, at most 2,000 public points drawn evenly.  queries: how many there are.  looked_at: how many of
+    them are looked at, all or where that is enough 2,000 drawn evenly.  each: how many queries one of these stands for.
+
+    A query that is a public point itself is nobody's record, and is left out of its own neighbourhood: of P public
+    points k lie within the radius, and (k - 1) / P of the holders are expected there.
+    """
+
+    def __init__(
+        self, queries: ArrayLike, public: ArrayLike, radius_shares: Sequence[float], most: int | None = _QUERIES
+    ) -> None:
+        from learning.mechanisms.neighbours.products import squared_distances
+        from learning.mechanisms.neighbours.votes import radii
+
+        asked, everyone = np.asarray(queries), np.asarray(public)
+        self.queries = len(asked)
+        asked = evenly(asked, len(asked) if most is None else most)
+        self.looked_at = len(asked)
+        self.each = self.queries / max(len(asked), 1)
+        self.points = evenly(everyone, _STAND_INS)
+        self._distances = squared_distances(asked, self.points)
+        self._reach = dict(zip(radius_shares, radii(asked, everyone, radius_shares).T, strict=True))
+        self._itself = np.flatnonzero((self._distances == 0).any(axis=1)), self._distances.argmin(axis=1)
+
+    def near(self, radius_share: float, records: float = 1.0) -> NDArray[np.bool_]:
+        """`(Q, S)`: who is near which query; holders of several records are fixed draws of as many stand-ins.
+
+        Of 1.3 records per holder, 0.3 mean that three holders in ten have one more.
+        """
+        near = self._distances <= self._reach[radius_share][:, None]
+        found, place = self._itself
+        near[found, place[found]] = False
+        one, rng, count = near, np.random.default_rng(0), near.shape[1]
+        for further in range(1, math.ceil(records)):
+            drawn = rng.permutation(count)
+            having = rng.permutation(count) < (records - further) * count
+            near = near | (one[:, drawn] & having)
+        return near
+
+
+class LabelledStandIns(StandIns):
+    """The same around the points of a labelled sample, for the classes of those who vote there.
+
+    The sample's other points stand in for records with their own labels, and the public points with those of their
+    nearest labelled points, up to ten; the labelled point that is the query is left out, and the next one takes its
+    place. The first are right and few, the second many and here and there wrong. So the votes of both are counted, and
+    those for wrong classes scaled half of the way (in log odds) to their part among the labelled points alone: see
+    docs/neighbours.md.
+    """
+
+    def __init__(self, sample: Sample, public: ArrayLike, radius_shares: Sequence[float], n_classes: int) -> None:
+        from learning.mechanisms.neighbours.products import squared_distances
+
+        points = np.asarray(sample.points)
+        super().__init__(points, public, radius_shares, most=None)
+        self.labels = np.asarray(sample.labels, np.int64)
+        self._one_hot = np.eye(n_classes)[self.labels]
+        self._among = squared_distances(points, points)
+        np.fill_diagonal(self._among, np.iinfo(self._among.dtype).max)
+        self._count = int(np.clip(len(points) // (10 * n_classes), 1, _NEAREST))
+        nearest = np.argsort(squared_distances(self.points, points), axis=1, kind="stable")
+        self._tell, self._next = nearest[:, : self._count], nearest[:, min(self._count, len(points) - 1)]
+        self._votes: dict[float, NDArray[np.float64]] = {}
+
+    def votes(self, radius_share: float) -> NDArray[np.float64]:
+        """`(sample, C)`: expected votes at each point, as multiples of the mean number of voters at all of them."""
+        if radius_share not in self._votes:
+            near = self.near(radius_share)
+            told = np.zeros(near.shape, np.bool_)
+            told[self._tell.T, np.arange(len(self._tell))] = True
+            told &= near
+            certain = self._count * (self._among <= self._reach[radius_share][:, None]) @ self._one_hot
+            votes = certain + near @ self._one_hot[self._tell].sum(axis=1)
+            votes += told @ self._one_hot[self._next] - told.sum(axis=1)[:, None] * self._one_hot
+            # a vote of both kinds added for each labelled point: where few are near others, they tell little
+            both = self._count * len(votes) * votes / max(float(votes.sum()), 1e-9)
+            factor = self._odds_wrong(certain + both) / max(self._odds_wrong(votes), 1e-9)
+            votes = np.where(self._one_hot > 0, votes, math.sqrt(factor) * votes)
+            self._votes[radius_share] = votes / max(float(votes.sum(axis=1).mean()), 1e-9)
+        return self._votes[radius_share]
+
+    def _odds_wrong(self, votes: NDArray[np.float64]) -> float:
+        right = float((votes * self._one_hot).sum())
+        return (float(votes.sum()) - right) / max(right, 1e-9)
+
+
+def evenly(points: NDArray[np.signedinteger], most: int) -> NDArray[np.signedinteger]:
+    """All of the rows, or as many as wanted, evenly taken.
+
+    >>> evenly(np.arange(9), 3).tolist()
+    [0, 4, 8]
+    """
+    return points[np.linspace(0, len(points) - 1, min(len(points), most)).astype(np.int64)]

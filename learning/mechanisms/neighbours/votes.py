@@ -1,0 +1,332 @@
+"""Every holder votes: who is near a query votes for the class of their own records, as far as their account allows.
+
+Individualized PATE with one teacher for each holder, known as private nearest neighbours with individual accounting:
+Zhu, Yu, Chandraker, Wang, "Private-kNN" (CVPR 2020); Zhu, Wang et al., "Private prediction strikes back!" (2023). The
+guarantee is that of a Gaussian mechanism with one account per holder; see `accounting.privacy`.
+
+What a holder contributes to a query is a function of that query, of public points and of the holder's own records. It
+is a vector of whole multiples of 2⁻¹⁶, and its squared norm a whole multiple of 2⁻³²: sums and charges are exact in
+float64, so they do not depend on blocks, on shards or on anybody else.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, vstack
+
+from learning.mechanisms.neighbours.kernels import UNIT, kernel_weights
+from learning.mechanisms.neighbours.products import (
+    LARGEST,
+    MOST_DIMENSIONS,
+    QUERIES_AT_A_TIME,
+    Coordinates,
+    by_query,
+    kth_distances,
+    near_blocks,
+    squared_norms,
+)
+
+
+class Accounts(Protocol):
+    """Accounts that say what every holder may still contribute; `accounting.privacy.IndividualAccounts` is one."""
+
+    @property
+    def spent(self) -> NDArray[np.float64]:
+        """`(holders,)`."""
+        ...
+
+    def charge(self, squared_norms: Any, sigma: float) -> Any:
+        """Charge a CSR array `(queries, holders)` row by row; an array of the same pattern says what fits."""
+        ...
+
+
+def radii(queries: ArrayLike, public: ArrayLike, radius_share: float | Sequence[float]) -> NDArray[np.int64]:
+    """The squared radius of each query: the smallest that holds at least this share of the public points.
+
+    A function of public points alone. The query itself counts if it is one of them. Points at the very distance of the
+    radius are within it, so ties need no decision.
+
+    Args:
+        queries: `(Q, d)` coordinates as a fitted representation gives them.
+        public: `(P, d)`, likewise.
+        radius_share: Above 0, at most 1; several for the radii of each.
+
+    Returns:
+        `(Q,)`, or `(Q, shares)` for several.
+
+    Raises:
+        ValueError: The arrays are no such coordinates, or a share is out of range.
+
+    >>> radii([[0], [10]], [[0], [1], [5], [10]], 0.5)
+    array([ 1, 25])
+    """
+    shares = np.atleast_1d(np.asarray(radius_share, np.float64))
+    if not ((shares > 0) & (shares <= 1)).all():
+        raise ValueError(f"radius_share must lie above 0 and be at most 1, not {radius_share!r}: 0.01 is usual.")
+    points = _require_public("public", public)
+    if len(points) == 0:
+        raise ValueError("There are no public points to take the radius from: give some.")
+    # less a little, so that 0.07 of 100 points are 7
+    ks = np.maximum(1, np.ceil(shares * len(points) - 1e-9)).astype(int).tolist()
+    result = kth_distances(_require_public("queries", queries, points.shape[1]), points, ks)
+    return result[:, 0] if np.ndim(radius_share) == 0 else result
+
+
+def neighbour_votes(
+    queries: ArrayLike,
+    public: ArrayLike,
+    records: ArrayLike,
+    classes_of: ArrayLike,
+    holder_of: ArrayLike,
+    *,
+    radius_share: float,
+    n_classes: int,
+    accounts: Accounts,
+    sigma: float,
+    predicted: ArrayLike | None = None,
+    kernel: str = "uniform",
+) -> tuple[NDArray[np.float64], csr_array]:
+    """The votes of every holder on a batch of queries, before noise, and what they are charged for them.
+
+    A holder contributes the mean of the one-hot vectors of their records within the query's radius (one record: e_y):
+    a vector of norm at most 1. With `predicted`, the public guess ŷ for each query, they contribute it less e_ŷ, which
+    is 0 where all their records agree and has a squared norm of 2 where none does. The accounts are asked query by
+    query, in the order given; what they refuse counts as 0 and costs nothing.
+
+    Args:
+        queries: `(Q, d)` whole-number coordinates of at most 127 in absolute value.
+        public: `(P, d)`, where the radii come from.
+        records: `(N, d)`.
+        classes_of: `(N,)` class numbers; a record with any other number has no vote.
+        holder_of: `(N,)` in 0 … H - 1, where H is the number of accounts.
+        radius_share: See `radii`.
+        n_classes: C.
+        accounts: Charged as a side effect.
+        sigma: Standard deviation of the noise that will be added to each count.
+        predicted: `(Q,)` class numbers, for residual votes.
+        kernel: One of `KERNELS`; with another than "uniform" the mean is weighted, and shrinks with the distance.
+
+    Returns:
+        The unnoised votes `(Q, C)`, and the squared norms that were charged, CSR `(Q, H)`. Both are secret.
+
+    Raises:
+        ValueError: The arrays do not fit together. Nothing that a single record holds raises one.
+    """
+    return shard_contributions(
+        queries,
+        radii(queries, public, radius_share),
+        records,
+        classes_of,
+        holder_of,
+        n_classes=n_classes,
+        accounts=accounts,
+        sigma=sigma,
+        predicted=predicted,
+        kernel=kernel,
+    )
+
+
+def shard_contributions(
+    queries: ArrayLike,
+    squared_radii: ArrayLike,
+    records: ArrayLike,
+    classes_of: ArrayLike,
+    holder_of: ArrayLike,
+    *,
+    n_classes: int,
+    accounts: Accounts,
+    sigma: float,
+    predicted: ArrayLike | None = None,
+    kernel: str = "uniform",
+) -> tuple[NDArray[np.float64], csr_array]:
+    """The same as `neighbour_votes` for some of the holders: all records of each, numbered within the shard.
+
+    The sums of the shards add up to those of all holders, bit for bit, however the holders are cut; the charges of a
+    shard are the columns of its holders.
+
+    Args:
+        squared_radii: `(Q,)`, from `radii`.
+        accounts: Of the holders of this shard.
+
+    Returns:
+        Partial sums `(Q, C)` and charged squared norms, CSR `(Q, H)` with the shard's H.
+    """
+    asked = _require_public("queries", queries)
+    guesses = None if predicted is None else _require_classes("predicted", predicted, len(asked), n_classes)
+    reach = np.asarray(squared_radii, np.int64)
+    if reach.shape != (len(asked),):
+        raise ValueError(
+            f"squared_radii has the shape {reach.shape}, but there are {len(asked)} queries: pass a number for each."
+        )
+    holders = len(accounts.spent)
+    voters = _voters(records, classes_of, holder_of, n_classes=n_classes, holders=holders, dimensions=asked.shape[1])
+    norms = squared_norms(voters.points)
+    sums = np.zeros((len(asked), n_classes))
+    charged = []
+    for start in range(0, len(asked), QUERIES_AT_A_TIME):
+        batch = slice(start, start + QUERIES_AT_A_TIME)
+        blocks = near_blocks(asked[batch], reach[batch], voters.points, norms)
+        votes = _votes(_said(voters, *block, reach[batch], kernel) for block in blocks)
+        if guesses is not None:
+            votes = votes.against(guesses[batch])
+        size = len(asked[batch])
+        offered = votes.squared_norms(size, holders)
+        allowed = np.asarray(accounts.charge(offered, sigma).data, np.bool_)
+        sums[batch] = votes.sums(allowed, size, n_classes)
+        offered.data = np.where(allowed, offered.data, 0.0)
+        offered.eliminate_zeros()
+        charged.append(offered)
+    if not charged:
+        return sums, csr_array((0, holders))
+    return sums, csr_array(vstack(charged, format="csr"))
+
+
+@dataclass(frozen=True, eq=False)
+class _Voters:
+    """The records that have a vote, ordered by holder and class."""
+
+    points: Coordinates
+    label: NDArray[np.int64]
+    holder: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class _Votes:
+    """Contributions that holders offer to the queries of a block, in multiples of 1 / UNIT.
+
+    row, holder: `(votes,)`, one vote per holder and query, ordered by both.  vote, label, amount: `(entries,)` the
+    vectors' entries, each belonging to a vote.  guess: `(votes,)` the public guess for its query, and  against:
+    `(votes,)` what is subtracted there; both None without guesses.
+    """
+
+    row: NDArray[np.int64]
+    holder: NDArray[np.int64]
+    vote: NDArray[np.int64]
+    label: NDArray[np.int64]
+    amount: NDArray[np.int64]
+    guess: NDArray[np.int64] | None = None
+    subtracted: NDArray[np.int64] | None = None
+
+    def against(self, guesses: NDArray[np.int64]) -> "_Votes":
+        """Each vote less the guess, as often as the vote counts in all: what agrees cancels."""
+        guess = guesses[self.row]
+        differs = self.label != guess[self.vote]
+        vote, amount = self.vote[differs], self.amount[differs]
+        subtracted = np.bincount(vote, amount, len(self.row)).astype(np.int64)
+        return _Votes(self.row, self.holder, vote, self.label[differs], amount, guess, subtracted)
+
+    def squared_norms(self, queries: int, holders: int) -> csr_array:
+        """CSR `(queries, holders)`; entries of 0 stay, so that it has one for every vote."""
+        squares = np.bincount(self.vote, self.amount.astype(np.float64) ** 2, len(self.row)).astype(np.float64)
+        if self.subtracted is not None:
+            squares = squares + self.subtracted.astype(np.float64) ** 2
+        pointers = np.concatenate([[0], np.cumsum(np.bincount(self.row, minlength=queries))])
+        return csr_array((squares / UNIT**2, self.holder, pointers), shape=(queries, holders))
+
+    def sums(self, allowed: NDArray[np.bool_], queries: int, classes: int) -> NDArray[np.float64]:
+        """`(queries, classes)` of the votes that are allowed; all numbers are whole, so the sums are exact."""
+        cells = self.row[self.vote] * classes + self.label
+        # of nothing at all bincount makes whole numbers, whatever the weights
+        sums = np.bincount(cells, self.amount * allowed[self.vote], queries * classes).astype(np.float64)
+        if self.guess is not None and self.subtracted is not None:
+            cells = self.row * classes + self.guess
+            sums -= np.bincount(cells, self.subtracted * allowed, queries * classes)
+        return sums.reshape(queries, classes) / UNIT
+
+
+Sayings = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+"""What holders say to queries: query, holder, class and weight, ordered by the first three, none of them twice."""
+
+
+def _said(
+    voters: _Voters,
+    row: NDArray[np.int64],
+    record: NDArray[np.int64],
+    distance: NDArray[np.int64],
+    radii: NDArray[np.int64],
+    kernel: str,
+) -> Sayings:
+    """Of a block of pairs: however many records of a holder are near, what remains is a number for each class."""
+    weight = kernel_weights(kernel, distance, radii[row])
+    return _added(row, voters.holder[record], voters.label[record], weight)
+
+
+def _added(
+    row: NDArray[np.int64], holder: NDArray[np.int64], label: NDArray[np.int64], weight: NDArray[np.int64]
+) -> Sayings:
+    """The weights of equal query, holder and class added up, where these stand side by side."""
+    first = np.ones(len(row), np.bool_)
+    first[1:] = (row[1:] != row[:-1]) | (holder[1:] != holder[:-1]) | (label[1:] != label[:-1])
+    if first.all():
+        return row, holder, label, weight
+    entries = np.flatnonzero(first)
+    return row[entries], holder[entries], label[entries], np.add.reduceat(weight, entries)
+
+
+def _votes(blocks: Iterator[Sayings]) -> _Votes:
+    """One vote per query and holder: the weighted mean of their records, whichever blocks these stand in."""
+    found = list(blocks) or [(np.zeros(0, np.int64),) * 4]
+    row, holder, label, weight = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    if len(found) > 1:
+        order = by_query(row)
+        row, holder, label, weight = _added(row[order], holder[order], label[order], weight[order])
+    first = np.ones(len(row), np.bool_)
+    first[1:] = (row[1:] != row[:-1]) | (holder[1:] != holder[:-1])
+    vote = np.cumsum(first) - 1
+    total = np.bincount(vote, weight).astype(np.int64)
+    amount = weight * UNIT // np.maximum(total, UNIT)[vote]  # rounded down: the norm stays within 1
+    return _Votes(row[first], holder[first], vote, label, amount)
+
+
+def _voters(
+    records: ArrayLike, classes_of: ArrayLike, holder_of: ArrayLike, *, n_classes: int, holders: int, dimensions: int
+) -> _Voters:
+    points = _require_coordinates("records", records)
+    label, holder = np.asarray(classes_of), np.asarray(holder_of)
+    if points.shape[1] != dimensions and len(points):
+        raise ValueError(f"records have {points.shape[1]} coordinates, queries {dimensions}: use one representation.")
+    for name, values in (("classes_of", label), ("holder_of", holder)):
+        if values.shape != (len(points),):
+            raise ValueError(
+                f"{name} has the shape {values.shape}, but there are {len(points)} records: pass a number for each."
+            )
+    label, holder = label.astype(np.int64), holder.astype(np.int64)
+    if len(holder) and (holder.min() < 0 or holder.max() >= holders):
+        raise ValueError(f"holder_of must lie between 0 and {holders - 1}: pass accounts for all holders.")
+    kept = np.flatnonzero((label >= 0) & (label < n_classes))
+    order = kept[np.lexsort((label[kept], holder[kept]))]
+    return _Voters(np.clip(points[order], -LARGEST, LARGEST), label[order], holder[order])
+
+
+def _require_coordinates(name: str, points: ArrayLike) -> Coordinates:
+    array = np.asarray(points)
+    if array.ndim != 2 or not np.issubdtype(array.dtype, np.signedinteger):
+        raise ValueError(f"{name} must be whole-number coordinates (n, d), not {array.dtype} of {array.shape}.")
+    if not 1 <= array.shape[1] <= MOST_DIMENSIONS:
+        raise ValueError(f"{name} have {array.shape[1]} coordinates: use 1 to {MOST_DIMENSIONS}.")
+    return array
+
+
+def _require_public(name: str, points: ArrayLike, dimensions: int | None = None) -> Coordinates:
+    array = _require_coordinates(name, points)
+    if dimensions is not None and array.shape[1] != dimensions:
+        raise ValueError(
+            f"{name} have {array.shape[1]} coordinates, public points {dimensions}: use the same representation."
+        )
+    if array.size and (array.min() < -LARGEST or array.max() > LARGEST):
+        raise ValueError(f"{name} hold coordinates beyond ±{LARGEST}: transform them by the fitted representation.")
+    return array
+
+
+def _require_classes(name: str, classes: ArrayLike, count: int, n_classes: int) -> NDArray[np.int64]:
+    array = np.asarray(classes)
+    if array.shape != (count,) or not np.issubdtype(array.dtype, np.integer):
+        raise ValueError(
+            f"{name} must be {count} class numbers, not {array.dtype} of {array.shape}: pass one for each query."
+        )
+    if array.size and (array.min() < 0 or array.max() >= n_classes):
+        raise ValueError(f"{name} must lie between 0 and {n_classes - 1}: pass class numbers.")
+    return array.astype(np.int64)

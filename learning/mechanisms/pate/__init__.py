@@ -1,0 +1,78 @@
+"""The mechanisms of Individualized PATE: plan a run, share out the holders, count votes, release noisy labels.
+
+What a release costs is the business of `accounting.privacy`. Nothing here imports Django.
+"""
+
+from common.noise import Noise, SimulationNoise, SystemNoise
+from learning.mechanisms.pate.aggregators import (
+    AGGREGATORS,
+    REJECTED,
+    Aggregator,
+    AggregatorField,
+    ConfidentGNMax,
+    GNMax,
+    InteractiveGNMax,
+    LNMax,
+    QueryCosts,
+    Release,
+    ResidualGNMax,
+    VoteCharge,
+    aggregator_from_parameters,
+)
+from learning.mechanisms.pate.individualise import (
+    WEIGHT_SCHEMES,
+    participation_frequencies,
+    teacher_weights,
+    upsampling_factors,
+)
+from learning.mechanisms.pate.partition import assign, assign_keyed, teacher_seed
+from learning.mechanisms.pate.plan import LEFT_OUT, SMALL_GROUPS, VARIANTS, Group, GroupPlan, Plan, PlanError, make_plan
+from learning.mechanisms.pate.simulation import SimulatedVote, simulate_vote
+from learning.mechanisms.pate.vanishing import draw_participation, participation_costs, teacher_spending
+from learning.mechanisms.pate.vote import Vote, hold_vote, vote_costs
+from learning.mechanisms.pate.votes import NO_VOTE, count_votes, group_votes
+
+__all__ = [
+    "AGGREGATORS",
+    "LEFT_OUT",
+    "NO_VOTE",
+    "REJECTED",
+    "SMALL_GROUPS",
+    "VARIANTS",
+    "WEIGHT_SCHEMES",
+    "Aggregator",
+    "AggregatorField",
+    "ConfidentGNMax",
+    "GNMax",
+    "Group",
+    "GroupPlan",
+    "InteractiveGNMax",
+    "LNMax",
+    "Noise",
+    "Plan",
+    "PlanError",
+    "QueryCosts",
+    "Release",
+    "ResidualGNMax",
+    "SimulatedVote",
+    "SimulationNoise",
+    "SystemNoise",
+    "Vote",
+    "VoteCharge",
+    "aggregator_from_parameters",
+    "assign",
+    "assign_keyed",
+    "count_votes",
+    "draw_participation",
+    "group_votes",
+    "hold_vote",
+    "make_plan",
+    "participation_costs",
+    "participation_frequencies",
+    "simulate_vote",
+    "teacher_seed",
+    "teacher_spending",
+    "teacher_weights",
+    "upsampling_factors",
+    "vote_costs",
+]

@@ -1,0 +1,364 @@
+"""The plan of a run: how many teachers, how much each counts, how much noise. Checked before anything is trained."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accounting.privacy import gdp_mu
+from accounting.privacy.papers.conversion import Conversion
+from common.noise import GRID
+from common.sentences import Sentence, gettext_noop
+from learning.mechanisms.pate.aggregators import Aggregator
+from learning.mechanisms.pate.apportionment import largest_remainder
+from learning.mechanisms.pate.individualise import (
+    WEIGHT_SCHEMES,
+    factors_for_most_labels,
+    participation_frequencies,
+    require_delta,
+    teacher_weights,
+    upsampling_factors,
+)
+
+VARIANTS = ("standard", "upsampling", "weighting", "vanishing")
+SMALL_GROUPS = ("merge", "leave_out")
+LEFT_OUT = -1
+"""The index of a group that takes no part."""
+
+
+class PlanError(ValueError):
+    """The run cannot be planned as asked."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """A privacy group as the plan sees it.
+
+    epsilon: what its holders were promised.  holders: their public or noisy number.
+    """
+
+    name: str
+    epsilon: float
+    holders: int
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """Plan for one group, and those merged into it.
+
+    name, epsilon: of its strictest part.  holders: all of them.  teachers: over how many teachers they are
+    spread (in upsampling over all).  weight: of one teacher's vote.  factor: duplicates of each holder.  participants:
+    how many of its teachers take part in each vote.  merged: the names of the groups that were merged into this one.
+    """
+
+    name: str
+    epsilon: float
+    holders: int
+    teachers: int
+    weight: float = 1.0
+    factor: int = 1
+    participants: int = 0
+    merged: tuple[str, ...] = ()
+
+    @property
+    def sensitivity(self) -> float:
+        """By how much a holder can move a vote count: the weight of the teachers that learned from them, together."""
+        return self.weight * self.factor
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that can be carried out.
+
+    groups: strictest first; where teachers belong to one group each, they are numbered in this order.  aggregator: with
+    its noise and threshold scaled to the number of votes.  teachers: in all.  left_out: names of the groups that take
+    no part.  notes: choices made and warnings, for people to read.
+
+    Merging groups makes their holders share teachers: all are charged by the sensitivity of the group they were merged
+    into.
+
+    >>> from learning.mechanisms.pate import GNMax
+    >>> plan = make_plan([Group("HIGH", 1.0, 30), Group("LOW", 2.0, 10)], variant="weighting", teachers=4,
+    ...                  aggregator=GNMax(sigma=1.0), delta=1e-5)
+    >>> plan.index_of("LOW"), plan.members(1), plan.teacher_weights().round(3), plan.votes
+    (1, array([False, False, False,  True]), array([0.8, 0.8, 0.8, 1.6]), 4)
+    """
+
+    variant: str
+    groups: tuple[GroupPlan, ...]
+    aggregator: Aggregator
+    teachers: int
+    left_out: tuple[str, ...] = ()
+    notes: tuple[Sentence, ...] = ()
+
+    def index_of(self, name: str) -> int:
+        """The index in `groups` of the group that the group `name` belongs to now; `LEFT_OUT` if to none.
+
+        Raises KeyError if the plan never heard of it.
+        """
+        for index, group in enumerate(self.groups):
+            if name == group.name or name in group.merged:
+                return index
+        if name in self.left_out:
+            return LEFT_OUT
+        raise KeyError(name)
+
+    @property
+    def votes(self) -> int:
+        """The summed weight of a unanimous vote."""
+        if self.variant == "vanishing":
+            return sum(group.participants for group in self.groups)
+        return self.teachers
+
+    def members(self, index: int) -> NDArray[np.bool_]:
+        """`(teachers,)`: True for the teachers that may learn from holders of group `index`."""
+        if self._is_mixed:
+            return np.ones(self.teachers, dtype=np.bool_)
+        return np.repeat(np.arange(len(self.groups)), self._teachers_per_group) == index
+
+    def teacher_weights(self) -> NDArray[np.float64]:
+        """`(teachers,)`: the weight of each teacher's vote."""
+        if self._is_mixed:
+            return np.ones(self.teachers)
+        return np.repeat([group.weight for group in self.groups], self._teachers_per_group)
+
+    @property
+    def _is_mixed(self) -> bool:
+        return self.variant in ("standard", "upsampling")
+
+    @property
+    def _teachers_per_group(self) -> list[int]:
+        return [group.teachers for group in self.groups]
+
+
+def make_plan(
+    groups: Sequence[Group],
+    *,
+    variant: str,
+    teachers: int,
+    aggregator: Aggregator,
+    delta: float,
+    classes: int | None = None,
+    weight_scheme: str = "proportional",
+    conversion: Conversion = "improved",
+    small_groups: str = "merge",
+    precision: int = 1,
+    exponent: float = 2.0,
+) -> Plan:
+    """Plan a run.
+
+    "standard": PATE as it was; everyone is one group at the smallest ε.
+    "weighting": each teacher learns from holders of one group and votes with the group's weight (`teacher_weights`);
+    teachers per group in proportion to its holders, exactly `teachers` in all.
+    "upsampling": holders are duplicated (`upsampling_factors`) over mixed teachers, whose number, σ, σ_T and T grow by
+    N'/N, the ratio of duplicates to holders.
+    "vanishing": teachers as in weighting, each of weight 1, of which a group sends a share to each vote
+    (`participation_frequencies`); σ, σ_T and T shrink with the number of participants.
+
+    With the scheme "gdp", weights follow μ instead of ε, and participation μ²: then the charges of all groups, which
+    grow with the square of the weight, reach the same share of their caps together. Duplicates, which are integers,
+    are those that afford most labels (`factors_for_most_labels`).
+
+    In weighting and vanishing, a group is too small if it falls to fewer than half as many holders as a teacher has on
+    average, or to no teacher. It is merged into the next stricter group (`small_groups="merge"`), or left out
+    ("leave_out"). The strictest group cannot be merged without weakening its promise, nor does it have to pull others
+    down: it gets one small teacher.
+
+    groups: in any order.  teachers: the number wanted, before upsampling.  aggregator: as for that many votes.
+    classes: if given, T is checked against it.  delta, conversion: how the study derives ε from RDP, for the scheme
+    "calibrated".  Raises PlanError where the run cannot be carried out.
+
+    >>> from learning.mechanisms.pate import ConfidentGNMax
+    >>> plan = make_plan(
+    ...     [Group("HIGH", 1.0, 340), Group("AVERAGE", 2.0, 430), Group("LOW", 3.0, 3)], variant="weighting",
+    ...     teachers=59, aggregator=ConfidentGNMax(sigma=10.0, sigma_threshold=20.0, threshold=40.0), delta=1e-5,
+    ... )
+    >>> [(group.name, group.teachers, group.merged) for group in plan.groups]
+    [('HIGH', 26, ()), ('AVERAGE', 33, ('LOW',))]
+    >>> plan.notes
+    ('Group LOW has too few holders for one teacher (3, usual are about 13): merged into AVERAGE.',)
+    """
+    _require_choice("variant", variant, VARIANTS)
+    _require_choice("weight_scheme", weight_scheme, WEIGHT_SCHEMES)
+    _require_choice("small_groups", small_groups, SMALL_GROUPS)
+    present = _require_groups(groups)
+    _require_teachers(teachers, present)
+    try:
+        require_delta(delta)
+        if variant == "standard":
+            plan = _plan_standard(present, teachers, aggregator)
+        elif variant == "upsampling":
+            plan = _plan_upsampling(present, teachers, aggregator, _factors(present, weight_scheme, delta, precision))
+        else:
+            plan = _plan_teachers_of_one_group(present, teachers, aggregator, variant, small_groups)
+            if variant == "weighting":
+                plan = _with_weights(plan, weight_scheme, delta, conversion)
+            else:
+                plan = _with_participation(plan, exponent, weight_scheme, delta)
+    except PlanError:
+        raise
+    except ValueError as error:
+        raise PlanError(str(error)) from error
+    empty = tuple(group.name for group in groups if group.holders == 0)
+    nobody = (Sentence(gettext_noop("Group %(group)s has no holders."), group=name) for name in empty)
+    warnings = plan.aggregator.warnings(plan.votes, classes)
+    return replace(plan, left_out=empty + plan.left_out, notes=(*nobody, *plan.notes, *warnings))
+
+
+def _plan_standard(groups: list[Group], teachers: int, aggregator: Aggregator) -> Plan:
+    everyone = _group_plan(groups, teachers)
+    notes: tuple[Sentence, ...] = ()
+    if everyone.merged:
+        told = gettext_noop("All groups live under the smallest ε, ε = %(epsilon)g of %(group)s.")
+        notes = (Sentence(told, epsilon=everyone.epsilon, group=everyone.name),)
+    return Plan("standard", (everyone,), aggregator, teachers, notes=notes)
+
+
+def _factors(groups: Sequence[Group], scheme: str, delta: float, precision: int) -> NDArray[np.int64]:
+    epsilons = [group.epsilon for group in groups]
+    if scheme == "gdp":
+        return factors_for_most_labels(gdp_mu(epsilons, delta), [group.holders for group in groups])
+    return upsampling_factors(epsilons, precision)
+
+
+def _plan_upsampling(groups: list[Group], teachers: int, aggregator: Aggregator, factors: NDArray[np.int64]) -> Plan:
+    holders = np.array([group.holders for group in groups])
+    growth = float(holders @ factors / holders.sum())
+    grown = round(teachers * growth)
+    if factors.max() > grown:
+        told = gettext_noop(
+            "Upsampling would give a holder %(copies)d duplicates, but there are only %(teachers)d teachers to spread "
+            "them over: ask for more teachers, or round the budgets more coarsely."
+        )
+        raise PlanError(Sentence(told, copies=int(factors.max()), teachers=grown))
+    return Plan(
+        variant="upsampling",
+        groups=tuple(
+            replace(_group_plan([group], grown), factor=int(factor))
+            for group, factor in zip(groups, factors, strict=True)
+        ),
+        aggregator=aggregator.scaled(growth),
+        teachers=grown,
+    )
+
+
+def _plan_teachers_of_one_group(
+    groups: list[Group], teachers: int, aggregator: Aggregator, variant: str, small_groups: str
+) -> Plan:
+    """Teachers shared out in proportion to holders, groups that are too small for that merged or left out."""
+    parts = [[group] for group in groups]
+    left_out: list[str] = []
+    notes: list[Sentence] = []
+    while True:
+        holders = [sum(group.holders for group in part) for part in parts]
+        counts = largest_remainder(holders, teachers).tolist()
+        if small_groups == "merge" and counts[0] == 0:
+            counts = [1, *largest_remainder(holders[1:], teachers - 1).tolist()]
+        small = [i for i, n in enumerate(holders) if counts[i] == 0 or 2 * n * teachers < sum(holders)]
+        unhelped = 0 if small_groups == "merge" and 0 in small else None
+        small = [i for i in small if i != unhelped]
+        usual = round(sum(holders) / teachers)
+        if not small:
+            break
+        i = min(small, key=lambda i: holders[i])
+        told = {"group": parts[i][0].name, "holders": holders[i], "usual": usual}
+        if small_groups == "merge":
+            merged = gettext_noop(
+                "Group %(group)s has too few holders for one teacher (%(holders)d, usual are about %(usual)d): "
+                "merged into %(other)s."
+            )
+            notes.append(Sentence(merged, **told, other=parts[i - 1][0].name))
+            parts[i - 1] += parts.pop(i)
+        else:
+            alone = gettext_noop(
+                "Group %(group)s has too few holders for one teacher (%(holders)d, usual are about %(usual)d): "
+                "left out."
+            )
+            notes.append(Sentence(alone, **told))
+            left_out += [group.name for group in parts.pop(i)]
+    if unhelped is not None:
+        small_teacher = gettext_noop(
+            "Group %(group)s has few holders for one teacher (%(holders)d, usual are about %(usual)d) and there is no "
+            "stricter group to merge it into: its one teacher is small."
+        )
+        notes.append(Sentence(small_teacher, group=parts[unhelped][0].name, holders=holders[unhelped], usual=usual))
+    return Plan(
+        variant=variant,
+        groups=tuple(_group_plan(part, count) for part, count in zip(parts, counts, strict=True)),
+        aggregator=aggregator,
+        teachers=teachers,
+        left_out=tuple(left_out),
+        notes=tuple(notes),
+    )
+
+
+def _with_weights(plan: Plan, scheme: str, delta: float, conversion: Conversion) -> Plan:
+    weights = teacher_weights(
+        [group.epsilon for group in plan.groups], [group.teachers for group in plan.groups], scheme, delta, conversion
+    )
+    # Multiples of the grid on which the noise is drawn, so that counts are, too.
+    weights = np.rint(weights / GRID) * GRID
+    groups = (replace(group, weight=float(weight)) for group, weight in zip(plan.groups, weights, strict=True))
+    return replace(plan, groups=tuple(groups))
+
+
+def _with_participation(plan: Plan, exponent: float, scheme: str, delta: float) -> Plan:
+    budgets = np.array([group.epsilon for group in plan.groups])
+    if scheme == "gdp":
+        budgets, exponent = gdp_mu(budgets, delta), 2.0
+    frequencies = participation_frequencies(budgets, exponent)
+    groups = tuple(
+        replace(group, participants=max(1, round(group.teachers * frequency)))
+        for group, frequency in zip(plan.groups, frequencies, strict=True)
+    )
+    share = sum(group.participants for group in groups) / plan.teachers
+    return replace(plan, groups=groups, aggregator=plan.aggregator.scaled(share))
+
+
+def _group_plan(part: list[Group], teachers: int) -> GroupPlan:
+    """Several groups under the smallest of their budgets; `part` is sorted, strictest first."""
+    strictest, *others = part
+    return GroupPlan(
+        name=strictest.name,
+        epsilon=min(group.epsilon for group in part),
+        holders=sum(group.holders for group in part),
+        teachers=teachers,
+        participants=teachers,
+        merged=tuple(group.name for group in others),
+    )
+
+
+def _require_groups(groups: Sequence[Group]) -> list[Group]:
+    """The groups that have holders, strictest first."""
+    names = [group.name for group in groups]
+    if len(set(names)) < len(names):
+        raise PlanError(f"Two groups have the same name ({', '.join(names)}): give each its own.")
+    present = [group for group in groups if group.holders > 0]
+    if not present:
+        raise PlanError(
+            gettext_noop("There is no group with a holder who consented: wait for consents before planning a run.")
+        )
+    for group in present:
+        if not math.isfinite(group.epsilon) or group.epsilon <= 0:
+            raise PlanError(
+                f"The budget of group {group.name} must be a finite ε above 0, not {group.epsilon}: set an ε policy."
+            )
+    return sorted(present, key=lambda group: group.epsilon)
+
+
+def _require_teachers(teachers: int, groups: list[Group]) -> None:
+    if teachers < 1:
+        raise PlanError(f"A run needs at least 1 teacher, not {teachers}: ask for more.")
+    holders = sum(group.holders for group in groups)
+    if holders < teachers:
+        told = gettext_noop(
+            "%(holders)d holders for %(teachers)d teachers are too few: ask for at most %(holders)d teachers."
+        )
+        raise PlanError(Sentence(told, holders=holders, teachers=teachers))
+
+
+def _require_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise PlanError(f"There is no {name} {value!r}: name one of {', '.join(choices)}.")

@@ -1,0 +1,125 @@
+"""The vanishing variant: teachers of the stricter groups are absent from most of the votes.
+
+**What a holder pays, and why.** The set of teachers that take part in a vote is drawn from public numbers alone: group
+sizes, budgets, coins. It never depends on a prediction. So fix the sets of all votes, as if they had been published
+before. For each fixed choice, a vote in which a holder's teacher has no part is the same on neighbouring data and costs
+the holder nothing; any other costs the holder what the aggregator says of a vote among the participants. By the
+composition of RDP, each *teacher* has its own sum, and a holder's cost is that of their teacher. Since this holds
+whatever the sets are, nobody needs to keep them secret.
+
+A privacy group has one account, not one for each teacher. Its curve is, order by order, the largest of its teachers'
+sums: a bound for every one of them. `participation_costs` writes it as costs of single queries, which add up to it.
+
+**What is not claimed.** That a group which takes part in a share f of the votes pays f times the cost of all of them:
+the teacher that was in the costliest votes pays more, and the guarantee is for its holders too. Nor any amplification
+by sampling: it would need the sets to stay secret, and a bound for GNMax on sampled votes under data-dependent costs
+that nobody has proved. Charging a group for votes from which its teachers were absent is sound, but wasteful.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from learning.mechanisms.pate.aggregators import QueryCosts
+from learning.mechanisms.pate.draws import balanced_draws
+from learning.mechanisms.pate.plan import Plan
+
+
+def draw_participation(plan: Plan, queries: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Participation of teachers in votes, `(teachers, queries)`.
+
+    In each vote every group sends its planned number of participants, drawn anew: those that took part least often so
+    far, ties at random. So the number of votes is stable, and within a group no teacher ever took part in more than one
+    vote more than another. In other variants than "vanishing" every teacher takes part in every vote.
+
+    Draw once for all queries of a run, and keep rng's seed or the result. rng must not depend on predictions.
+
+    >>> from learning.mechanisms.pate import GNMax, Group, make_plan
+    >>> plan = make_plan([Group("HIGH", 1.0, 40), Group("LOW", 2.0, 40)], variant="vanishing", teachers=8,
+    ...                  aggregator=GNMax(sigma=1.0), delta=1e-5)
+    >>> draw_participation(plan, 8, np.random.default_rng(0)).sum(axis=1)
+    array([2, 2, 2, 2, 8, 8, 8, 8])
+    """
+    present = np.ones((plan.teachers, queries), dtype=np.bool_)
+    if plan.variant != "vanishing":
+        return present
+    for index, group in enumerate(plan.groups):
+        own = np.flatnonzero(plan.members(index))
+        present[own] = False
+        for query, drawn in enumerate(balanced_draws([group.participants] * queries, group.teachers, rng)):
+            present[own[drawn], query] = True
+    return present
+
+
+def teacher_spending(costs: QueryCosts, participation: ArrayLike, answered: ArrayLike) -> QueryCosts:
+    """Spending of each teacher of a group in a batch: check `(teachers, R)` and label `(teachers, R)`.
+
+    costs: of one vote for a participant, `(queries, R)`.  participation: `(teachers, queries)`, the group's rows.
+    answered: `(queries,)`.
+
+    >>> costs = QueryCosts(check=np.full((2, 1), 0.1), label=np.full((2, 1), 1.0))
+    >>> spent = teacher_spending(costs, [[True, True], [False, True]], [True, False])
+    >>> spent.check.tolist(), spent.label.tolist()
+    ([[0.2], [0.1]], [[1.0], [0.0]])
+    """
+    present, answers = _require_participation(costs, participation, answered)
+    return QueryCosts(check=present @ costs.check, label=(present & answers) @ costs.label)
+
+
+def participation_costs(
+    costs: QueryCosts, participation: ArrayLike, answered: ArrayLike, spent: QueryCosts | None = None
+) -> QueryCosts:
+    """Addition of each query to the account of a group of which only some teachers take part.
+
+    The account is max_t Σ check + max_t Σ label over the group's teachers t, at each order, the sums over the queries
+    that t took part in, and of the labels those that were answered. The cost of a query is what it adds to that; its
+    `label` supposes that the query itself is answered. So a query's cost does not depend on its own noise, and the
+    costs paid add up to the account.
+
+    costs, participation, answered: see `teacher_spending`.  spent: `teacher_spending` of the run's earlier batches,
+    None at its start. (To begin every batch with None is sound too, since a sum of maxima is never below the maximum of
+    the sums; it only charges a little more.)
+
+    >>> costs = QueryCosts(check=np.full((3, 1), 0.1), label=np.full((3, 1), 1.0))
+    >>> added = participation_costs(costs, [[True, False, True], [False, True, False]], [True, True, True])
+    >>> added.check.ravel(), added.label.ravel()  # the third query is the first teacher's second
+    (array([0.1, 0. , 0.1]), array([1., 0., 1.]))
+    """
+    present, answers = _require_participation(costs, participation, answered)
+    if spent is None:
+        nothing = np.zeros((len(present), costs.check.shape[1]))
+        spent = QueryCosts(check=nothing, label=nothing)
+    every_answer = np.ones_like(answers)
+    return QueryCosts(
+        check=_increments(costs.check, present, every_answer, spent.check),
+        label=_increments(costs.label, present, answers, spent.label),
+    )
+
+
+def _increments(
+    costs: NDArray[np.float64],
+    present: NDArray[np.bool_],
+    paid: NDArray[np.bool_],
+    spent: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """`(queries, R)`: by how much each query would raise the largest of the teachers' sums, earlier ones being paid."""
+    sums = spent.copy()
+    added = np.empty_like(costs)
+    for query, cost in enumerate(costs):
+        raised = sums + present[:, query, None] * cost
+        added[query] = raised.max(axis=0) - sums.max(axis=0)
+        if paid[query]:
+            sums = raised
+    return added
+
+
+def _require_participation(
+    costs: QueryCosts, participation: ArrayLike, answered: ArrayLike
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    present, answers = np.asarray(participation, dtype=np.bool_), np.asarray(answered, dtype=np.bool_)
+    queries = len(costs.check)
+    if present.ndim != 2 or present.shape[1] != queries or len(present) == 0 or answers.shape != (queries,):
+        raise ValueError(
+            f"For {queries} queries, participation must have the shape (teachers, {queries}), not {present.shape}, and "
+            f"answered ({queries},), not {answers.shape}: pass the group's rows of draw_participation for this batch."
+        )
+    return present, answers

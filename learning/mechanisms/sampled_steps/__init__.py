@@ -1,0 +1,1 @@
+"""Private gradient steps over samples of the holders, and what they are compared with."""

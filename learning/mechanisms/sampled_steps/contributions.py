@@ -1,0 +1,177 @@
+"""Contributions of holders to a step: the gradient of all their records, clipped, in whole multiples of a public unit.
+
+A contribution is a function of the public weights and of the holder's own records, bit for bit: every sum is one of
+whole numbers and exact in any order, see :mod:`learning.mechanisms.sampled_steps.whole_network`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import nn
+
+from learning.mechanisms.sampled_steps.whole_network import LayerGradients, RecordGradients
+from learning.mechanisms.steps.records import OwnedRecords
+from learning.representations.coordinates import LARGEST
+
+# Calling PyTorch takes as long as thousands of products, so that blocks are as large as memory should allow.
+_RECORDS_AT_A_TIME = 1024
+_NUMBERS_AT_A_TIME = 2**22
+_SUM_STEPS = 2.0**26  # in the longest gradient of a holder times the number of records: squares stay below 2⁵³
+_ADDED_AT_A_TIME = 16
+_MARGIN = 1 - 2.0**-20
+Integers = NDArray[np.int64]
+
+
+class Gradients:
+    """Contributions of holders to the steps of one network.
+
+    Args:
+        network: of `networks.NETWORKS`; left as it is.
+        shape: of a record as the network takes it.
+        scale: what records are multiplied by first, public; for coordinates (int8), one over a typical length. Others,
+            such as the pixels of images, are rounded to multiples of 1/127; what lies beyond -1 and 1 counts as that.
+        records: most records of a holder in one step; who has more contributes others in the next.
+
+    Raises:
+        ValueError: a network or images that are not known how to learn from, see `RecordGradients`.
+    """
+
+    def __init__(self, network: nn.Module, shape: tuple[int, ...], *, scale: float = 1.0, records: int = 16) -> None:
+        self._network, self._shape, self._scale, self._records = network, shape, scale, records
+        self._of_each = RecordGradients(network, shape)
+
+    @torch.inference_mode()
+    def sums(
+        self, weights: ArrayLike, holders: OwnedRecords, chosen: ArrayLike, norms: ArrayLike, *, unit: float, step: int
+    ) -> Integers:
+        """The sum of the clipped contributions of those chosen, in units. Sums of shards add up exactly.
+
+        A holder's contribution is the mean of the gradients of their records, scaled to at most their norm, and every
+        number rounded towards 0 to a multiple of the unit: rounding cannot make it longer. Norms are computed in
+        float64 from exact squares; the factor and the products are rounded in float32 by 2^-24 each, and 2^-20 of the
+        norm is left free for that.
+
+        Args:
+            weights: `(d,)` public, in the order of the network's parameters.
+            holders: of this shard.
+            chosen: positions of the holders of this step, in any order.
+            norms: `(H,)` largest norm of each holder's contribution, at most `FINENESS` units.
+            unit: public.
+            step: number of the step, which decides the records of those with more than a step takes.
+
+        Returns:
+            `(d,)`; secret.
+
+        Raises:
+            ValueError: the weights are not finite.
+        """
+        self._of_each.load(weights, unit=self._scale if _are_whole(holders) else self._scale / LARGEST)
+        limits, layers = np.asarray(norms, np.float64), self._of_each.layers
+        totals = [torch.zeros(shape, dtype=torch.float64) for layer in layers for shape in layer.shapes]
+        for stack in self._stacks(holders, np.asarray(chosen, np.int64), step):
+            x, y = self._records_of(holders, stack.record.ravel())
+            allowed = torch.from_numpy(limits[stack.holder] * (_MARGIN / unit))
+            contributions = _singles if stack.record.shape[1] == 1 else _means
+            for total, part in zip(totals, contributions(self._of_each(x, y), allowed, unit), strict=True):
+                total += part
+        flat = []
+        for layer, products, slopes in zip(layers, totals[::2], totals[1::2], strict=True):
+            flat += [layer.in_order(products), slopes]
+        return torch.cat(flat).to(torch.int64).numpy()
+
+    def _stacks(self, holders: OwnedRecords, chosen: Integers, step: int) -> Iterator[_Stack]:
+        """All those chosen who have records."""
+        owned = holders.first[chosen + 1] - holders.first[chosen]
+        for count in np.unique(owned[owned > 0]).tolist():
+            mine, each = chosen[owned == count], min(count, self._records)
+            places = (step * each + np.arange(each)) % count
+            numbers = self._of_each.numbers if each == 1 else max(self._of_each.numbers, self._of_each.size)
+            most = min(_RECORDS_AT_A_TIME, _NUMBERS_AT_A_TIME // numbers) // each
+            for part in np.array_split(mine, -(-len(mine) // max(1, most))):
+                yield _Stack(part, holders.first[part][:, None] + places)
+
+    def _records_of(self, holders: OwnedRecords, record: Integers) -> tuple[torch.Tensor, torch.Tensor]:
+        """Whole numbers and labels; a record with a value that is not finite has no label."""
+        found = np.asarray(holders.x[record], np.float32).reshape(-1, *self._shape)
+        finite = np.isfinite(found).reshape(len(found), -1).all(axis=1)
+        found[~finite] = 0
+        if not _are_whole(holders):
+            found = np.rint(np.clip(found, -1, 1) * np.float32(LARGEST))
+        return torch.from_numpy(found), torch.from_numpy(np.where(finite, holders.y[record], -1))
+
+
+def _are_whole(holders: OwnedRecords) -> bool:
+    """Whether the records are coordinates."""
+    return holders.x.dtype == np.int8
+
+
+Sums = list[torch.Tensor]
+"""Of each layer `(outputs, inputs)` of the weights and `(outputs,)` of the biases, whole float64 units."""
+
+
+def _singles(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -> Sums:
+    """Of holders with one record each."""
+    lengths = torch.sqrt(_added([layer.squared_norms for layer in layers])) / unit
+    factors = torch.where(lengths > allowed, allowed / lengths, 1.0) / unit
+    sums: Sums = []
+    for layer in layers:
+        biases = layer.scale * factors
+        weights = biases * layer.unit
+        if layer.slopes.shape[1] == 1:  # whole slopes times whole inputs
+            slopes = (layer.slopes[:, 0] * weights.float()[:, None]).trunc_()
+            products = slopes.double().T @ layer.inputs[:, 0].double()
+        else:
+            products = _whole_sum(layer.products, weights)
+        sums += [products, _whole_sum(layer.totals, biases)]
+    return sums
+
+
+def _means(layers: list[LayerGradients], allowed: torch.Tensor, unit: float) -> Sums:
+    """Of holders with equally many records: the means of their gradients, rounded to a step of each holder's own."""
+    holders = len(allowed)
+    each = len(layers[0].scale) // holders
+    lengths = torch.sqrt(_added([layer.squared_norms for layer in layers]))
+    longest = lengths.view(holders, each).amax(1)
+    steps = torch.where(longest > 0, _SUM_STEPS / each / longest, 0.0).repeat_interleave(each)
+    means, squares = [], torch.zeros(holders, dtype=torch.float64)
+    for layer in layers:
+        for gradients, scale in ((layer.products, layer.scale * layer.unit), (layer.totals, layer.scale)):
+            shaped = (scale * steps).view(-1, *[1] * (gradients.ndim - 1))
+            sums = (gradients.double() * shaped).round_().view(holders, each, *gradients.shape[1:]).sum(1)
+            means.append(sums)
+            squares += sums.flatten(1).square().sum(1)
+    stepped = longest / (_SUM_STEPS * unit)
+    lengths = torch.sqrt(squares) * stepped
+    factors = torch.where(lengths > allowed, allowed / lengths, 1.0) * stepped
+    return [_whole_sum(mean, factors) for mean in means]
+
+
+def _added(parts: list[torch.Tensor]) -> torch.Tensor:
+    """One after the other: the same whatever the shape of a sum."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _whole_sum(gradients: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    """Σ of gradients times factors, each rounded towards 0: numbers of at most 2^20, of which float32 adds up 2^4."""
+    shaped = factors.to(gradients.dtype).view(-1, *[1] * (gradients.ndim - 1))
+    total = torch.zeros(gradients.shape[1:], dtype=torch.float64)
+    scaled = torch.empty((_ADDED_AT_A_TIME, *gradients.shape[1:]), dtype=gradients.dtype)
+    for some, their in zip(gradients.split(_ADDED_AT_A_TIME), shaped.split(_ADDED_AT_A_TIME), strict=True):
+        total += torch.mul(some, their, out=scaled[: len(some)]).trunc_().sum(0)
+    return total
+
+
+@dataclass(frozen=True, eq=False)
+class _Stack:
+    """Holders with the same number of records in this step: holder `(m,)`, record `(m, n)` positions."""
+
+    holder: Integers
+    record: Integers

@@ -1,0 +1,228 @@
+"""The plan of a sampled run: rates or norms from public figures, and what the whole run is charged before it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from accounting.privacy import sampled_gaussian_mu
+from common.sentences import Sentence, gettext_noop
+from learning.mechanisms.sampled_steps import baselines
+from learning.mechanisms.sampled_steps.calibration import (
+    Cost,
+    Floats,
+    balanced_norms,
+    required_noise,
+    shares_of,
+    spend_equally,
+)
+from learning.mechanisms.sampled_steps.choices import BASELINES, VARIANTS
+from learning.mechanisms.sampled_steps.mechanism import Phases, SampledMechanism
+
+_DRAWN, _LEAST_RATE = 512, 0.005  # holders of a step, on average, as in the paper; smaller rates waste promises
+_ROUNDING = 1 - 1e-9  # for norms that are computed from noise, and noise again from norms
+_LOUD = 5.0  # noise of a step over the norm that its contributions have if all point the same way
+
+
+@dataclass(frozen=True)
+class SampledParameters:
+    """Choices of a sampled run, as `plan_sampled` and `sampled.run_chunk` take them."""
+
+    rate: float
+    steps: int
+    clip_norm: float
+    step_size: float
+    momentum: float
+
+
+def usual_parameters(network: str, people: float) -> SampledParameters:
+    """Choices for whoever chooses nothing: by the network and a public or noisy number of holders alone.
+
+    Found in rehearsals, on Adult for networks on the coordinates of a representation, scaled to a typical length of 1,
+    and on MNIST for the convolutional one.
+
+    >>> usual_parameters("mlp", 51_200)
+    SampledParameters(rate=0.01, steps=500, clip_norm=0.5, step_size=0.5, momentum=0.9)
+    """
+    rate = min(1.0, max(_LEAST_RATE, _DRAWN / max(people, 1.0)))
+    if network == "cnn":
+        return SampledParameters(rate, steps=500, clip_norm=0.2, step_size=4.0, momentum=0.0)
+    return SampledParameters(rate, steps=500, clip_norm=0.5, step_size=0.5, momentum=0.9)
+
+
+@dataclass(frozen=True, eq=False)
+class SampledPlan:
+    """A run that is charged whole before its first step; public.
+
+    Attributes:
+        phases: rates, norms and noise, and for how many steps; one phase but in baselines.
+        charges: μ² of each group, shape (groups,): at most their share of the cap; NaN where nothing protects them.
+        slack: δ′, which is taken out of δ besides, once for the run and for everybody.
+        notes: what whoever decides should know.
+    """
+
+    phases: Phases
+    charges: Floats
+    slack: float
+    notes: tuple[Sentence, ...] = ()
+
+    @property
+    def mechanism(self) -> SampledMechanism:
+        """Of the first phase."""
+        return self.phases[0][0]
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return sum(steps for _mechanism, steps in self.phases)
+
+    def to_json(self) -> dict[str, Any]:
+        """Numbers and lists alone, for the plan of a run, as `sampled_plan_from_json` reads it."""
+        return {
+            "phases": [
+                {
+                    "rates": mechanism.rates.tolist(),
+                    "norms": mechanism.norms.tolist(),
+                    "sigma": mechanism.noise_multiplier,
+                    "clip_norm": mechanism.clip_norm,
+                    "expected": mechanism.expected,
+                    "steps": steps,
+                }
+                for mechanism, steps in self.phases
+            ],
+            "charges": [None if np.isnan(charge) else charge for charge in self.charges.tolist()],
+            "slack": self.slack,
+        }
+
+
+def sampled_plan_from_json(document: Mapping[str, Any]) -> SampledPlan:
+    """The plan that `SampledPlan.to_json` wrote, without its notes."""
+    phases = tuple(
+        (
+            SampledMechanism(
+                np.array(phase["rates"]),
+                np.array(phase["norms"]),
+                phase["sigma"],
+                phase["clip_norm"],
+                phase["expected"],
+            ),
+            int(phase["steps"]),
+        )
+        for phase in document["phases"]
+    )
+    charges = np.array([np.nan if charge is None else charge for charge in document["charges"]], np.float64)
+    return SampledPlan(phases, charges, document["slack"])
+
+
+def plan_sampled(
+    variant: str,
+    caps: ArrayLike,
+    group_sizes: ArrayLike,
+    *,
+    share: float,
+    slack: float,
+    steps: int,
+    rate: float,
+    clip_norm: float,
+    weights: int,
+) -> SampledPlan:
+    """Plan a run in which every group spends its share of the cap, as (μ², δ′), in the same steps.
+
+    The curve δ(ε) of the run lies, for every group and in both directions, below that of μ with δ′ at every ε
+    (:func:`accounting.privacy.sampled_gaussian_mu`); *sample* and *scale* are Algorithms 1 and 2 with μ for ε.
+
+    Args:
+        variant: one of `VARIANTS`, or of `BASELINES` for a rehearsal.
+        caps: μ² of each group's promise, above 0, shape (groups,).
+        group_sizes: holders of each group, noisy or public numbers, not negative, shape (groups,).
+        share: of every cap, above 0, at most 1.
+        slack: δ′ of the run, at least 1e-12; already taken out of the δ from which the caps follow.
+        steps: T.
+        rate: q, the mean of the rates, weighted by the sizes.
+        clip_norm: c, the mean of the norms, weighted by the sizes.
+        weights: of the network.
+
+    Returns:
+        The plan. Takes some seconds.
+
+    Raises:
+        ValueError: an argument out of range, or promises that cannot be spent so: the message says what to change.
+    """
+    if variant not in (*VARIANTS, *BASELINES):
+        raise ValueError(f"There is no sampled variant “{variant}”; choose one of: {', '.join(VARIANTS)}.")
+    if not 0 < share <= 1:
+        raise ValueError(f"share must lie above 0 and be at most 1, not {share}.")
+    allowed = share * np.asarray(caps, np.float64)
+    limits = np.sqrt(allowed) * _ROUNDING
+    if limits.ndim != 1 or not limits.size or not (np.isfinite(limits) & (limits > 0)).all():
+        raise ValueError("caps must be a list of finite numbers above 0, one for each group.")
+    sizes = np.asarray(group_sizes, np.float64)
+    run: dict[str, Any] = {"steps": int(steps), "rate": rate, "clip_norm": clip_norm}
+    if variant == NON_PRIVATE:
+        return SampledPlan(baselines.non_private(sizes, **run), np.full(len(sizes), np.nan), slack)
+    phases = _PHASES[variant](limits, sizes, cost=partial(_rough_cost, slack), **run)
+    charges = _charges(phases, slack)
+    if (charges > allowed).any():
+        raise ArithmeticError("The search for noise did not settle: take other steps or another rate.")
+    return SampledPlan(phases, charges, slack, _notes(phases[0][0], weights))
+
+
+def _sample(
+    limits: Floats, sizes: Floats, *, cost: baselines.CostOf, steps: int, rate: float, clip_norm: float
+) -> Phases:
+    """Algorithm 1."""
+    sigma, rates = spend_equally(cost(steps), limits, shares_of(sizes, len(limits)), steps=steps, rate=rate)
+    norms = np.full(len(limits), float(clip_norm))
+    return ((SampledMechanism(rates, norms, sigma, clip_norm, expected=rate * float(sizes.sum())), steps),)
+
+
+def _scale(
+    limits: Floats, sizes: Floats, *, cost: baselines.CostOf, steps: int, rate: float, clip_norm: float
+) -> Phases:
+    """Algorithm 2."""
+    own = [required_noise(cost(steps), limit, steps=steps, rate=rate) for limit in limits.tolist()]
+    sigma, norms = balanced_norms(own, shares_of(sizes, len(limits)), clip_norm)
+    rates = np.full(len(limits), float(rate))
+    return ((SampledMechanism(rates, norms, sigma, clip_norm, expected=rate * float(sizes.sum())), steps),)
+
+
+NON_PRIVATE = "non_private"
+_PHASES = {
+    "sample": _sample,
+    "scale": _scale,
+    "standard": baselines.standard,
+    "without_strictest": baselines.without_strictest,
+    "group_after_group": baselines.group_after_group,
+}
+
+
+def _rough_cost(slack: float, steps: int) -> Cost:
+    """Measure of a run in a search for rates and noise: μ, a little above what the run is charged."""
+    return lambda rate, sigma: sampled_gaussian_mu(rate, sigma, steps, slack, roughly=True)
+
+
+def _charges(phases: Phases, slack: float) -> Floats:
+    """(groups,) μ² of each group; a group is drawn in one phase only, or all are the same."""
+    charges = np.zeros(len(phases[0][0].rates))
+    for mechanism, steps in phases:
+        own = mechanism.noise_multiplier * mechanism.clip_norm / mechanism.norms
+        distinct, place = np.unique(np.column_stack([mechanism.rates, own]), axis=0, return_inverse=True)
+        costs = [sampled_gaussian_mu(rate, sigma, steps, slack) ** 2 for rate, sigma in distinct.tolist()]
+        charges += np.array(costs)[place.ravel()]
+    return charges
+
+
+def _notes(mechanism: SampledMechanism, weights: int) -> tuple[Sentence, ...]:
+    loudness = mechanism.noise_multiplier * weights**0.5 / mechanism.expected
+    if loudness <= _LOUD:
+        return ()
+    template = gettext_noop(
+        "The noise of a step is %(times)d times as long as the sum of its contributions if all point the same way: "
+        "little will be learned. A larger rate, a smaller network or more people help."
+    )
+    return (Sentence(template, times=round(loudness)),)

@@ -1,0 +1,173 @@
+"""Proposals by public rules: steps, noise, clipping norm and step size of a round of private gradient steps.
+
+What a rule rests on is public: caps and shares, noisy or public head counts, the numbers of coordinates and classes.
+How the constants were found, docs/sgd.md tells.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from common.sentences import Sentence, gettext_noop
+from learning.mechanisms.levels import Level
+from learning.mechanisms.steps.choices import LARGEST_SIGMA, Steps
+
+STEPS = 100
+CLIP_NORM = 0.25
+MOMENTUM = 0.9
+
+_PACE = 0.25
+_LEAST_PACE, _MOST_PACE = 0.25, 16.0
+_FEW = 15.0  # signal against noise, below which models were much worse than without noise
+_SMALLEST_WEIGHT = 1e-6
+_ROUNDING = 1.0 + 1e-9  # of σ, so that all steps fit into an account whatever the last digit of a quotient
+
+
+@dataclass(frozen=True)
+class StepsPlan:
+    """A round of full-batch steps, all of it public.
+
+    sigma: noise multiplier, the same for all steps.  steps: how many.  clip_norm: of a holder's gradient, where points
+    have norm 1.  step_size, momentum: of `descent.Descent`.  largest_cap: μ² of the most lenient level, see
+    `level_weights`.  people: the sum of all holders' weights, by public head counts.  signal: what all people together
+    can say about a number, in standard deviations of its noise over the whole round, divided by the root of how many
+    numbers there are.  until: by level, the share of the cap that this round uses at most, earlier rounds not counted.
+    notes: for plan and card.  warnings: what is unlikely to work.
+    """
+
+    sigma: float
+    steps: int
+    clip_norm: float
+    step_size: float
+    momentum: float
+    largest_cap: float
+    people: float
+    signal: float
+    until: dict[str, float]
+    notes: tuple[Sentence, ...] = ()
+    warnings: tuple[Sentence, ...] = ()
+
+    def level_weights(self, caps: ArrayLike) -> NDArray[np.float64]:
+        """By what the clipped gradient of holders with these caps (whole, in μ²) is multiplied: √(cap / largest cap).
+
+        So nobody's account ends before the last step because others have larger caps.
+        """
+        return np.clip(np.sqrt(np.asarray(caps, np.float64) / self.largest_cap), _SMALLEST_WEIGHT, 1.0)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON that `steps_plan_from_json` reads; sentences with their values."""
+        document = asdict(self)
+        return document | {name: [one.to_json() for one in getattr(self, name)] for name in ("notes", "warnings")}
+
+
+def steps_plan_from_json(document: Mapping[str, Any]) -> StepsPlan:
+    """The plan that `StepsPlan.to_json` wrote."""
+    sentences = {
+        name: tuple(Sentence(one["template"], **one["values"]) for one in document[name])
+        for name in ("notes", "warnings")
+    }
+    return StepsPlan(**{**document, **sentences})
+
+
+def plan_steps(
+    levels: Sequence[Level], *, dimensions: int, n_classes: int, share: float, steps: Steps | None = None
+) -> StepsPlan:
+    """The proposed round.
+
+    Args:
+        levels: With caps and noisy or public head counts, at least one.
+        dimensions: d, coordinates of a point without the intercept.
+        n_classes: C.
+        share: Of every cap that this round may use, earlier rounds not counted.
+        steps: What was chosen by hand; the rest follows from the rules.
+
+    Raises:
+        ValueError: A share out of range, or promises so strict that no noise would be enough.
+
+    >>> plan_steps([Level("ALL", 0.0625, 1000.0)], dimensions=10, n_classes=2, share=1.0).until
+    {'ALL': 1.0}
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"share is {share!r}; a round uses more than 0 and at most 1 of every cap.")
+    chosen = steps or Steps()
+    largest, count = max(level.cap for level in levels), chosen.steps or STEPS
+    sigma = chosen.sigma or math.sqrt(count / (share * largest)) * _ROUNDING
+    if sigma > LARGEST_SIGMA:
+        raise ValueError(
+            f"These promises need a noise multiplier of {sigma:.0f}, and at most {LARGEST_SIGMA:.0f} can be drawn: "
+            "plan fewer steps or a larger share."
+        )
+    clip_norm = chosen.clip_norm or CLIP_NORM
+    people = max(1.0, sum(max(level.holders, 0.0) * math.sqrt(level.cap / largest) for level in levels))
+    spending = math.sqrt(min(count / sigma**2, share * largest))
+    signal = people * spending / math.sqrt((dimensions + 1) * n_classes)
+    return StepsPlan(
+        sigma,
+        count,
+        clip_norm,
+        chosen.step_size or _pace(people * spending, dimensions, n_classes) / clip_norm,
+        MOMENTUM if chosen.momentum is None else chosen.momentum,
+        largest,
+        people,
+        signal,
+        {level.name: min(share, count / (sigma**2 * largest) * _ROUNDING**3) for level in levels},
+        _notes(count, sigma, people),
+        _warnings(count, math.floor(share * largest * sigma**2 * _ROUNDING), signal),
+    )
+
+
+def _notes(count: int, sigma: float, people: float) -> tuple[Sentence, ...]:
+    return (
+        Sentence(
+            gettext_noop(
+                "%(steps)d steps of all holders together. In each, every number is released with noise of ±%(noise)d "
+                "times the largest contribution of one person; all people together move it by at most %(people)d times "
+                "as much."
+            ),
+            steps=count,
+            noise=round(sigma),
+            people=round(people),
+        ),
+    )
+
+
+def _warnings(count: int, lasting: int, signal: float) -> tuple[Sentence, ...]:
+    warnings = []
+    if signal < _FEW:
+        warnings.append(
+            Sentence(
+                gettext_noop(
+                    "Too few people for these promises and so many numbers: over all steps they are heard %(signal).1f "
+                    "times as loud as the noise, and models need about %(few)d times. Choose a representation of fewer "
+                    "coordinates, invite more people, or spend a larger share."
+                ),
+                signal=signal,
+                few=round(_FEW),
+            )
+        )
+    if lasting < count:
+        warnings.append(
+            Sentence(
+                gettext_noop(
+                    "With this noise an account lasts for %(lasting)d of %(steps)d steps at the largest contributions: "
+                    "whom the model fits worst falls silent before the end. Add noise or take fewer steps."
+                ),
+                lasting=lasting,
+                steps=count,
+            )
+        )
+    return tuple(warnings)
+
+
+def _pace(strength: float, dimensions: int, n_classes: int) -> float:
+    """Step size times clipping norm: ¼·√(n·μ·C / (d + 1)), from ¼ to 16.
+
+    strength: n·μ, the people times the μ that the round may spend of the largest cap.
+    """
+    return min(_MOST_PACE, max(_LEAST_PACE, _PACE * math.sqrt(strength * n_classes / (dimensions + 1))))

@@ -1,0 +1,76 @@
+"""Published models by the learner that reads them: the students, and the models of gradient steps."""
+
+from common.sentences import gettext_noop
+from learning.learners import Model
+from learning.representations import LinearModel
+from learning.students import STUDENTS, student_class
+
+LINEAR = "linear"
+_NETWORK = "network_"
+LABELS = {
+    LINEAR: gettext_noop("linear model that the gradient steps led to"),
+    f"{_NETWORK}linear": gettext_noop("linear model that the steps over samples led to"),
+    f"{_NETWORK}mlp": gettext_noop("small network that the steps over samples led to"),
+    f"{_NETWORK}cnn": gettext_noop("convolutional network that the steps over samples led to"),
+}
+"""Of models that are published as the steps led to them, by learner."""
+
+
+def network_learner(network: str) -> str:
+    """The learner that reads a network of this name.
+
+    >>> network_learner("mlp")
+    'network_mlp'
+    """
+    return f"{_NETWORK}{network}"
+
+
+def released_itself(learner: str) -> bool:
+    """Whether the learner reads what private steps led to, and no student.
+
+    >>> released_itself("linear"), released_itself("consistency")
+    (True, False)
+    """
+    return learner in LABELS
+
+
+def published_load(learner: str, data: bytes) -> Model:
+    """The model that was published, from `Model.to_bytes`; reading it runs no code.
+
+    Raises:
+        ValueError: The bytes are no model of this learner, or nobody knows it.
+    """
+    if learner == LINEAR:
+        return LinearModel.from_bytes(data)
+    if released_itself(learner):
+        from learning.mechanisms.sampled_steps.networks import network_from_bytes  # PyTorch takes a second to import
+
+        return network_from_bytes(learner.removeprefix(_NETWORK), data)
+    return student_class(learner).model_from_bytes(data)
+
+
+def published_format(learner: str) -> str:
+    """The format of the file, which is its suffix.
+
+    >>> published_format("linear"), published_format("random_forest")
+    ('safetensors', 'skops')
+    """
+    return "safetensors" if released_itself(learner) else student_class(learner).model_format
+
+
+def published_label(learner: str) -> str:
+    """The name of the learner on pages, English, marked for translation; its own where nobody knows it any more."""
+    if released_itself(learner):
+        return LABELS[learner]
+    return STUDENTS[learner].label if learner in STUDENTS else learner
+
+
+def published_loader(learner: str) -> str:
+    """The program in `learning.exports.loaders` that loads the file.
+
+    >>> published_loader("linear"), published_loader("random_forest"), published_loader("cnn")
+    ('steps', 'estimator', 'cnn')
+    """
+    if released_itself(learner):
+        return "steps"
+    return "estimator" if published_format(learner) == "skops" else learner

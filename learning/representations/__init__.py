@@ -1,0 +1,43 @@
+"""The space in which neighbours are near: what a point is described by, fitted on public points alone.
+
+Every point becomes a few whole numbers of one byte each, by arithmetic that is exact: the numbers of one record do not
+depend on any other, nor on blocks, threads or machines. Nothing here imports Django.
+"""
+
+from learning.representations.base import FittedRepresentation, Representation
+from learning.representations.catalogue import (
+    REPRESENTATIONS,
+    Embedding,
+    Learned,
+    Standardised,
+    Student,
+    Thresholds,
+    Wavelets,
+    Whitened,
+    default_representation,
+    representation_create,
+)
+from learning.representations.linear import LinearModel
+from learning.representations.network import Layer, layers_of, layers_of_model
+from learning.representations.storage import representation_load, representation_save
+
+__all__ = [
+    "REPRESENTATIONS",
+    "Embedding",
+    "FittedRepresentation",
+    "Layer",
+    "Learned",
+    "LinearModel",
+    "Representation",
+    "Standardised",
+    "Student",
+    "Thresholds",
+    "Wavelets",
+    "Whitened",
+    "default_representation",
+    "layers_of",
+    "layers_of_model",
+    "representation_create",
+    "representation_load",
+    "representation_save",
+]

@@ -1,0 +1,130 @@
+"""Representations: chosen by parameters, fitted on public points alone, and never changed again."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.sentences import Sentence
+from common.threads import one_thread
+from learning.learners.base import parameter_check
+from learning.representations.coordinates import Coordinates
+from learning.representations.encoders import Arrays, Encoder
+
+if TYPE_CHECKING:
+    from learning.exports.graph import Graph
+
+_BATCH = 4096
+
+
+@dataclass(frozen=True)
+class Representation(ABC):
+    """A way to describe points. Subclasses are frozen dataclasses whose fields are made by `learners.base.parameter`.
+
+    name: in stored runs.  label: for people.  images: whether points must be images.  statement: what the operator has
+    to state before it may be used, empty if nothing.  costly: whether fitting takes so long that it is done only once.
+    """
+
+    name: ClassVar[str]
+    label: ClassVar[str]
+    images: ClassVar[bool] = False
+    statement: ClassVar[str] = ""
+    costly: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for spec in fields(self):
+            if spec.metadata:
+                parameter_check(spec.name, getattr(self, spec.name), type(spec.default), **spec.metadata)
+
+    def fit(self, public: NDArray[np.floating]) -> FittedRepresentation:
+        """Learn the statistics of public points, never of anything else.
+
+        Args:
+            public: `(n, *shape)` points without labels, at least two.
+
+        Raises:
+            ValueError: Too few points, values that are not finite, or a shape that this representation does not take.
+        """
+        points = np.asarray(public)
+        if points.ndim < 2 or len(points) < 2:
+            raise ValueError(
+                f"A representation is fitted on at least 2 public points, not on an array of {points.shape}: add some."
+            )
+        if not np.isfinite(points).all():
+            raise ValueError("A public point holds a value that is not finite: remove or replace it first.")
+        with one_thread():
+            encoder = self._encoder(points)
+            return FittedRepresentation(self, encoder, self._coordinates(encoder, encoder.encode(points)))
+
+    @abstractmethod
+    def sentence(self) -> Sentence:
+        """Description for plan and model card."""
+
+    def parameters(self) -> dict[str, int | float | bool]:
+        """The values of all parameters, for storage as JSON."""
+        return {name: value for name, value in asdict(self).items() if isinstance(value, int | float | bool)}
+
+    @abstractmethod
+    def _encoder(self, public: NDArray[np.floating]) -> Encoder: ...
+
+    @abstractmethod
+    def _coordinates(self, encoder: Encoder, features: NDArray[np.float64]) -> Coordinates: ...
+
+
+class FittedRepresentation:
+    """A representation with the public statistics that it was fitted on; it never changes again."""
+
+    def __init__(self, representation: Representation, encoder: Encoder, coordinates: Coordinates) -> None:
+        self.representation, self.encoder, self.coordinates = representation, encoder, coordinates
+
+    @property
+    def dimensions(self) -> int:
+        """Number of coordinates of a point."""
+        return self.coordinates.matrix.shape[1]
+
+    def transform(self, points: NDArray[np.floating]) -> NDArray[np.int8]:
+        """The coordinates of points, bit for bit the same whichever other points are given with them.
+
+        Args:
+            points: `(n, *shape)`; what is not finite counts as 0.
+
+        Returns:
+            `(n, dimensions)`, at most 127 in absolute value.
+
+        Raises:
+            ValueError: The points are of another shape than the public ones.
+        """
+        array = np.asarray(points)
+        if array.shape[1:] != self.encoder.shape:
+            raise ValueError(f"These points have the shape {array.shape[1:]}, the public ones {self.encoder.shape}.")
+        transformed = np.empty((len(array), self.dimensions), np.int8)
+        with one_thread():
+            for start in range(0, len(array), _BATCH):
+                batch = slice(start, start + _BATCH)
+                transformed[batch] = self.coordinates(self.encoder.encode(array[batch]))
+        return transformed
+
+    def to_graph(self, graph: Graph, points: str) -> str:
+        """The coordinates as nodes, double `(rows, dimensions)` of float points `(rows, *shape)`, bit for bit."""
+        return self.coordinates.to_graph(graph, self.encoder.to_graph(graph, points))
+
+    def state(self) -> Arrays:
+        """All numbers, by name: with the representation's name and parameters enough to do the same again."""
+        encoder = {f"encoder.{name}": array for name, array in self.encoder.state().items()}
+        coordinates = {f"coordinates.{name}": array for name, array in self.coordinates.state().items()}
+        return {"kind": np.array(self.encoder.kind), **encoder, **coordinates}
+
+
+def within(state: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:
+    """The part of a state whose names begin with `prefix` and a dot, without them.
+
+    >>> within({"a.x": np.zeros(1), "b": np.ones(1)}, "a")
+    {'x': array([0.])}
+    """
+    start = f"{prefix}."
+    return {name.removeprefix(start): array for name, array in state.items() if name.startswith(start)}

@@ -1,0 +1,286 @@
+"""The representations that a run can choose from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.sentences import Sentence, gettext_noop
+from learning.learners.base import parameter
+from learning.representations.base import Representation
+from learning.representations.coordinates import MOST_COMPONENTS, Coordinates, standardising_matrix, whitening_matrix
+from learning.representations.encoders import ColumnEncoder, Encoder, JoinedEncoder, ThresholdEncoder
+from learning.representations.network import Layer, NetworkEncoder
+from learning.representations.wavelets import WaveletEncoder
+
+_COMPONENTS = gettext_noop("greatest number of coordinates")
+_EXPONENT = gettext_noop("1 gives all directions the same spread, 0 leaves them as they are")
+_FLOOR = gettext_noop("smallest variance that counts, as a share of the largest")
+_COSINE = gettext_noop("compare directions rather than places")
+
+
+def _exponent(default: float) -> float:
+    return parameter(default, _EXPONENT, minimum=0.0, maximum=2.0)
+
+
+def _floor(default: float) -> float:
+    return parameter(default, _FLOOR, minimum=1e-9, maximum=1.0)
+
+
+def _components(default: int) -> int:
+    return parameter(default, _COMPONENTS, minimum=1, maximum=MOST_COMPONENTS)
+
+
+@dataclass(frozen=True)
+class Standardised(Representation):
+    """Columns, centred and divided by the public points' standard deviations.
+
+    >>> points = np.random.default_rng(0).random((50, 3))
+    >>> Standardised().fit(points).transform(points).shape
+    (50, 3)
+    """
+
+    name: ClassVar[str] = "standardised"
+    label: ClassVar[str] = gettext_noop("Standardised columns")
+    exponent: float = _exponent(1.0)
+    floor: float = _floor(0.01)
+    cosine: bool = parameter(False, _COSINE)
+
+    def sentence(self) -> Sentence:
+        return Sentence(gettext_noop("The columns, standardised by the public points."))
+
+    def _encoder(self, public: NDArray[np.floating]) -> Encoder:
+        return ColumnEncoder.fit(public)
+
+    def _coordinates(self, encoder: Encoder, features: NDArray[np.float64]) -> Coordinates:
+        matrix = standardising_matrix(features, encoder.units, exponent=self.exponent, floor=self.floor)
+        if matrix.shape[1] == 0:
+            raise ValueError("All public points are the same: give others.")
+        if matrix.shape[1] > MOST_COMPONENTS:
+            raise ValueError(
+                f"There are {matrix.shape[1]} columns, and at most {MOST_COMPONENTS} can be compared: choose whitened "
+                "columns."
+            )
+        return _fitted(encoder, features, matrix, self.cosine)
+
+
+@dataclass(frozen=True)
+class Thresholds(Standardised):
+    """Standardised columns, and for those of more than two values which of some public thresholds they exceed.
+
+    A linear model of them can follow curves: it is the sum of a step function for each column.
+
+    >>> points = np.random.default_rng(0).random((50, 3))
+    >>> Thresholds(thresholds=4).fit(points).transform(points).shape
+    (50, 15)
+    """
+
+    name: ClassVar[str] = "thresholds"
+    label: ClassVar[str] = gettext_noop("Standardised columns with thresholds")
+    thresholds: int = parameter(
+        16, gettext_noop("greatest number of thresholds of a column"), minimum=1, maximum=MOST_COMPONENTS
+    )
+
+    def sentence(self) -> Sentence:
+        return Sentence(
+            gettext_noop(
+                "The columns, standardised by the public points, and for each number which of at most %(thresholds)d "
+                "public thresholds it exceeds."
+            ),
+            thresholds=self.thresholds,
+        )
+
+    def _encoder(self, public: NDArray[np.floating]) -> Encoder:
+        columns = ColumnEncoder.fit(public)
+        room = max(0, MOST_COMPONENTS - len(columns.units))
+        return JoinedEncoder(columns, ThresholdEncoder.fit(public, self.thresholds, room))
+
+
+@dataclass(frozen=True)
+class Whitened(Representation):
+    """Principal components of columns (or of pixels), whitened: learned from the public points, without labels.
+
+    >>> points = np.random.default_rng(0).random((50, 3))
+    >>> Whitened(components=2).fit(points).transform(points).shape
+    (50, 2)
+    """
+
+    name: ClassVar[str] = "whitened"
+    label: ClassVar[str] = gettext_noop("Whitened columns")
+    components: int = _components(64)
+    exponent: float = _exponent(1.0)
+    floor: float = _floor(0.01)
+    cosine: bool = parameter(False, _COSINE)
+
+    def sentence(self) -> Sentence:
+        return Sentence(
+            gettext_noop("At most %(components)d principal components of the public points, whitened."),
+            components=self.components,
+        )
+
+    def _encoder(self, public: NDArray[np.floating]) -> Encoder:
+        return ColumnEncoder.fit(public)
+
+    def _coordinates(self, encoder: Encoder, features: NDArray[np.float64]) -> Coordinates:
+        matrix = whitening_matrix(
+            features, encoder.units, components=self.components, exponent=self.exponent, floor=self.floor
+        )
+        return _fitted(encoder, features, matrix, self.cosine)
+
+
+@dataclass(frozen=True)
+class Wavelets(Whitened):
+    """Oriented wavelets of images, whitened by the public points' covariance.
+
+    >>> images = np.random.default_rng(0).random((320, 8, 8))
+    >>> Wavelets().fit(images).transform(images).shape  # a component for every 20 public points
+    (320, 16)
+    """
+
+    name: ClassVar[str] = "wavelets"
+    label: ClassVar[str] = gettext_noop("Oriented wavelets")
+    images: ClassVar[bool] = True
+    components: int = _components(96)
+    floor: float = _floor(0.003)
+    cosine: bool = parameter(True, _COSINE)
+
+    def sentence(self) -> Sentence:
+        return Sentence(
+            gettext_noop(
+                "Strengths of lines in eight directions and two widths in each part of the image, beside its "
+                "brightness; at most %(components)d principal components of the public points, whitened."
+            ),
+            components=self.components,
+        )
+
+    def _encoder(self, public: NDArray[np.floating]) -> Encoder:
+        return WaveletEncoder(public.shape[1:])
+
+
+@dataclass(frozen=True)
+class Embedding(Whitened):
+    """Columns that are an embedding already, centred (and whitened where asked for).
+
+    >>> points = np.random.default_rng(0).normal(size=(50, 3))
+    >>> Embedding().fit(points).transform(points).shape
+    (50, 3)
+    """
+
+    name: ClassVar[str] = "embedding"
+    label: ClassVar[str] = gettext_noop("Embedding columns")
+    statement: ClassVar[str] = gettext_noop("The embedding was made without the private data.")
+    components: int = _components(256)
+    exponent: float = _exponent(0.0)
+    cosine: bool = parameter(True, _COSINE)
+
+    def sentence(self) -> Sentence:
+        return Sentence(
+            gettext_noop("The columns as an embedding that was made without the private data, as the operator states.")
+        )
+
+
+@dataclass(frozen=True)
+class Learned(Whitened):
+    """The inner layer of a small network that learned from the public points without labels, whitened.
+
+    >>> images = np.random.default_rng(0).random((60, 8, 8))
+    >>> Learned(steps=2).fit(images).transform(images).shape  # a component for every 20 public points
+    (60, 3)
+    """
+
+    name: ClassVar[str] = "learned"
+    label: ClassVar[str] = gettext_noop("Embedding learned from the public points, without labels")
+    costly: ClassVar[bool] = True
+    exponent: float = _exponent(0.5)
+    cosine: bool = parameter(True, _COSINE)
+    steps: int = parameter(300, gettext_noop("batches of 256 pairs to learn from"), minimum=1, maximum=100_000)
+    neighbours: int = parameter(
+        5, gettext_noop("from how many nearest points the other of a pair is drawn"), minimum=1, maximum=1000
+    )
+    seed: int = parameter(1, gettext_noop("seed of what is drawn at random"), minimum=0, maximum=2**31 - 1)
+
+    def sentence(self) -> Sentence:
+        return Sentence(
+            gettext_noop(
+                "The inner layer of a small network that learned from the public points alone, without labels, which "
+                "points are alike; at most %(components)d principal components of the public points, whitened."
+            ),
+            components=self.components,
+        )
+
+    def _encoder(self, public: NDArray[np.floating]) -> Encoder:
+        from learning.representations.contrastive import contrastive_layers  # PyTorch is loaded when it is needed
+
+        near = default_representation(public.shape[1:]).fit(public).transform(public)
+        layers = contrastive_layers(public, near, steps=self.steps, neighbours=self.neighbours, seed=self.seed)
+        return NetworkEncoder.fit(layers, public)
+
+
+@dataclass(frozen=True)
+class Student(Whitened):
+    """The inner layer of the student of an earlier round, beside the oriented wavelets of images if wanted, whitened.
+
+    The student learned from releases alone, so its layers are public. layers: see `layers_of`, up to the inner layer.
+    """
+
+    name: ClassVar[str] = "student"
+    label: ClassVar[str] = gettext_noop("Inner layer of the student")
+    cosine: bool = parameter(True, _COSINE)
+    wavelets: bool = parameter(False, gettext_noop("beside oriented wavelets of the image"))
+    layers: tuple[Layer, ...] = field(default=(), repr=False)
+
+    def sentence(self) -> Sentence:
+        return Sentence(
+            gettext_noop(
+                "What the student of the round before makes of a point in its inner layer; "
+                "at most %(components)d principal components of the public points, whitened."
+            ),
+            components=self.components,
+        )
+
+    def _encoder(self, public: NDArray[np.floating]) -> Encoder:
+        if not self.layers:
+            raise ValueError("There is no student yet: choose another representation for the first round.")
+        network = NetworkEncoder.fit(self.layers, public)
+        return JoinedEncoder(network, WaveletEncoder(public.shape[1:])) if self.wavelets else network
+
+
+def _fitted(encoder: Encoder, features: NDArray[np.float64], matrix: NDArray[np.float64], cosine: bool) -> Coordinates:
+    return Coordinates.fit(
+        features, matrix, features.mean(axis=0), bound=encoder.bound, metric="cosine" if cosine else "euclidean"
+    )
+
+
+REPRESENTATIONS: dict[str, type[Representation]] = {
+    representation.name: representation
+    for representation in (Standardised, Thresholds, Whitened, Wavelets, Embedding, Learned, Student)
+}
+
+
+def representation_create(name: str, parameters: dict[str, int | float | bool] | None = None) -> Representation:
+    """The representation with these parameters, defaults for the rest.
+
+    Raises:
+        ValueError: There is no such representation, or a parameter is unknown or out of range.
+
+    >>> representation_create("wavelets", {"components": 32}).components
+    32
+    """
+    if name not in REPRESENTATIONS:
+        raise ValueError(f"There is no representation {name!r}: choose one of {', '.join(REPRESENTATIONS)}.")
+    known = REPRESENTATIONS[name]().parameters()
+    if unknown := sorted(set(parameters or {}) - set(known)):
+        raise ValueError(f"{name} has no parameter {', '.join(unknown)}; it has: {', '.join(known)}.")
+    return REPRESENTATIONS[name](**(parameters or {}))
+
+
+def default_representation(shape: tuple[int, ...]) -> Representation:
+    """The usual choice for points of a shape: wavelets for images, standardised columns for tables.
+
+    >>> default_representation((28, 28)).name, default_representation((104,)).name
+    ('wavelets', 'standardised')
+    """
+    return Wavelets() if len(shape) > 1 else Standardised()

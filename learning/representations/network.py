@@ -1,0 +1,282 @@
+"""The inner layer of a trained network, evaluated in whole numbers so that every point is encoded by itself.
+
+In floating point the last bits of a network's output depend on the batch that a point is in, and so would who is near
+whom. Here weights and activations are rounded to whole numbers of a scale that the public points set; every layer is
+then exact in float64 (`learning.representations.exact`), and its result is rounded and cut off element by element. With
+15 bits for activations and more for weights, what is lost does not matter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learning.representations.encoders import Arrays, finite
+from learning.representations.exact import Floats, power_of_two_below, whole_matrix
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from learning.exports.graph import Graph
+    from learning.learners.base import Model
+
+_ACTIVATION = 2.0**15  # steps up to twice the largest public activation; what lies beyond is cut off
+_BATCH = 256
+
+CONVOLUTION, DENSE, AFFINE, RECTIFY, MAX_POOL, FLATTEN = (
+    "convolution",
+    "dense",
+    "affine",
+    "rectify",
+    "max_pool",
+    "flatten",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One step of a network.
+
+    kind: "convolution" (weight `(out, in, h, w)`), "dense" (weight `(out, in)`), "affine" (a factor per channel), each
+    with a bias; "rectify", "max_pool", "flatten" have neither.  stride, padding: of a convolution; the stride of a
+    pooling is its size.  divisor: what brings the whole numbers of this layer back to activations, once it is exact.
+    """
+
+    kind: str
+    weight: Floats | None = None
+    bias: Floats | None = None
+    stride: int = 1
+    padding: int = 0
+    divisor: float = 1.0
+
+
+def layers_of(modules: Iterable[nn.Module]) -> tuple[Layer, ...]:
+    """The layers of PyTorch modules that are applied one after the other, up to the wanted inner layer.
+
+    Args:
+        modules: Conv2d, Linear, BatchNorm1d or BatchNorm2d (as in evaluation), ReLU, MaxPool2d, Flatten, in order; what
+            does nothing in evaluation (Dropout, Identity) may be among them.
+
+    Raises:
+        ValueError: A module is of another kind, or uses groups, dilation or unequal strides.
+    """
+    from torch import nn
+
+    layers = []
+    for module in modules:
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            weight = module.weight.detach().double().cpu().numpy()
+            bias = np.zeros(len(weight)) if module.bias is None else module.bias.detach().double().cpu().numpy()
+            if isinstance(module, nn.Linear):
+                layers.append(Layer(DENSE, weight, bias))
+                continue
+            if module.groups != 1 or tuple(module.dilation) != (1, 1) or isinstance(module.padding, str):
+                raise ValueError(f"{module} cannot be evaluated exactly: use plain convolutions with numeric padding.")
+            layers.append(Layer(CONVOLUTION, weight, bias, _equal(module.stride), _equal(module.padding)))
+        elif isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+            if module.running_mean is None or module.running_var is None:
+                raise ValueError("A batch normalisation without running statistics depends on the batch: track them.")
+            mean, variance = (s.double().cpu().numpy() for s in (module.running_mean, module.running_var))
+            factor = module.weight.detach().double().cpu().numpy() / np.sqrt(variance + module.eps)
+            layers.append(Layer(AFFINE, factor, module.bias.detach().double().cpu().numpy() - mean * factor))
+        elif isinstance(module, nn.MaxPool2d):
+            layers.append(Layer(MAX_POOL, stride=_equal(module.kernel_size)))
+        elif isinstance(module, nn.ReLU):
+            layers.append(Layer(RECTIFY))
+        elif isinstance(module, nn.Flatten):
+            layers.append(Layer(FLATTEN))
+        elif not isinstance(module, nn.Dropout | nn.Identity):
+            raise ValueError(f"A layer {type(module).__name__} cannot be evaluated exactly: use a network without it.")
+    return tuple(layers)
+
+
+def layers_of_model(model: Model) -> tuple[Layer, ...]:
+    """The layers of a student up to its last inner one, for `Student`; none if it is no network.
+
+    >>> from learning.learners.registry import learner_create
+    >>> points, labels = np.random.default_rng(0).random((20, 6, 6)), np.arange(20) % 2
+    >>> students = [learner_create(name).fit(points, labels, classes=2, seed=1) for name in ("cnn", "random_forest")]
+    >>> [len(layers_of_model(student)) for student in students]
+    [8, 0]
+    """
+    return layers_of(model.inner_modules())
+
+
+class NetworkEncoder:
+    """A network up to an inner layer, in whole numbers; made by `fit` from layers as they were trained."""
+
+    kind: ClassVar[str] = "network"
+
+    def __init__(self, shape: tuple[int, ...], layers: Sequence[Layer], first: float, last: float) -> None:
+        self.shape, self._layers, self._first, self._last = shape, tuple(layers), first, last
+        self.bound = _ACTIVATION
+        width = self._run(np.zeros((1, *shape)), self._layers).shape[1]
+        self.units = np.full(width, last)
+
+    @classmethod
+    def fit(cls, layers: Sequence[Layer], public: NDArray[np.floating]) -> NetworkEncoder:
+        """Round the weights, and choose the scale of every activation by the public points.
+
+        Args:
+            layers: As `layers_of` gives them, for points `(height, width)`, `(height, width, channels)` or `(width,)`.
+            public: `(n, *shape)` points.
+        """
+        shape = public.shape[1:]
+        first = 2.0 * float(np.abs(public).max() or 1.0) / _ACTIVATION
+        unit, exact = first, []
+        values = _laid_out(np.clip(np.rint(finite(public) / first), -_ACTIVATION, _ACTIVATION), shape)
+        for layer in layers:
+            if layer.weight is not None and layer.bias is not None:
+                rows = layer.weight.reshape(len(layer.weight), -1).T if layer.kind != AFFINE else layer.weight[None]
+                whole, power = whole_matrix(rows, _ACTIVATION)
+                weight = whole.T.reshape(layer.weight.shape)
+                bias = np.clip(np.rint(layer.bias * (power / unit)), -(2.0**52), 2.0**52)
+                layer = Layer(layer.kind, weight, bias, layer.stride, layer.padding)
+                largest = max(float(np.abs(part).max()) for part in _parts(layer, values))
+                divisor = max(1.0, 2.0 * power_of_two_below(2.0 * max(largest, 1.0) / _ACTIVATION))
+                layer = Layer(layer.kind, weight, bias, layer.stride, layer.padding, divisor)
+                unit *= divisor / power
+            values = np.concatenate(list(_parts(layer, values)))
+            exact.append(layer)
+        return cls(shape, exact, first, unit)
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, NDArray[Any]]) -> NetworkEncoder:
+        layers = []
+        for place, kind in enumerate(state["kinds"].tolist()):
+            stride, padding, divisor = state[f"{place}.numbers"].tolist()
+            weight, bias = state.get(f"{place}.weight"), state.get(f"{place}.bias")
+            layers.append(Layer(kind, weight, bias, int(stride), int(padding), divisor))
+        return cls(tuple(state["shape"].tolist()), layers, float(state["first"]), float(state["last"]))
+
+    def encode(self, points: NDArray[np.floating]) -> Floats:
+        features = np.empty((len(points), len(self.units)))
+        for start in range(0, len(points), _BATCH):
+            features[start : start + _BATCH] = self._run(points[start : start + _BATCH], self._layers)
+        return features
+
+    def to_graph(self, graph: Graph, points: str) -> str:
+        from learning.exports.layers import channels_first
+
+        steps = graph.node("Div", graph.as_double(points), graph.constant(self._first))
+        values = graph.rounded(steps, _ACTIVATION)
+        shape = self.shape
+        if len(shape) > 1:
+            values = channels_first(graph, values, shape)
+            shape = (1 if len(shape) == 2 else shape[2], *shape[:2])
+        for layer in self._layers:
+            values, shape = _layer_in_graph(graph, layer, values, shape)
+        return graph.node("Flatten", values, axis=1)
+
+    def state(self) -> Arrays:
+        stored: Arrays = {
+            "shape": np.array(self.shape),
+            "first": np.array(self._first),
+            "last": np.array(self._last),
+            "kinds": np.array([layer.kind for layer in self._layers]),
+        }
+        for place, layer in enumerate(self._layers):
+            stored[f"{place}.numbers"] = np.array([layer.stride, layer.padding, layer.divisor])
+            if layer.weight is not None and layer.bias is not None:
+                stored |= {f"{place}.weight": layer.weight, f"{place}.bias": layer.bias}
+        return stored
+
+    def _run(self, points: NDArray[np.floating], layers: Iterable[Layer]) -> Floats:
+        steps = np.clip(np.rint(finite(points) / self._first), -_ACTIVATION, _ACTIVATION)
+        values = _laid_out(steps, self.shape)
+        for layer in layers:
+            values = _apply(layer, values)
+        return values.reshape(len(points), -1)
+
+
+def _parts(layer: Layer, values: Floats) -> Iterable[Floats]:
+    for start in range(0, len(values), _BATCH):
+        yield _apply(layer, values[start : start + _BATCH])
+
+
+def _apply(layer: Layer, values: Floats) -> Floats:
+    """One layer on activations `(n, channels, height, width)` or `(n, width)`."""
+    import torch
+    from torch.nn import functional
+
+    if layer.kind == RECTIFY:
+        return np.maximum(values, 0.0)
+    if layer.kind == FLATTEN:
+        return values.reshape(len(values), -1)
+    if layer.kind == MAX_POOL:
+        return functional.max_pool2d(torch.from_numpy(values), layer.stride).numpy()
+    assert layer.weight is not None and layer.bias is not None
+    channels = (1, -1, *([1] * (values.ndim - 2)))
+    if layer.kind == CONVOLUTION:
+        tensors = torch.from_numpy(values), torch.from_numpy(layer.weight)
+        result = functional.conv2d(*tensors, stride=layer.stride, padding=layer.padding).numpy()
+    elif layer.kind == DENSE:
+        result = values @ layer.weight.T
+    else:
+        result = values * layer.weight.reshape(channels)
+    result = np.rint((result + layer.bias.reshape(channels)) / layer.divisor)
+    return result if layer.divisor == 1.0 else np.clip(result, -_ACTIVATION, _ACTIVATION)
+
+
+def _layer_in_graph(graph: Graph, layer: Layer, values: str, shape: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
+    """The same as `_apply`, in nodes; and the shape `(channels, height, width)` or `(width,)` of what comes of it."""
+    if layer.kind == RECTIFY:
+        return graph.node("Relu", values), shape
+    if layer.kind == FLATTEN:
+        return graph.node("Flatten", values, axis=1), (math.prod(shape),)
+    if layer.kind == MAX_POOL:
+        pooled = graph.node("MaxPool", values, kernel_shape=[layer.stride] * 2, strides=[layer.stride] * 2)
+        return pooled, (shape[0], *(side // layer.stride for side in shape[1:]))
+    assert layer.weight is not None and layer.bias is not None
+    weight, bias = layer.weight, layer.bias
+    if layer.kind == CONVOLUTION:
+        values, shape = _convolution_in_graph(graph, layer, values, shape)
+    elif layer.kind == DENSE:
+        values, shape = graph.node("MatMul", values, graph.constant(weight.T)), (len(weight),)
+    else:
+        values = graph.node("Mul", values, graph.constant(weight.reshape(-1, *[1] * (len(shape) - 1))))
+    whole = graph.node("Add", values, graph.constant(bias.reshape(-1, *[1] * (len(shape) - 1))))
+    divided = graph.node("Div", whole, graph.constant(layer.divisor))
+    largest = np.inf if layer.divisor == 1.0 else _ACTIVATION
+    return graph.rounded(divided, largest), shape
+
+
+def _convolution_in_graph(
+    graph: Graph, layer: Layer, values: str, shape: tuple[int, ...]
+) -> tuple[str, tuple[int, ...]]:
+    """As a matrix product of patches: in double precision, which it has to be, runtimes have no convolutions."""
+    assert layer.weight is not None
+    filters, channels, *kernel = layer.weight.shape
+    padded = tuple(side + 2 * layer.padding for side in shape[1:])
+    if layer.padding:
+        pads = np.array([0, 0, *[layer.padding] * 2] * 2)
+        values = graph.node("Pad", values, graph.constant(pads))
+    places = np.lib.stride_tricks.sliding_window_view(
+        np.arange(channels * math.prod(padded)).reshape(channels, *padded), tuple(kernel), axis=(1, 2)
+    )[:, :: layer.stride, :: layer.stride]
+    size = places.shape[1:3]
+    patches = places.transpose(1, 2, 0, 3, 4).reshape(math.prod(size), -1)
+    gathered = graph.node("Gather", graph.node("Flatten", values, axis=1), graph.constant(patches), axis=1)
+    product = graph.node("MatMul", gathered, graph.constant(layer.weight.reshape(filters, -1).T))
+    laid = graph.node("Transpose", product, perm=[0, 2, 1])
+    return graph.node("Reshape", laid, graph.constant(np.array([-1, filters, *size]))), (filters, *size)
+
+
+def _laid_out(points: Floats, shape: tuple[int, ...]) -> Floats:
+    """Images with their channels first, as the layers take them."""
+    if len(shape) == 1:
+        return points
+    return np.ascontiguousarray(points.reshape(len(points), *shape[:2], -1).transpose(0, 3, 1, 2))
+
+
+def _equal(sizes: Any) -> int:
+    """The one number behind `n` or `(n, n)`."""
+    numbers = {sizes} if isinstance(sizes, int) else set(sizes)
+    if len(numbers) != 1:
+        raise ValueError(f"Sizes of {sizes} cannot be evaluated exactly: use the same in both directions.")
+    return int(numbers.pop())

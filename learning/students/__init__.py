@@ -1,0 +1,31 @@
+"""Students: models that learn from releases about public points, which costs nothing however often it is done.
+
+Knows what releases are, and nothing of accounts or of private records. Imports no Django.
+"""
+
+from learning.students.base import Student
+from learning.students.checkpoints import UNKEPT, Checkpoint
+from learning.students.choice import choose
+from learning.students.neighbourhoods import neighbourhoods
+from learning.students.refining import refined
+from learning.students.registry import STUDENTS, student_class, student_create, student_learn, student_suggested
+from learning.students.releases import Releases, counted, joined, labelled, predicted
+
+__all__ = [
+    "STUDENTS",
+    "UNKEPT",
+    "Checkpoint",
+    "Releases",
+    "Student",
+    "choose",
+    "counted",
+    "joined",
+    "labelled",
+    "neighbourhoods",
+    "predicted",
+    "refined",
+    "student_class",
+    "student_create",
+    "student_learn",
+    "student_suggested",
+]

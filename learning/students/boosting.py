@@ -1,0 +1,89 @@
+"""Gradient boosting on labels that are weighed by how much they are to be believed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from sklearn.dummy import DummyClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier
+
+from common.sentences import gettext_noop
+from learning.learners.base import Model, Progress, Records, parameter
+from learning.learners.scikit import ScikitModel, scikit_model
+from learning.students.base import Student
+from learning.students.checkpoints import Checkpoint
+from learning.students.releases import Releases
+from learning.students.shares import Shares
+
+
+@dataclass(frozen=True)
+class Boosting(Student):
+    """Boosted trees (Ke et al. 2017) on class probabilities.
+
+    Of votes of neighbourhoods these are what `Shares` predicts of all points: trees of few large leaves smooth it.
+    Otherwise each point is taught the probability of each class to lead the counts, and counts by how far the likeliest
+    class is above chance, and not at all where noise hides who leads.
+    """
+
+    name: ClassVar[str] = "boosting"
+    label: ClassVar[str] = gettext_noop("Gradient boosting")
+    help: ClassVar[str] = gettext_noop("Suits tables with labels or probabilities that are mostly right.")
+    model_format: ClassVar[str] = "skops"
+    iterations: int = parameter(100, gettext_noop("number of trees for each class"), minimum=1, maximum=10_000)
+    leaves: int = parameter(15, gettext_noop("greatest number of leaves of a tree"), minimum=2, maximum=1000)
+    leaf: int = parameter(40, gettext_noop("smallest number of records in a leaf"), minimum=1)
+    learning_rate: float = parameter(0.06, gettext_noop("share of each tree that is used"), minimum=1e-4, maximum=1.0)
+
+    @classmethod
+    def model_from_bytes(cls, data: bytes) -> Model:
+        model = scikit_model(data, HistGradientBoostingClassifier, cls.name, _TRUSTED)
+        if isinstance(model.estimator, HistGradientBoostingClassifier):
+            _check_trees(model.estimator, int(np.prod(model.shape)))
+        return model
+
+    def _learn(
+        self, x: Records, releases: Releases, *, seed: int, progress: Progress, checkpoint: Checkpoint
+    ) -> ScikitModel:
+        points, chosen = x.reshape(len(x), -1), {}
+        if releases.reach is None:
+            believed = releases.among(releases.weights > 0) if (releases.weights > 0).any() else releases
+            points, weights = points[believed.rows], believed.leading * np.maximum(believed.weights, 1e-9)[:, None]
+        else:
+            shares = Shares().learn(points, releases, seed=seed, progress=progress)
+            weights, chosen = shares.predict_proba(points), shares.chosen
+        row, label = np.nonzero(weights > 0)
+        several = len(np.unique(label)) > 1
+        unfitted = self._estimator(seed) if several else DummyClassifier()
+        fitted = unfitted.fit(points[row], label, sample_weight=weights[row, label])
+        progress(1, 1)
+        model = ScikitModel(fitted, releases.classes, x.shape[1:])
+        model.chosen = chosen
+        return model
+
+    def _estimator(self, seed: int) -> HistGradientBoostingClassifier:
+        return HistGradientBoostingClassifier(
+            max_iter=self.iterations,
+            learning_rate=self.learning_rate,
+            max_leaf_nodes=self.leaves,
+            min_samples_leaf=self.leaf,
+            early_stopping=False,
+            random_state=seed,
+        )
+
+
+# scikit-learn follows the numbers in their nodes without looking: they are checked when a model is read
+_TRUSTED = ("sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",)
+
+
+def _check_trees(estimator: HistGradientBoostingClassifier, columns: int) -> None:
+    """Raise ValueError where a split leads out of its tree, back in it, or to a column that records do not have."""
+    for tree in (tree for trees in estimator._predictors for tree in trees):
+        nodes = tree.nodes
+        splits = np.flatnonzero(nodes["is_leaf"] == 0)
+        inside = nodes["feature_idx"][splits] < columns
+        for side in ("left", "right"):
+            inside &= (nodes[side][splits] > splits) & (nodes[side][splits] < len(nodes))
+        if not inside.all() or nodes["is_categorical"].any() or len(nodes) == 0:
+            raise ValueError("The stored model cannot be read; train it again.")

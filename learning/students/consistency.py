@@ -1,0 +1,95 @@
+"""The student for images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from common.sentences import gettext_noop
+from learning.learners.base import Progress, Records, parameter
+from learning.learners.cnn import convolved_check
+from learning.students.base import Student
+from learning.students.checkpoints import Checkpoint
+from learning.students.releases import Releases
+
+if TYPE_CHECKING:
+    from learning.students.network import ConsistencyModel
+
+
+@dataclass(frozen=True)
+class Consistency(Student):
+    """Convolutional network that learns from all public images, with or without releases.
+
+    What it is taught of an image is the posterior of its class by Bayes' rule: what it predicts of a weakly moved copy
+    is the prior, the released counts are the likelihood. It learns that on a strongly moved copy (Sohn et al. 2020,
+    "FixMatch", for images without releases). So it corrects labels that it has reason to doubt.
+    """
+
+    name: ClassVar[str] = "consistency"
+    label: ClassVar[str] = gettext_noop("Convolutional network with consistency training")
+    help: ClassVar[str] = gettext_noop(
+        "For images of at least 4 × 4 pixels: learns from all public images, also from those without a label."
+    )
+    model_format: ClassVar[str] = "safetensors"
+    steps: int = parameter(900, gettext_noop("number of steps"), minimum=1, maximum=100_000)
+    filters: int = parameter(
+        32,
+        gettext_noop("filters of the first convolution; the next two have twice and four times as many"),
+        minimum=1,
+        maximum=256,
+    )
+    batch: int = parameter(128, gettext_noop("images per step"), minimum=8, maximum=100_000)
+    learning_rate: float = parameter(
+        0.004,
+        gettext_noop("largest step size of AdamW, reached after a quarter of the steps"),
+        minimum=1e-7,
+        maximum=1.0,
+    )
+    doubt: float = parameter(
+        0.3, gettext_noop("share of labels that may be wrong for other reasons than noise"), minimum=0, maximum=1
+    )
+    threshold: float = parameter(
+        0.95, gettext_noop("probability from which a class is taken for certain"), minimum=0, maximum=1
+    )
+    rotation: float = parameter(10.0, gettext_noop("greatest rotation in degrees"), minimum=0, maximum=180)
+    shift: float = parameter(0.07, gettext_noop("greatest shift as a share of the image"), minimum=0, maximum=0.5)
+    stretch: float = parameter(
+        0.1, gettext_noop("greatest change of height and width, as a share"), minimum=0, maximum=0.5
+    )
+    bend: float = parameter(
+        0.05,
+        gettext_noop("greatest shift of a part of the image against the others, as a share"),
+        minimum=0,
+        maximum=0.5,
+    )
+    mirror: bool = parameter(False, gettext_noop("mirror images left to right, if they then show the same"))
+    erase: float = parameter(
+        0.0, gettext_noop("side of an erased square as a share of the image, 0 for none"), minimum=0, maximum=0.9
+    )
+
+    @classmethod
+    def model_from_bytes(cls, data: bytes) -> ConsistencyModel:
+        from learning.students.network import ConsistencyModel
+
+        return ConsistencyModel.from_bytes(data)
+
+    def shape_check(self, shape: tuple[int, ...]) -> None:
+        convolved_check(shape)
+
+    def _learn(
+        self, x: Records, releases: Releases, *, seed: int, progress: Progress, checkpoint: Checkpoint
+    ) -> ConsistencyModel:
+        from learning.students.consistency_training import train_consistently
+
+        return train_consistently(x, releases, self, seed=seed, progress=progress, checkpoint=checkpoint)
+
+    def likelihood(self, points: int, releases: Releases) -> tuple[np.ndarray, np.ndarray]:
+        """Of each class `(points, C)`, given the counts, and whether a point's counts tell anything `(points,)`."""
+        flat = 1.0 / releases.classes
+        likelihood, told = np.full((points, releases.classes), flat), np.zeros(points, np.bool_)
+        believed = releases.among(releases.weights > 0)
+        likelihood[believed.rows] = (1 - self.doubt) * believed.leading + self.doubt * flat
+        told[believed.rows] = True
+        return likelihood, told

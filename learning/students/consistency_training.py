@@ -1,0 +1,99 @@
+"""Consistency training with released counts."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn import functional
+
+from learning.learners.base import Progress, Records
+from learning.learners.network import as_images
+from learning.students.checkpoints import UNKEPT, Checkpoint
+from learning.students.descent_states import captured, restored
+from learning.students.moves import Moves
+from learning.students.network import ConsistencyModel, initialise, network, normalise
+from learning.students.releases import Releases
+
+if TYPE_CHECKING:
+    from learning.students.consistency import Consistency
+
+_WEAK = 0.5
+_WARM_UP = 0.25
+_WEIGHT_DECAY = 0.01
+_NOTED = 100
+"""Steps after which it is said, and kept, how far the training is."""
+
+
+def train_consistently(
+    x: Records,
+    releases: Releases,
+    recipe: Consistency,
+    *,
+    seed: int,
+    progress: Progress,
+    checkpoint: Checkpoint = UNKEPT,
+) -> ConsistencyModel:
+    """Minimise the cross entropy of predictions on strongly moved images against posteriors on weakly moved ones.
+
+    Half of each batch are points with a label that tells something, half are any points. A posterior above the
+    threshold counts as certain; an uncertain one is learned as it is where there is a label, and not at all where not.
+    """
+    classes = releases.classes
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    generator = torch.Generator().manual_seed(seed)
+    layers = network(x.shape[1:], classes, recipe.filters)
+    initialise(layers, generator)
+    layers.to(device).train()
+    pixels = as_images(x, device)
+    likelihood, told = (torch.from_numpy(each).to(device) for each in recipe.likelihood(len(x), releases))
+    likelihood = likelihood.float()
+    labelled = torch.arange(len(x)) if not told.any() else torch.nonzero(told.cpu())[:, 0]
+    strong = Moves(recipe.rotation, recipe.shift, recipe.stretch, recipe.bend, recipe.mirror, recipe.erase)
+    weak = strong.weaker(_WEAK)
+    optimiser = torch.optim.AdamW(layers.parameters(), lr=recipe.learning_rate, weight_decay=_WEIGHT_DECAY, fused=True)
+    for step in range(restored(checkpoint.load(), layers, optimiser, generator), recipe.steps):
+        for group in optimiser.param_groups:
+            group["lr"] = recipe.learning_rate * _rate(step / recipe.steps)
+        chosen = _drawn(labelled, len(x), recipe.batch, generator).to(device)
+        images, counts = pixels[chosen], likelihood[chosen]
+        with torch.no_grad(), _quick(device):
+            said = layers(weak(images, generator))
+        posterior = said.float().softmax(1) * counts
+        posterior /= posterior.sum(1, keepdim=True)
+        certainty, guesses = posterior.max(1)
+        certain = certainty > recipe.threshold
+        wanted = torch.where(certain[:, None], functional.one_hot(guesses, classes).float(), posterior)
+        with _quick(device):
+            said = layers(strong(images, generator))
+        losses = functional.cross_entropy(said.float(), wanted, reduction="none")
+        optimiser.zero_grad()
+        (losses * (certain | told[chosen])).mean().backward()
+        optimiser.step()
+        if (step + 1) % _NOTED == 0 or step + 1 == recipe.steps:
+            checkpoint.save(captured(step + 1, layers, optimiser, generator))
+            progress(step + 1, recipe.steps)
+    normalise(layers, pixels)
+    return ConsistencyModel(layers, classes, x.shape[1:])
+
+
+def _quick(device: torch.device) -> torch.autocast:
+    """Convolutions in bfloat16 where the processor has instructions for it; weights and losses stay float32."""
+    able = torch.cpu.get_capabilities()
+    fast = device.type == "cpu" and (able.get("avx512_bf16") or able.get("amx_bf16"))
+    return torch.autocast(device.type, torch.bfloat16, enabled=bool(fast))
+
+
+def _drawn(labelled: torch.Tensor, points: int, count: int, generator: torch.Generator) -> torch.Tensor:
+    """Positions of a batch, with replacement."""
+    half = count // 2
+    first = labelled[torch.randint(0, len(labelled), (half,), generator=generator)]
+    return torch.cat([first, torch.randint(0, points, (count - half,), generator=generator)])
+
+
+def _rate(done: float) -> float:
+    """One cycle (Smith & Topin 2018): linear to 1 in the first quarter, then half a cosine to 0."""
+    if done < _WARM_UP:
+        return 0.05 + 0.95 * done / _WARM_UP
+    return 0.5 + 0.5 * math.cos(math.pi * (done - _WARM_UP) / (1 - _WARM_UP))

@@ -1,0 +1,169 @@
+"""Releases as students read them: noisy counts with known noise, whatever method they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, vstack
+
+from learning.students.posterior import leading_probabilities
+
+Floats = NDArray[np.float64]
+
+_LEAST_MARGIN = 1.0
+"""A lead of fewer standard deviations than this tells nothing: the label is not used."""
+
+
+@dataclass(frozen=True, eq=False)
+class Releases:
+    """Released counts of some public points.
+
+    Labels are counts of one voter without noise, class probabilities counts of one voter in parts: so everything that
+    is released for a public point is read in the same way.
+
+    Attributes:
+        rows: `(Q,)` positions of the points among all public points; each at most once.
+        counts: `(Q, C)` noisy numbers of voters by class. Of residual votes, the voters who agree with the public
+            prediction have been added, by a public estimate.
+        sigma: `(Q,)` the standard deviation of the noise of every count of a point; 0 for none.
+        reach: `(Q, P)` how public points stand for the voters of each point, see `neighbourhoods`; rows sum to 1. None
+            where a release is about the point itself.
+    """
+
+    rows: NDArray[np.int64]
+    counts: Floats
+    sigma: Floats
+    reach: csr_array | None = None
+
+    def __post_init__(self) -> None:
+        if self.counts.shape[:1] != self.rows.shape or self.sigma.shape != self.rows.shape or self.counts.ndim != 2:
+            raise ValueError(
+                f"Releases of {self.rows.shape} points have counts of shape {self.counts.shape} and noise of shape "
+                f"{self.sigma.shape}; give one row of counts and one standard deviation for each point."
+            )
+        if len(np.unique(self.rows)) != len(self.rows):
+            raise ValueError("A public point is listed twice: add its counts first.")
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def classes(self) -> int:
+        return self.counts.shape[1]
+
+    @cached_property
+    def labels(self) -> NDArray[np.int64]:
+        """`(Q,)` the class with the largest count; the smaller number of equal ones."""
+        return self.counts.argmax(axis=1)
+
+    @cached_property
+    def margins(self) -> Floats:
+        """`(Q,)` by how many σ the largest count leads the next; infinite where there is no noise."""
+        if self.classes == 1:
+            return np.full(len(self), np.inf)
+        ordered = np.partition(self.counts, -2, axis=1)
+        lead = ordered[:, -1] - ordered[:, -2]
+        return np.divide(lead, self.sigma, out=np.full(len(self), np.inf), where=self.sigma > 0)
+
+    @cached_property
+    def leading(self) -> Floats:
+        """`(Q, C)` the probability that a class leads the counts before noise: see `leading_probabilities`."""
+        return leading_probabilities(self.counts, self.sigma)
+
+    @cached_property
+    def weights(self) -> Floats:
+        """`(Q,)` how much a label is to be believed, 0 … 1: how far the likeliest class is above chance.
+
+        0 where the largest count leads by less than a standard deviation of the noise: such labels are noise.
+        """
+        if self.classes == 1:
+            return np.ones(len(self))
+        above = (self.leading.max(axis=1) * self.classes - 1) / (self.classes - 1)
+        return np.where(self.margins < _LEAST_MARGIN, 0.0, above)
+
+    def averaged(self, probabilities: Floats) -> Floats:
+        """`(Q, C)` the shares that are expected of the voters if public points have these probabilities `(P, C)`."""
+        return probabilities[self.rows] if self.reach is None else self.reach @ probabilities
+
+    def score(self, probabilities: Floats) -> float:
+        """Agreement of probabilities `(P, C)` of the public points with the counts; larger is better.
+
+        The quadratic score (Brier 1950) over voters, Σ_q (2·n_q·m_q − |n_q|·‖m_q‖²) / Σ_q |n_q| for counts n_q, their
+        sums |n_q|, and averaged probabilities m_q. It is linear in the counts, so the noise leaves the numerator
+        unbiased: it needs releases that the probabilities do not come from, and no true labels.
+        """
+        expected, sums = self.averaged(probabilities), self.counts.sum(axis=1)
+        gained = 2 * (self.counts * expected).sum() - (sums * (expected**2).sum(axis=1)).sum()
+        return float(gained / max(sums.sum(), 1e-9))
+
+    def among(self, chosen: ArrayLike) -> Releases:
+        """The releases of some of the points, by index or mask."""
+        kept = np.asarray(chosen)
+        reach = None if self.reach is None else self.reach[kept]
+        return Releases(self.rows[kept], self.counts[kept], self.sigma[kept], reach)
+
+    def split(self, share: float, seed: int) -> tuple[Releases, Releases]:
+        """A part to learn from, and a random `share` of the points that is held out to judge by."""
+        order = np.random.default_rng(seed).permutation(len(self))
+        held_out = round(len(self) * share)
+        return self.among(np.sort(order[held_out:])), self.among(np.sort(order[:held_out]))
+
+
+def counted(
+    rows: ArrayLike,
+    counts: ArrayLike,
+    sigma: float,
+    *,
+    predicted: ArrayLike | None = None,
+    voters: ArrayLike = 0.0,
+    reach: csr_array | None = None,
+) -> Releases:
+    """Counts of a vote.
+
+    Args:
+        rows: `(Q,)` positions of the points among all public points.
+        counts: `(Q, C)` as released.
+        sigma: Of their noise.
+        predicted: `(Q,)` the public predictions that residual votes were cast against; None for plain votes.
+        voters: `(Q,)` or a number: how many voters a prediction stands for, see `neighbours.release.read_counts`.
+        reach: See `Releases`.
+
+    >>> counted([4], [[-30, 30]], 10.0, predicted=[0], voters=100.0).labels
+    array([0])
+    """
+    standing = np.array(counts, np.float64)
+    if predicted is not None:
+        standing[np.arange(len(standing)), np.asarray(predicted)] += voters
+    return Releases(np.asarray(rows, np.int64), standing, np.full(len(standing), float(sigma)), reach)
+
+
+def labelled(rows: ArrayLike, labels: ArrayLike, *, classes: int) -> Releases:
+    """Labels alone, as votes of teachers give them.
+
+    >>> labelled([4, 7], [1, 0], classes=2).leading.tolist()
+    [[0.0, 1.0], [1.0, 0.0]]
+    """
+    return predicted(rows, np.eye(classes)[np.asarray(labels, np.int64)])
+
+
+def predicted(rows: ArrayLike, probabilities: ArrayLike) -> Releases:
+    """`(Q, C)` probabilities that a model of private steps gives to public points."""
+    counts = np.asarray(probabilities, np.float64)
+    return Releases(np.asarray(rows, np.int64), counts, np.zeros(len(counts)))
+
+
+def joined(parts: Sequence[Releases]) -> Releases:
+    """Releases of several rounds about different points, in increasing order of rows."""
+    rows, counts, sigma = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "counts", "sigma")
+    )
+    order = np.argsort(rows)
+    reaches = [part.reach for part in parts if part.reach is not None]
+    if len(reaches) < len(parts) and reaches:
+        raise ValueError("Releases about points and about their neighbours cannot be joined: give all a reach.")
+    reach = csr_array(vstack(reaches, format="csr"))[order] if reaches else None
+    return Releases(rows[order], counts[order], sigma[order], reach)

@@ -1,0 +1,142 @@
+"""Logistic regression on the class shares among voters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from sklearn.linear_model import LogisticRegression
+
+from common.sentences import gettext_noop
+from learning.learners.base import Model, Progress, Records, parameter
+from learning.learners.scikit import ScikitModel, scikit_model
+from learning.students.base import Student
+from learning.students.checkpoints import Checkpoint
+from learning.students.releases import Releases
+
+_PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4)
+_HELD_OUT = 0.2
+_MISFIT = 0.05
+"""By how much shares differ from the best model without noise, as a standard deviation."""
+_LEAST_SPREAD = 0.1
+"""Of a column; what hardly ever differs from its mean is not blown up."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Shares(Student):
+    """Softmax regression whose average over each query's neighbourhood is fitted to the released shares.
+
+    The shares of a neighbourhood are averages, so it is averages of predictions that are compared with them (learning
+    from label proportions, Quadrianto et al. 2009). What is maximised is the quadratic score of the counts
+    (`Releases.score`), points weighed by noise: it is linear in the counts, so noise leaves its gradient unbiased,
+    where dividing by noisy sums of few voters would not. The ridge penalty with the best score on held-out releases is
+    taken.
+    """
+
+    name: ClassVar[str] = "shares"
+    label: ClassVar[str] = gettext_noop("Regression of class shares")
+    help: ClassVar[str] = gettext_noop(
+        "Suits tables: learns how likely each class is from the noisy counts themselves, also where a class is rare."
+    )
+    model_format: ClassVar[str] = "skops"
+    iterations: int = parameter(100, gettext_noop("greatest number of iterations"), minimum=1, maximum=100_000)
+
+    @classmethod
+    def model_from_bytes(cls, data: bytes) -> Model:
+        return scikit_model(data, LogisticRegression, cls.name)
+
+    def _learn(
+        self, x: Records, releases: Releases, *, seed: int, progress: Progress, checkpoint: Checkpoint
+    ) -> ScikitModel:
+        columns = x.reshape(len(x), -1).astype(np.float64)
+        mean, spread = columns.mean(axis=0), np.maximum(columns.std(axis=0), _LEAST_SPREAD)
+        design = np.column_stack([(columns - mean) / spread, np.ones(len(x))])
+        learned, held_out = releases.split(_HELD_OUT, seed)
+        scores = []
+        for done, penalty in enumerate(_PENALTIES):
+            coefficients = self._fitted(design, learned, penalty)
+            scores.append(held_out.score(_softmax(design @ coefficients)))
+            progress(done + 1, len(_PENALTIES) + 1)
+        penalty = _PENALTIES[int(np.argmax(scores))]
+        best = self._fitted(design, releases, penalty)
+        progress(len(_PENALTIES) + 1, len(_PENALTIES) + 1)
+        slopes = best[:-1] / spread[:, None]
+        model = ScikitModel(_logistic(slopes, best[-1] - mean @ slopes), releases.classes, x.shape[1:])
+        model.chosen = {"penalty": penalty}
+        return model
+
+    def _fitted(self, design: Floats, releases: Releases, penalty: float) -> Floats:
+        """`(d + 1, C)` coefficients for standardised columns, the last row being intercepts."""
+        sums, weights = releases.counts.sum(axis=1), _weights(releases)
+        scale = 1 / float(weights @ _usual(releases))
+        mean = np.clip(weights @ releases.counts, 1e-3 / scale, None)
+        start = np.zeros((design.shape[1], releases.classes))
+        start[-1] = np.log(mean)
+
+        def loss(flat: Floats) -> tuple[float, Floats]:
+            coefficients = flat.reshape(start.shape)
+            probabilities = _softmax(design @ coefficients)
+            expected = releases.averaged(probabilities)
+            pulled = 2 * scale * weights[:, None] * (sums[:, None] * expected - releases.counts)
+            back = _pulled_back(releases, pulled, len(design))
+            logits = probabilities * (back - (back * probabilities).sum(axis=1, keepdims=True))
+            gradient = design.T @ logits
+            gradient[:-1] += 2 * penalty * coefficients[:-1]
+            gained = 2 * (releases.counts * expected).sum(axis=1) - sums * (expected**2).sum(axis=1)
+            value = penalty * float((coefficients[:-1] ** 2).sum()) - scale * float(weights @ gained)
+            return value, gradient.ravel()
+
+        found = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": self.iterations})
+        return found.x.reshape(start.shape)
+
+
+def _usual(releases: Releases) -> Floats:
+    """`(Q,)` voters to expect of a point, from other points' sums: those in its reach that have one, or all."""
+    sums = releases.counts.sum(axis=1)
+    usual = np.full(len(releases), sums.mean())
+    if releases.reach is not None:
+        near = releases.reach[:, releases.rows]
+        told = np.asarray(near.sum(axis=1)).ravel()
+        usual = np.divide(near @ sums, told, out=usual, where=told > 0)
+    return np.maximum(usual, np.maximum(releases.sigma * np.sqrt(releases.classes), 1e-9))
+
+
+def _weights(releases: Releases) -> Floats:
+    """`(Q,)` weights of the quadratic score of each point, by noise and misfit; free of the point's own noise.
+
+    The residual n − |n|·m has variance σ² + (|n|·misfit)² for a class, and its gradient grows with |n|.
+    """
+    usual = _usual(releases)
+    return usual / (releases.sigma**2 + (_MISFIT * usual) ** 2)
+
+
+def _pulled_back(releases: Releases, gradient: Floats, points: int) -> Floats:
+    """`(P, C)` gradient in the points' probabilities, from that in their averages."""
+    if releases.reach is not None:
+        return releases.reach.T @ gradient
+    back = np.zeros((points, gradient.shape[1]))
+    back[releases.rows] = gradient
+    return back
+
+
+def _softmax(logits: Floats) -> Floats:
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+def _logistic(slopes: Floats, intercepts: Floats) -> LogisticRegression:
+    """A fitted scikit-learn estimator with these coefficients `(d, C)`; two classes have one row of differences."""
+    estimator = LogisticRegression()
+    classes = len(intercepts)
+    estimator.classes_ = np.arange(classes)
+    estimator.n_features_in_ = len(slopes)
+    rows, offsets = (slopes.T, intercepts)
+    if classes == 2:
+        rows, offsets = rows[1:] - rows[:1], offsets[1:] - offsets[:1]
+    estimator.coef_, estimator.intercept_, estimator.n_iter_ = rows, offsets, np.ones(1, np.int32)
+    return estimator

@@ -1,0 +1,230 @@
+"""Published models in files: whoever loads them with nothing of iPATE gets the site's predictions."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from learning.exports.descriptions import file_layout, loader_text, record_description
+from learning.exports.files import onnx_file
+from learning.formats import CATALOGUE, DataError, Rows, Splits, TabularSchema, catalogue_load, schema_from_json
+from learning.formats.columns import CategoricalColumn, Icd9Column, NumericColumn
+from learning.learners import Model, learner_create
+from learning.mechanisms.sampled_steps.networks import NETWORKS, NetworkModel, network_create
+from learning.published import LABELS, network_learner, published_load, published_loader
+from learning.representations import REPRESENTATIONS, LinearModel, Whitened, layers_of_model
+from learning.students import STUDENTS, labelled, student_create, student_learn
+from tests.learning.exports.rows import rows_of
+
+pytestmark = pytest.mark.slow
+
+FAST = {
+    "random_forest": {"trees": 15},
+    "cnn": {"epochs": 1},
+    "consistency": {"steps": 20},
+    "boosting": {"iterations": 8},
+    "nearest_neighbour": {"neighbours": 3},
+}
+POINTS, ROWS = 600, 300
+
+
+TABLE = TabularSchema(
+    (
+        NumericColumn("label", 0, 7),
+        NumericColumn("weight", -1, 1, missing=("?",)),
+        CategoricalColumn("place", ("here", "there"), missing=("", "none")),
+        CategoricalColumn("other", ("a", "ü"), other=True),
+        Icd9Column("code", missing=("?",)),
+    ),
+    ("no", "yes"),
+)
+
+
+def made_up() -> Splits:
+    """A table with a column of every type, which needs no file."""
+    rng = np.random.default_rng(3)
+    labels, codes = rng.uniform(0, 7, 900), ("?", "001", "140.2", "250.01", "401", "V30.0", "E880")
+    rows = [
+        {
+            "label": label,
+            "weight": rng.choice(["?", "-0.5", "0.9"]),
+            "place": rng.choice(["here", "there", ""]),
+            "other": rng.choice(["a", "ü", "elsewhere"]),
+            "code": rng.choice(codes),
+        }
+        for label in labels
+    ]
+    all_of_it = Rows(TABLE.encode(rows), (labels > 3).astype(np.int64))
+    return Splits(private=all_of_it[:1], public=all_of_it[:POINTS], test=all_of_it[POINTS:], schema=TABLE)
+
+
+@pytest.fixture(scope="module", params=[*CATALOGUE, "made up"])
+def splits(request: pytest.FixtureRequest) -> Splits:
+    """A dataset of the catalogue, of which all but the digits are files that have to be there; or a made-up table."""
+    name = request.param
+    if name == "made up":
+        return made_up()
+    return catalogue_load(name, request.getfixturevalue("data_dir") if CATALOGUE[name].files else None)
+
+
+def student(name: str, splits: Splits) -> Model:
+    x, y = splits.public.x[:POINTS], splits.public.y[:POINTS]
+    releases = labelled(np.arange(len(x)), y, classes=len(splits.schema.classes))
+    return student_learn(student_create(name, FAST.get(name)), x, releases, seed=1)
+
+
+def takes(name: str, splits: Splits) -> bool:
+    try:
+        student_create(name).shape_check(splits.schema.shape)
+    except ValueError:
+        return False
+    return True
+
+
+def models(splits: Splits) -> Iterator[tuple[str, Model]]:
+    """A model of every learner that is published and takes these records, and of every representation."""
+    public, classes = splits.public.x[:POINTS], len(splits.schema.classes)
+    images, rng = public.ndim > 2, np.random.default_rng(1)
+    for name in STUDENTS:
+        if takes(name, splits):
+            yield name, student(name, splits)
+    for name, kind in REPRESENTATIONS.items():
+        if (kind.images and not images) or (name == "student" and not images):
+            continue
+        chosen: dict[str, Any] = {"steps": 2} if name == "learned" else {}
+        if name == "student":
+            chosen = {"wavelets": True, "layers": layers_of_model(student("consistency", splits))}
+        space = kind(**chosen).fit(public)
+        yield "linear", LinearModel(space, rng.normal(0, 0.01, (space.dimensions + 1, classes)), 127.0)
+    for name in NETWORKS:
+        if name != "cnn" or (min(public.shape[1:3]) >= 16 and images):
+            network = network_create(name, public.shape[1:], classes, 1)
+            yield network_learner(name), NetworkModel(network, classes, public.shape[1:])
+    space = Whitened(components=8).fit(public)
+    network = network_create("mlp", (space.dimensions,), classes, 1)
+    yield network_learner("mlp"), NetworkModel(network, classes, public.shape[1:], space=space, scale=1 / 127)
+
+
+def loaded(program: str, file: Path) -> Callable[..., Any]:
+    """Load a file with a program that a card shows."""
+    namespace: dict[str, Any] = {}
+    exec(compile(program, "card", "exec"), namespace)
+    return namespace["load"](str(file))
+
+
+def test_every_file_predicts_what_the_site_does(splits: Splits, tmp_path: Path) -> None:
+    rows = rows_of(splits.schema, splits.test.x[:ROWS])
+    x = splits.schema.encode(rows)
+    names = np.array(splits.schema.classes)
+    for number, (learner, model) in enumerate(models(splits)):
+        stored = model.to_bytes()
+        expected = published_load(learner, stored).predict_proba(x)
+        (tmp_path / f"{number}.model").write_bytes(stored)
+        found = loaded(loader_text(published_loader(learner)), tmp_path / f"{number}.model")(x)
+        assert found == pytest.approx(expected, abs=1e-5), learner
+        (tmp_path / f"{number}.onnx").write_bytes(onnx_file(model, splits.schema, {"of": learner}))
+        labels, found = loaded(loader_text("onnx"), tmp_path / f"{number}.onnx")(rows)
+        assert found == pytest.approx(expected, abs=1e-5), learner
+        assert (labels == names[expected.argmax(axis=1)]).all(), learner
+
+
+def test_every_published_learner_has_a_description_and_a_program() -> None:
+    for learner in (*STUDENTS, *LABELS):
+        program = loader_text(published_loader(learner))
+        assert len(file_layout(learner)) > 100, learner
+        assert "import training" not in program and "from training" not in program, learner
+
+
+def test_a_model_that_knows_some_classes_alone_is_exported() -> None:
+    """Of one class, of two, and of some in the middle."""
+    splits = catalogue_load("digits")
+    for seen in ([3], [2, 7], [1, 4, 8]):
+        chosen = np.isin(splits.public.y, seen)
+        for name in ("random_forest", "logistic_regression", "nearest_neighbour", "cnn"):
+            learner = learner_create(name, {"trees": 3} if name == "random_forest" else {})
+            model = learner.fit(splits.public.x[chosen], splits.public.y[chosen], classes=10, seed=1)
+            session = onnxruntime.InferenceSession(onnx_file(model, splits.schema, {}))
+            found = session.run(["probabilities"], {"image": splits.test.x})[0]
+            assert found == pytest.approx(model.predict_proba(splits.test.x), abs=1e-5), (name, seen)
+            assert (found.argmax(axis=1) == model.predict(splits.test.x)).all(), (name, seen)
+
+
+GOOD = {"label": 3.3, "weight": 0.25, "place": "there", "other": "ü", "code": "250.01"}
+ALLOWED = [
+    *({**GOOD, "label": value} for value in (-5, 7, 1e9, "0.1")),
+    *({**GOOD, "weight": value} for value in ("?", -2, 1.5, "1e-3")),
+    *({**GOOD, "place": value} for value in ("here", "", "none")),
+    *({**GOOD, "other": value} for value in ("a", "elsewhere", "")),
+    *({**GOOD, "code": value} for value in ("?", "1", "001", "139.9", "140", "250", "251.", "999", "E8", "V001.3")),
+]
+REFUSED = [
+    *({**GOOD, "label": value} for value in (float("nan"), float("inf"), float("-inf"))),
+    {**GOOD, "weight": float("inf")},
+    *({**GOOD, "place": value} for value in ("Here", "nowhere")),
+    *({**GOOD, "code": value} for value in ("", "0", "000.1", "1000", "X12", "12a", "1.x", ".5", "V", "e8")),
+]
+
+
+def _shown(model: Model) -> onnxruntime.InferenceSession:
+    return onnxruntime.InferenceSession(onnx_file(model, TABLE, {"purpose": "to test"}))
+
+
+@pytest.fixture(scope="module")
+def table_model() -> Model:
+    """A model that tells any two records apart."""
+    rng = np.random.default_rng(2)
+    x = rng.random((60, *TABLE.shape)).astype(np.float32)
+    return learner_create("logistic_regression").fit(x, rng.integers(0, 2, 60), classes=2, seed=1)
+
+
+def test_rows_are_encoded_as_the_site_does(table_model: Model, tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(onnx_file(table_model, TABLE, {}))
+    predict = loaded(loader_text("onnx"), tmp_path / "model.onnx")
+    labels, found = predict(ALLOWED)
+    expected = table_model.predict_proba(TABLE.encode(ALLOWED))
+    assert found == pytest.approx(expected, abs=1e-7)
+    assert set(labels) <= {"no", "yes"}
+
+
+@pytest.mark.parametrize("row", REFUSED, ids=str)
+def test_a_row_that_the_site_refuses_has_no_prediction(row: dict[str, Any], table_model: Model, tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(onnx_file(table_model, TABLE, {}))
+    labels, found = loaded(loader_text("onnx"), tmp_path / "model.onnx")([GOOD, row])
+    with pytest.raises(DataError):
+        TABLE.encode([row])
+    assert labels[0] and np.isfinite(found[0]).all()
+    assert labels[1] == "" and np.isnan(found[1]).all()
+
+
+def test_a_pixel_beyond_its_range_has_no_prediction() -> None:
+    splits = catalogue_load("digits")
+    model = learner_create("logistic_regression").fit(splits.public.x, splits.public.y, classes=10, seed=1)
+    session = onnxruntime.InferenceSession(onnx_file(model, splits.schema, {}))
+    images = np.zeros((3, 8, 8), np.float32)
+    images[1, 0, 0], images[2, 7, 7] = 1.01, np.nan
+    labels, found = session.run(None, {"image": images})
+    assert labels[0] and list(labels[1:]) == ["", ""] and np.isnan(found[1:]).all()
+
+
+def test_the_file_says_what_it_is(table_model: Model) -> None:
+    """A column may even have the name of an output."""
+    session = _shown(table_model)
+    assert [each.name for each in session.get_outputs()] == ["label_", "probabilities"]
+    assert [each.name for each in session.get_inputs()] == [column.name for column in TABLE.features]
+    told = {name: json.loads(text) for name, text in session.get_modelmeta().custom_metadata_map.items()}
+    assert told["classes"] == ["no", "yes"] and told["card"] == {"purpose": "to test"}
+    assert schema_from_json(told["schema"]).features == TABLE.features
+
+
+def test_the_same_model_gives_the_same_file(table_model: Model) -> None:
+    assert onnx_file(table_model, TABLE, {}) == onnx_file(table_model, TABLE, {})
+
+
+def test_the_description_names_every_number() -> None:
+    described = record_description(TABLE)
+    assert [feature["name"] for feature in described["features"]] == list(TABLE.feature_names)
+    assert described["features"][1]["value"] == "(clip(x, -1, 1) - -1) / 2; 0 if x is “?”"

@@ -1,0 +1,144 @@
+"""Tests of the image readers."""
+
+import gzip
+import struct
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from learning.formats import DataError, ImageSchema, TabularSchema, read_file
+from learning.formats.columns import NumericColumn
+from learning.formats.idx import read_idx
+from learning.formats.mat import read_mat
+from learning.formats.npz import read_npz
+
+DIGITS = tuple("0123456789")
+GREY = ImageSchema(2, 3, 1, DIGITS)
+COLOUR = ImageSchema(4, 4, 3, DIGITS)
+TABLE = TabularSchema((NumericColumn("a", 0, 1), NumericColumn("b", 0, 1)), ("no", "yes"))
+
+
+def _idx(path, values, *, lengths=None, kind=8):
+    lengths = values.shape if lengths is None else lengths
+    header = struct.pack(f">BBBB{len(lengths)}I", 0, 0, kind, len(lengths), *lengths)
+    path.write_bytes(header + values.astype(np.uint8).tobytes())
+    return path
+
+
+@pytest.fixture
+def pixels():
+    return np.arange(24).reshape(4, 2, 3) * 11
+
+
+def test_idx_images_and_labels(tmp_path, pixels):
+    images, labels = _idx(tmp_path / "images", pixels), _idx(tmp_path / "labels", np.array([3, 0, 9, 1]))
+    rows = read_idx(images, GREY, labels=labels)
+    np.testing.assert_allclose(rows.x, pixels / 255, rtol=1e-6)
+    assert rows.y.tolist() == [3, 0, 9, 1] and rows.holders is None
+    gzipped = tmp_path / "images.gz"
+    gzipped.write_bytes(gzip.compress(images.read_bytes()))
+    assert (read_idx(gzipped, GREY).x == rows.x).all()
+    assert rows.one_holder_per_row("image").holders == ["image-1", "image-2", "image-3", "image-4"]
+
+
+def test_wrong_idx_files_are_refused(tmp_path, pixels):
+    images = _idx(tmp_path / "images", pixels)
+    cases = [
+        (_idx(tmp_path / "kind", pixels, kind=9), None, "begins with 00000903, not with 00000803"),
+        (_idx(tmp_path / "flat", pixels.ravel()), None, "begins with 00000801, not with 00000803"),
+        (_idx(tmp_path / "short", pixels, lengths=(5, 2, 3)), None, "announces 30 values and holds 24"),
+        (_idx(tmp_path / "long", pixels, lengths=(3, 2, 3)), None, "announces 18 values and holds > 18"),
+        (_idx(tmp_path / "empty", pixels[:0], lengths=(0, 2, 3)), None, "holds no records"),
+        (_idx(tmp_path / "turned", pixels.reshape(4, 3, 2)), None, "measure 3 × 2"),
+        (images, _idx(tmp_path / "fewer", np.array([1, 2, 3])), "3 labels for 4 images"),
+        (images, _idx(tmp_path / "eleven", np.array([1, 2, 3, 10])), "row 4: The label 10 is no class"),
+        (tmp_path / "nowhere", None, "cannot be opened"),
+    ]
+    for path, labels, problem in cases:
+        with pytest.raises(DataError) as error:
+            read_idx(path, GREY, labels=labels)
+        assert problem in str(error.value) and error.value.remedy
+        assert str(error.value).startswith(str(labels or path))
+
+
+def test_npz_with_holders(tmp_path, pixels):
+    path = tmp_path / "rows.npz"
+    np.savez(path, x=pixels.astype(np.uint8), y=np.array([0, 1, 2, 3]), holder=np.array(["a", "a", "b", "c"]))
+    rows = read_npz(path, GREY)
+    np.testing.assert_allclose(rows.x, pixels / 255, rtol=1e-6)
+    assert (rows.y.tolist(), rows.holders) == ([0, 1, 2, 3], ["a", "a", "b", "c"])
+    public = read_npz(path, GREY, labels=False, holders=False)
+    assert (public.y, public.holders) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"x": None}, "column x: The array is missing"),
+        ({"y": None}, "column y: The array is missing"),
+        ({"holder": None}, "column holder: The array is missing"),
+        ({"x": np.ones((2, 3))}, "column x: x has the shape (2, 3)"),
+        ({"x": np.array([["a", "b"]] * 2)}, "column x: x holds <U1"),
+        ({"x": np.array([[0, 1], [np.nan, 1]])}, "row 2, column x: A value is not finite"),
+        ({"y": np.array([0, 2])}, "row 2, column y: The label 2 is no class"),
+        ({"y": np.array([-1, 1])}, "row 1, column y: The label -1 is no class"),
+        ({"y": np.array([0.0, 1.0])}, "column y: y holds float64"),
+        ({"y": np.array([0])}, "in the shape (1,); there are 2 records"),
+        ({"holder": np.array(["a", " "])}, "row 2, column holder: The record has no holder"),
+        ({"holder": np.array(["a"])}, "there are 2 records"),
+        ({"y": np.array([0, None], dtype=object)}, "no sound npz file"),
+    ],
+)
+def test_wrong_npz_files_are_refused(tmp_path, change, problem):
+    arrays = {"x": np.ones((2, 2)), "y": np.array([0, 1]), "holder": np.array(["a", "b"])} | change
+    path = tmp_path / "rows.npz"
+    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+    with pytest.raises(DataError) as error:
+        read_npz(path, TABLE)
+    assert problem in str(error.value) and str(error.value).startswith(str(path))
+
+
+def test_files_that_are_no_archives_are_refused(tmp_path):
+    for name, content in [("a.npz", b""), ("b.npz", b"hello"), ("c.npz", b"PK\x03\x04junk"), ("d.mat", b"hello" * 50)]:
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError, match="no sound"):
+            read_file(tmp_path / name, COLOUR, labels=False, holders=False)
+    np.save(tmp_path / "e.npy", np.ones(3))
+    (tmp_path / "e.npy").rename(tmp_path / "e.npz")
+    with pytest.raises(DataError, match="no sound"):
+        read_npz(tmp_path / "e.npz", COLOUR)
+    for name in ("nowhere.npz", "nowhere.mat", "nowhere"):
+        with pytest.raises(DataError, match="cannot be opened"):
+            read_file(tmp_path / name, COLOUR, labels=False, holders=False)
+
+
+def test_house_numbers_as_svhn_publishes_them(tmp_path):
+    images = np.random.default_rng(1).integers(0, 256, (4, 4, 3, 5), dtype=np.uint8)
+    path = tmp_path / "train_32x32.mat"
+    savemat(path, {"X": images, "y": np.array([[1], [10], [9], [2], [10]], np.uint8)})
+    rows = read_mat(path, COLOUR)
+    np.testing.assert_allclose(rows.x[3], images[..., 3] / 255, rtol=1e-6)
+    assert rows.y.tolist() == [1, 0, 9, 2, 0]
+    savemat(path, {"X": images, "y": np.array([[1], [11], [9], [2], [10]])})
+    with pytest.raises(DataError, match="row 2, column y: The label 11 is no class"):
+        read_mat(path, COLOUR)
+    savemat(path, {"X": images})
+    with pytest.raises(DataError, match="column y: The array is missing"):
+        read_mat(path, COLOUR)
+    assert read_mat(path, COLOUR, labels=False).y is None
+
+
+def test_the_format_is_told_by_the_file_itself(tmp_path, pixels):
+    images, labels = _idx(tmp_path / "images", pixels), _idx(tmp_path / "labels", np.array([3, 0, 9, 1]))
+    assert read_file(images, GREY, label_file=labels, holders=False).y.tolist() == [3, 0, 9, 1]
+    (tmp_path / "t.csv").write_text("a,b\n1,0\n")
+    assert read_file(tmp_path / "t.csv", TABLE, labels=False, holders=False).x.tolist() == [[1, 0]]
+    for path, schema, options, problem in [
+        (images, GREY, {"labels": False}, "no place for holders"),
+        (images, GREY, {"holders": False}, "holds no labels"),
+        (images, TABLE, {}, "the schema declares a table"),
+        (tmp_path / "t.csv", GREY, {"holders": False}, "neither npz, mat nor idx"),
+    ]:
+        with pytest.raises(DataError, match=problem):
+            read_file(path, schema, **options)

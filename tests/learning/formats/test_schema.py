@@ -1,0 +1,256 @@
+"""Tests of schemas."""
+
+import json
+from importlib.resources import files
+
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+
+from learning.formats import (
+    DataError,
+    DataErrors,
+    ImageSchema,
+    TabularSchema,
+    json_schema,
+    schema_from_json,
+    schema_to_json,
+)
+from learning.formats.columns import CategoricalColumn, HolderColumn, LabelColumn, NumericColumn
+from learning.formats.icd9 import ICD9_GROUPS, icd9_group
+
+DOCUMENT = {
+    "kind": "table",
+    "columns": [
+        {"name": "who", "role": "holder"},
+        {"name": "note", "role": "ignore"},
+        {"name": "age", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 100, "missing": ["?"]},
+        {"name": "height", "role": "feature", "type": "numeric", "minimum": -1.5, "maximum": 2.5},
+        {"name": "colour", "role": "feature", "type": "categorical", "values": ["red", "blue"], "other": True},
+        {"name": "kind", "role": "feature", "type": "categorical", "values": ["1", "2"], "missing": ["?"]},
+        {"name": "diagnosis", "role": "feature", "type": "icd9", "missing": ["?"]},
+        {"name": "ill", "role": "label", "labels": {"N": "no", "Y": "yes"}},
+    ],
+    "classes": ["no", "yes"],
+    "delimiter": ";",
+    "header": True,
+    "comment": "#",
+}
+RECORD = {"age": 50, "height": "0.5", "colour": "blue", "kind": 2, "diagnosis": "428"}
+
+
+@pytest.fixture
+def schema() -> TabularSchema:
+    schema = schema_from_json(DOCUMENT)
+    assert isinstance(schema, TabularSchema)
+    return schema
+
+
+def test_a_record_becomes_scaled_numbers_and_one_hot_values(schema):
+    [encoded] = schema.encode([RECORD])
+    assert dict(zip(schema.feature_names, encoded.tolist(), strict=True)) == {
+        "age": 0.5,
+        "age not known": 0,
+        "height": 0.5,
+        "colour = red": 0,
+        "colour = blue": 1,
+        "colour = other": 0,
+        "kind = 1": 0,
+        "kind = 2": 1,
+        **{f"diagnosis = {group}": float(group == "circulatory") for group in ICD9_GROUPS},
+    }
+    assert encoded.dtype == np.float32 and schema.shape == encoded.shape
+
+
+def test_missing_values_are_marked_and_never_guessed(schema):
+    [encoded] = schema.encode([{**RECORD, "age": "?", "kind": "?", "diagnosis": "?"}])
+    named = dict(zip(schema.feature_names, encoded, strict=True))
+    assert (named["age"], named["age not known"]) == (0, 1)
+    assert named["kind = 1"] == named["kind = 2"] == 0
+    assert not any(value for name, value in named.items() if name.startswith("diagnosis"))
+
+
+def test_numbers_outside_the_declared_range_are_clipped(schema):
+    assert schema.encode([{**RECORD, "age": 1e9, "height": -1e9}])[0, [0, 2]].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "problem"),
+    [
+        ({"age": "old"}, "row 2, column age", "“old” is no number"),
+        ({"age": "nan"}, "row 2, column age", "not finite"),
+        ({"height": float("inf")}, "row 2, column height", "not finite"),
+        ({"height": None}, "row 2, column height", "None is no number"),
+        ({"height": True}, "row 2, column height", "True is no number"),
+        ({"height": [1, 2]}, "row 2, column height", "no number"),
+        ({"kind": "3"}, "row 2, column kind", "not among the declared values (1, 2)"),
+        ({"diagnosis": "X99"}, "row 2, column diagnosis", "no ICD-9 code"),
+        ({"diagnosis": ["428"]}, "row 2, column diagnosis", "no ICD-9 code"),
+        ({"shoe": 1}, "row 2", "Unknown columns: shoe"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_row_and_column(schema, change, place, problem):
+    with pytest.raises(DataError) as error:
+        schema.encode([RECORD, {**RECORD, **change}])
+    assert str(error.value).startswith(place) and problem in str(error.value)
+    assert error.value.remedy
+
+
+def test_a_missing_column_is_refused_by_name(schema):
+    with pytest.raises(DataError, match=r"row 1, column kind: The column is missing"):
+        schema.encode([{name: value for name, value in RECORD.items() if name != "kind"}])
+
+
+def test_a_record_that_is_no_object_is_refused(schema):
+    with pytest.raises(DataError, match="row 1: A record is no object"):
+        schema.encode(["age"])
+
+
+def test_labels_are_read_by_class_name_or_declared_spelling(schema):
+    assert schema.encode_labels(["N", "yes", "Y", "no"]).tolist() == [0, 1, 1, 0]
+    with pytest.raises(DataError, match=r"row 2, column ill: “maybe” is no class\. Use one of: no, yes, N, Y\."):
+        schema.encode_labels(["no", "maybe"])
+
+
+@pytest.mark.parametrize("document", [DOCUMENT, schema_to_json(ImageSchema(8, 9, 3, ("a", "b")))])
+def test_schemas_survive_json(document):
+    schema = schema_from_json(document)
+    assert schema_from_json(json.loads(json.dumps(schema_to_json(schema)))) == schema
+
+
+def _with_column(**column):
+    return {"kind": "table", "columns": [column, DOCUMENT["columns"][3]], "classes": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        (None, "is no object"),
+        ({"kind": "sound"}, "“kind”"),
+        ({"kind": "image", "height": 8, "width": 8, "classes": ["a", "b"]}, "“channels” is missing"),
+        ({"kind": "image", "height": 0, "width": 8, "channels": 1, "classes": ["a", "b"]}, "height of the images is 0"),
+        ({"kind": "image", "height": 8, "width": 8, "channels": 1, "classes": ["a"]}, "fewer than two classes"),
+        ({"kind": "image", "height": 8, "width": 8, "channels": 1, "classes": ["a", "a"]}, "named twice"),
+        ({"kind": "image", "height": 8, "width": 8, "channels": 1, "classes": "ab"}, "“classes” is 'ab'"),
+        ({**DOCUMENT, "colour": 1}, "“colour” is unknown"),
+        ({**DOCUMENT, "header": "yes"}, "“header” is 'yes'"),
+        ({**DOCUMENT, "delimiter": ""}, "delimiter '' is not one character"),
+        ({**DOCUMENT, "delimiter": ",", "decimal": ","}, "decimal mark ',' is neither a point nor a comma, or it is"),
+        ({**DOCUMENT, "columns": {}}, "“columns” is {}"),
+        ({**DOCUMENT, "columns": ["age"]}, "“columns.1” is no object"),
+        ({**DOCUMENT, "columns": [DOCUMENT["columns"][3]] * 2}, "column height: The column is declared twice"),
+        ({**DOCUMENT, "columns": [DOCUMENT["columns"][0]]}, "No column has the role feature"),
+        (
+            {**DOCUMENT, "columns": [*DOCUMENT["columns"], {"name": "id", "role": "holder"}]},
+            "Two columns have the role holder",
+        ),
+        (_with_column(name="x", role="feature", type="numeric", minimum=0), "column x: “maximum” is missing"),
+        (_with_column(name="x", role="feature", type="numeric", minimum=1, maximum=1), "column x: The declared range"),
+        (_with_column(name="x", role="feature", type="numeric", minimum="0", maximum=1), "“minimum” is '0'"),
+        (_with_column(name="x", role="feature", type="categorical", values=[]), "declared values are empty"),
+        (_with_column(name="x", role="feature", type="categorical", values=["a", "a"]), "named twice"),
+        (
+            _with_column(name="x", role="feature", type="categorical", values=["a"], other=1),
+            "“other” is 1. Make it true or false",
+        ),
+        (_with_column(name="x", role="feature", type="date"), "type 'date' is unknown"),
+        (_with_column(name="x", role="teacher"), "Role 'teacher'"),
+        (_with_column(name="x", role="label", labels={"1": "c"}), "leads to “c”, which is no class"),
+        (_with_column(name="x", role="label", labels=["1"]), "“labels” is ['1']. Make it an object of texts"),
+    ],
+)
+def test_a_wrong_schema_is_refused_with_what_to_do(document, problem):
+    with pytest.raises(DataError) as error:
+        schema_from_json(document)
+    assert problem in str(error.value) and error.value.remedy
+
+
+def test_all_errors_of_a_schema_are_told_at_once():
+    columns = [
+        {"name": "x", "role": "feature", "type": "numeric", "minimum": True, "maximum": 1, "colour": "red"},
+        {"name": "y", "role": "feature", "type": "numeric", "minimum": 3, "maximum": 2},
+        {"name": "z", "role": "teacher"},
+    ]
+    with pytest.raises(DataErrors) as error:
+        schema_from_json({"kind": "table", "columns": columns, "header": "yes"})
+    told = [(fault.column, str(fault.problem)) for fault in error.value.report.faults]
+    assert told == [
+        ("x", "“minimum” is True."),
+        ("x", "“colour” is unknown."),
+        ("y", "The declared range is 3 to 2."),
+        ("z", "Role 'teacher' with type None is unknown."),
+        (None, "“classes” is missing."),
+        (None, "“header” is 'yes'."),
+    ]
+
+
+def test_the_json_schema_allows_what_is_read_and_refuses_what_is_not():
+    validator = Draft202012Validator(json_schema())
+    assert validator.is_valid(DOCUMENT)
+    assert validator.is_valid(schema_to_json(ImageSchema(8, 8, 3, ("a", "b"))))
+    for name in ("adult", "diabetes"):
+        text = files("learning.formats").joinpath("schemas", f"{name}.json").read_text("utf-8")
+        assert validator.is_valid(json.loads(text))
+    for wrong in ({}, {**DOCUMENT, "colour": 1}, {**DOCUMENT, "columns": [{"name": "x", "role": "teacher"}]}):
+        assert not validator.is_valid(wrong)
+
+
+def test_images_are_checked_one_by_one():
+    schema = ImageSchema(2, 2, 1, ("a", "b"))
+    good = [[0, 0.5], [1, 0]]
+    assert schema.encode([good, good]).shape == (2, 2, 2)
+    for wrong, problem in [
+        ([[0, 1]], "measures 1 × 2"),
+        ([[0, 2], [0, 0]], "not between 0 and 1"),
+        ([[0, float("nan")], [0, 0]], "not between 0 and 1"),
+        ([[0], [0, 0]], "no grid of numbers"),
+        (1, "measures one number"),
+    ]:
+        with pytest.raises(DataError, match=f"row 2: .*{problem}"):
+            schema.encode([good, wrong])
+
+
+def test_nothing_is_learned_from_the_records_themselves():
+    """The result for one record must not depend on the others, or it would tell about them."""
+    schema = TabularSchema((NumericColumn("a", 0, 10), CategoricalColumn("b", ("x", "y"))), ("n", "y"))
+    first = {"a": 3, "b": "x"}
+    alone, together = schema.encode([first]), schema.encode([first, {"a": 1e6, "b": "y"}])
+    assert (alone[0] == together[0]).all()
+
+
+def test_roles_are_found_by_kind():
+    label, holder = LabelColumn("l"), HolderColumn("h")
+    schema = TabularSchema((label, NumericColumn("a", 0, 1), holder), ("n", "y"))
+    assert (schema.label, schema.holder) == (label, holder)
+
+
+@pytest.mark.parametrize(
+    ("code", "group"),
+    [
+        ("001", "infectious and parasitic"),
+        ("139.8", "infectious and parasitic"),
+        ("140", "neoplasms"),
+        ("249", "endocrine, nutritional, metabolic, immunity"),
+        ("250", "diabetes mellitus"),
+        ("251", "endocrine, nutritional, metabolic, immunity"),
+        ("459", "circulatory"),
+        ("460", "respiratory"),
+        ("799", "symptoms and ill-defined"),
+        ("999", "injury and poisoning"),
+        ("V57", "supplementary factors"),
+        ("E909", "external causes"),
+    ],
+)
+def test_icd9_codes_fall_into_their_chapters(code, group):
+    assert icd9_group(code) == group
+
+
+@pytest.mark.parametrize("code", ["", "0", "1000", "25O", "V", "E1.x", "250.8x", "-1", "²50"])
+def test_what_is_no_icd9_code_is_refused(code):
+    with pytest.raises(ValueError, match="no ICD-9 code"):
+        icd9_group(code)
+
+
+def test_the_json_schema_that_is_published_is_current(settings):
+    published = json.loads((settings.BASE_DIR / "docs" / "dataset.schema.json").read_text("utf-8"))
+    assert published == json_schema(), "run: python manage.py dataset_schema > docs/dataset.schema.json"

@@ -1,0 +1,187 @@
+"""Tests of the table reader."""
+
+import gzip
+import time
+import zipfile
+
+import numpy as np
+import pytest
+
+from learning.formats import DataError, TabularSchema
+from learning.formats.columns import CategoricalColumn, HolderColumn, IgnoredColumn, LabelColumn, NumericColumn
+from learning.formats.files import check_sha256
+from learning.formats.table import read_table
+
+COLUMNS = (
+    HolderColumn("who"),
+    NumericColumn("age", 0, 100),
+    CategoricalColumn("sex", ("f", "m")),
+    IgnoredColumn("note"),
+    LabelColumn("ill"),
+)
+SCHEMA = TabularSchema(COLUMNS, ("no", "yes"))
+TEXT = 'who,age,sex,note,ill\nada,50,f,"two\nlines",yes\n\nben , 25 ,m,,no\nada,0,f,x,no\n'
+
+
+def _write(folder, text, name="people.csv"):
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_table_becomes_rows(tmp_path):
+    rows = read_table(_write(tmp_path, TEXT), SCHEMA)
+    assert rows.x.tolist() == [[0.5, 1, 0], [0.25, 0, 1], [0, 1, 0]] and rows.x.dtype == np.float32
+    assert rows.y.tolist() == [1, 0, 0]
+    assert rows.holders == ["ada", "ben", "ada"]
+
+
+def test_columns_are_found_by_name_in_any_order(tmp_path):
+    rows = read_table(_write(tmp_path, "ill,sex,age,who\nyes,m,10,ada\n"), SCHEMA)
+    assert (rows.x.tolist(), rows.y.tolist(), rows.holders) == ([[np.float32(0.1), 0, 1]], [1], ["ada"])
+
+
+def test_compressed_files_read_alike(tmp_path):
+    plain = _write(tmp_path, TEXT)
+    zipped, gzipped = tmp_path / "people.zip", tmp_path / "people.csv.gz"
+    gzipped.write_bytes(gzip.compress(plain.read_bytes()))
+    with zipfile.ZipFile(zipped, "w") as archive:
+        archive.writestr("__MACOSX/._people.csv", "junk")
+        archive.writestr("inner/people.csv", TEXT)
+        archive.writestr("inner/readme.txt", "hello")
+    expected = read_table(plain, SCHEMA)
+    for rows in (read_table(gzipped, SCHEMA), read_table(zipped, SCHEMA, member="people.csv")):
+        assert (rows.x == expected.x).all() and rows.holders == expected.holders
+    with pytest.raises(DataError, match=r"not exactly one file, but: inner/people.csv, inner/readme.txt"):
+        read_table(zipped, SCHEMA)
+
+
+def test_a_file_without_header_and_with_comments(tmp_path):
+    schema = TabularSchema(COLUMNS, ("no", "yes"), delimiter=";", header=False, comment="#")
+    rows = read_table(_write(tmp_path, "# by hand\nada;50;f;;yes\n# more\nben;x;m;;no\n".replace("x", "25")), schema)
+    assert rows.holders == ["ada", "ben"]
+    with pytest.raises(DataError, match="row 4, column age: “x” is no number"):
+        read_table(_write(tmp_path, "# by hand\nada;50;f;;yes\n# more\nben;x;m;;no\n"), schema)
+
+
+GERMAN = TabularSchema(
+    (HolderColumn("wer"), NumericColumn("CRP", 0, 100, ("", "k.A.")), LabelColumn("krank")),
+    ("nein", "ja"),
+    delimiter=";",
+    decimal=",",
+)
+
+
+def test_an_export_with_semicolons_decimal_commas_and_a_byte_order_mark(tmp_path):
+    text = '\ufeff"wer";"CRP";"krank"\r\nada;7,5;ja\r\nben;k.A.;nein\r\nada;;nein\r\nada;50;nein\r\n'
+    rows = read_table(_write(tmp_path, text), GERMAN)
+    assert rows.x.tolist() == [[np.float32(0.075), 0], [0, 1], [0, 1], [0.5, 0]]
+    assert rows.holders == ["ada", "ben", "ada", "ada"]
+
+
+@pytest.mark.parametrize(
+    ("value", "schema", "told"),
+    [
+        ("1.234", GERMAN, "“1.234” has a point, where the decimal mark is a comma"),
+        ("viel", GERMAN, "Write a finite number, or “” / k.A. if not known."),
+        ("7,5", TabularSchema(GERMAN.columns, GERMAN.classes, delimiter=";"), "Declare “decimal”: “,” in the schema."),
+        ("", TabularSchema((NumericColumn("CRP", 0, 1), *GERMAN.columns[::2]), GERMAN.classes, ";"), "“missing”"),
+    ],
+)
+def test_a_number_that_cannot_be_read_is_told_with_what_to_declare(tmp_path, value, schema, told):
+    with pytest.raises(DataError) as error:
+        read_table(_write(tmp_path, f"wer;CRP;krank\nada;5;ja\nben;{value};nein\n"), schema)
+    assert told in str(error.value) and "row 3, column CRP" in str(error.value)
+
+
+def test_public_records_need_neither_labels_nor_holders(tmp_path):
+    path = _write(tmp_path, "age,sex\n50,f\n")
+    rows = read_table(path, SCHEMA, labels=False, holders=False)
+    assert (rows.y, rows.holders, len(rows)) == (None, None, 1)
+    with pytest.raises(DataError, match="row 1, column who: The column is missing"):
+        read_table(path, SCHEMA)
+
+
+def test_asking_for_a_role_that_no_column_has_is_an_error(tmp_path):
+    schema = TabularSchema(COLUMNS[1:3], ("no", "yes"))
+    with pytest.raises(DataError, match="no column the role holder"):
+        read_table(_write(tmp_path, "age,sex\n50,f\n"), schema, labels=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (TEXT.replace("25", "young"), "row 5, column age: “young” is no number"),
+        (TEXT.replace("25", "inf"), "row 5, column age: “inf” is not finite"),
+        (TEXT.replace(",m,", ",d,"), "row 5, column sex: “d” is not among the declared values (f, m)"),
+        (TEXT.replace("f,x,no", "f,x,maybe"), "row 6, column ill: “maybe” is no class"),
+        (TEXT.replace("ben ", " "), "row 5, column who: The record has no holder"),
+        (TEXT.replace("ben ,", ""), "row 5: The row has 4 values, where 5 are expected"),
+        (TEXT + "eve,1,f,x,no,9\n", "row 7: The row has 6 values, where 5 are expected"),
+        (TEXT.replace("sex", "gender"), "row 1, column gender: The schema does not declare this column"),
+        (TEXT.replace("who,age", "age,age"), "row 1, column who: The column is missing"),
+        (TEXT.replace("note", "age"), "row 1, column age: The column is there twice"),
+        (TEXT + 'eve,1,f,"x,no\n', "row 7: The line cannot be read"),
+        ("who,age,sex,note,ill\n", "The file holds no records"),
+        ("", "row 1, column who: The column is missing"),
+    ],
+)
+def test_wrong_content_is_refused_by_file_row_and_column(tmp_path, text, problem):
+    path = _write(tmp_path, text)
+    with pytest.raises(DataError) as error:
+        read_table(path, SCHEMA)
+    assert str(error.value).startswith(f"{path}, {problem}" if problem.startswith("row") else f"{path}: {problem}")
+    assert error.value.remedy
+
+
+def test_rows_are_counted_across_chunks(tmp_path):
+    lines = [f"h{i},{i % 100},f,,no" for i in range(25_000)]
+    lines[23_456] = "h23456,?,f,,no"
+    with pytest.raises(DataError, match=r"row 23458, column age"):
+        read_table(_write(tmp_path, "\n".join(["who,age,sex,note,ill", *lines])), SCHEMA)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(DataError, match="cannot be opened"):
+        read_table(tmp_path / "nowhere.csv", SCHEMA)
+    cut = tmp_path / "cut.csv.gz"
+    whole = gzip.compress((TEXT * 2000).encode(), mtime=0)
+    cut.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match="damaged or cut off"):
+        read_table(cut, SCHEMA)
+    latin = tmp_path / "latin.csv"
+    latin.write_bytes(TEXT.replace("x", "ü").encode("latin-1"))
+    with pytest.raises(DataError, match="not UTF-8"):
+        read_table(latin, SCHEMA)
+    broken = tmp_path / "broken.zip"
+    broken.write_bytes(b"PK\x03\x04 and nothing more")
+    with pytest.raises(DataError, match="damaged or cut off"):
+        read_table(broken, SCHEMA)
+
+
+def test_checksums_are_those_of_the_uncompressed_content(tmp_path):
+    plain, gzipped = _write(tmp_path, "abc"), tmp_path / "people.csv.gz"
+    gzipped.write_bytes(gzip.compress(b"abc"))
+    sha256_of_abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # FIPS 180-2, appendix B.1
+    check_sha256(plain, sha256_of_abc)
+    check_sha256(gzipped, sha256_of_abc.upper())
+    with pytest.raises(DataError, match="SHA-256 of the uncompressed content is ba7816bf"):
+        check_sha256(plain, "0" * 64)
+
+
+def test_progress_ends_at_the_size_of_the_file(tmp_path):
+    path, seen = _write(tmp_path, TEXT), []
+    read_table(path, SCHEMA, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (path.stat().st_size, path.stat().st_size)
+
+
+def test_fifty_columns_are_read_fast(tmp_path):
+    numeric = tuple(NumericColumn(f"n{i}", 0, 1) for i in range(25))
+    categorical = tuple(CategoricalColumn(f"c{i}", ("a", "b", "c")) for i in range(23))
+    schema = TabularSchema((HolderColumn("who"), *numeric, *categorical, LabelColumn("l")), ("no", "yes"), header=False)
+    line = ",".join(["h1", *["0.5"] * 25, *["b"] * 23, "yes"])
+    path = _write(tmp_path, "\n".join([line] * 20_000))
+    start = time.process_time()
+    rows = read_table(path, schema)
+    assert rows.x.shape == (20_000, 25 + 69)
+    assert time.process_time() - start < 5  # about half a second; 100,000 rows take a few

@@ -1,0 +1,149 @@
+"""Rounds that are planned are rounds that can be held; everything follows from public points and releases."""
+
+import numpy as np
+import pytest
+
+from common.noise import SimulationNoise
+from learning.mechanisms.levels import Level
+from learning.mechanisms.neighbours.planner import first_queries, next_round, plan_rounds
+from learning.mechanisms.neighbours.release import read_counts, release_counts
+from learning.mechanisms.neighbours.stand_ins import Sample
+from learning.mechanisms.neighbours.votes import neighbour_votes
+from tests.learning.mechanisms.neighbours.accounts import PlainAccounts
+from tests.learning.mechanisms.neighbours.test_forecast import CAP, blobs
+
+pytestmark = pytest.mark.slow
+
+
+def ask(planned, public, private, classes_of, accounts, predicted=None) -> np.ndarray:
+    votes, _ = neighbour_votes(
+        public[planned.queries], public, private, classes_of, np.arange(len(private)), n_classes=4,
+        radius_share=planned.radius_share, accounts=accounts, sigma=planned.sigma, predicted=predicted,
+    )  # fmt: skip
+    return release_counts(votes, planned.sigma, SimulationNoise(0))
+
+
+def nearest_labels(public, asked, labels) -> np.ndarray:
+    """Predictions of a nearest-neighbour student, as probabilities."""
+    apart = ((public[:, None].astype(int) - public[asked][None].astype(int)) ** 2).sum(axis=2)
+    return np.eye(4)[labels[apart.argmin(axis=1)]]
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_every_wanted_point_is_asked_once(rounds) -> None:
+    public, _ = blobs(0, 300)
+    for wanted in (None, 170):
+        plan = plan_rounds(public, [Level("ALL", CAP, 3000)], share=0.8, n_classes=4, rounds=rounds, wanted=wanted)
+        asked = np.concatenate([one.queries for one in plan.rounds])
+        assert len(set(asked.tolist())) == len(asked) == (wanted or 300)
+        assert [one.residual for one in plan.rounds] == [False, True][:rounds]
+        assert [one.share for one in plan.rounds] == pytest.approx([[0.8], [0.4, 0.8]][rounds - 1])
+        for one in plan.rounds:
+            assert one.forecast.levels[0].spent <= one.share
+            assert one.forecast.sigma == one.sigma and one.forecast.queries == len(one.queries)
+    first = plan_rounds(public, [Level("ALL", CAP, 3000)], share=1.0, n_classes=4, rounds=2, first=33).rounds[0]
+    assert len(first.queries) == 33
+
+
+@pytest.mark.parametrize("taking_part", [1.0, 0.2])
+def test_a_second_round_makes_more_labels_right(taking_part) -> None:
+    public, truth = blobs(0, 400)
+    private, classes_of = blobs(1, 6000)
+    private, classes_of = private[: int(6000 * taking_part)], classes_of[: int(6000 * taking_part)]
+    levels = [Level("ALL", CAP / 16, 6000)]
+    first = plan_rounds(public, levels, share=1.0, n_classes=4, rounds=2).rounds[0]
+    accounts = PlainAccounts([CAP / 16 * first.share] * len(private))
+    counts = ask(first, public, private, classes_of, accounts)
+    labels = read_counts(counts, first.sigma).labels
+    student = nearest_labels(public, first.queries, labels)
+    second, voters = next_round(first.held, public, counts, public, student, levels, share=1.0, n_classes=4)
+    guesses = student.argmax(axis=1)[second.queries]
+    assert len(second.queries) == 400 - len(first.queries) and second.residual
+    accounts = PlainAccounts([CAP / 16 - spent for spent in accounts.spent])
+    released = ask(second, public, private, classes_of, accounts, guesses)
+    read = read_counts(released, second.sigma, predicted=guesses, voters=voters).labels
+    assert (read == truth[second.queries]).mean() > (guesses == truth[second.queries]).mean() - 0.01
+    near, _ = neighbour_votes(
+        public[second.queries], public, private, classes_of, np.arange(len(private)), n_classes=4,
+        radius_share=second.radius_share, accounts=PlainAccounts([1e9] * len(private)), sigma=1.0,
+    )  # fmt: skip
+    assert voters.sum() >= 0.7 * near.sum()
+    again = next_round(first.held, public, counts, public, student, levels, share=1.0, n_classes=4)[0]
+    np.testing.assert_array_equal(again.queries, second.queries)
+
+
+def test_one_round_is_enough_for_many_people_and_two_help_fewer() -> None:
+    public, _ = blobs(0, 400)
+    rounds = [len(plan_rounds(public, [Level("A", CAP, n)], share=1.0, n_classes=4).rounds) for n in (500, 20_000)]
+    assert rounds == [2, 1]
+
+
+@pytest.mark.parametrize(("holders", "rounds"), [(500, 2), (20_000, 1)])
+def test_a_plan_says_why_there_are_so_many_rounds_if_it_chose_them(holders: int, rounds: int) -> None:
+    public, _ = blobs(0, 400)
+    levels = [Level("A", CAP, holders)]
+    plan = plan_rounds(public, levels, share=1.0, n_classes=4)
+    single = plan_rounds(public, levels, share=1.0, n_classes=4, rounds=1)
+    assert len(plan.rounds) == rounds and plan.chosen is not None
+    assert plan.chosen.values == {"clear": round(100 * single.rounds[0].forecast.clear)}
+    assert (plan.chosen.values["clear"] >= 97) == (rounds == 1)
+    assert {1: "chose one", 2: "chose two"}[rounds] in plan.chosen.template
+    assert single.chosen is None
+    noisy = plan_rounds(public, levels, share=1.0, n_classes=4, sigma=5000.0)
+    assert len(noisy.rounds) == 2, "what was chosen by hand counts in the choice"
+    one_point = plan_rounds(public, levels, share=1.0, n_classes=4, wanted=1, sigma=5000.0)
+    assert [len(each.queries) for each in one_point.rounds] == [1], "nothing is left for a second round"
+
+
+@pytest.mark.parametrize("rounds", [1, 2, None])
+def test_what_is_chosen_by_hand_is_planned_and_forecast(rounds: int | None) -> None:
+    public, _ = blobs(0, 200)
+    levels = [Level("ALL", CAP, 3000)]
+    proposed = plan_rounds(public, levels, share=1.0, n_classes=4, rounds=rounds)
+    chosen = plan_rounds(public, levels, share=1.0, n_classes=4, rounds=rounds, sigma=33.0, radius_share=0.07)
+    for one in chosen.rounds:
+        assert (one.sigma, one.radius_share) == (one.forecast.sigma, one.forecast.radius_share) == (33.0, 0.07)
+    radius_alone = plan_rounds(public, levels, share=1.0, n_classes=4, rounds=1, radius_share=0.07).rounds[0]
+    assert radius_alone.sigma == plan_rounds(public, levels, share=1.0, n_classes=4, rounds=1).rounds[0].sigma
+    assert radius_alone.forecast.voters != proposed.rounds[0].forecast.voters
+
+
+def test_fewer_wanted_labels_are_planned_with_less_noise_against_the_lead() -> None:
+    public, _ = blobs(0, 600)
+    margins = [
+        plan_rounds(public, [Level("A", CAP, 800)], share=1.0, n_classes=4, rounds=1, wanted=n)
+        .rounds[0]
+        .forecast.margin
+        for n in (600, 150)
+    ]
+    assert margins[1] > 1.5 * margins[0], "a quarter of the queries doubles the lead"
+
+
+def test_doubtful_points_are_asked_first() -> None:
+    public, _ = blobs(0, 120)
+    levels = [Level("ALL", CAP, 3000)]
+    first = plan_rounds(public, levels, share=1.0, n_classes=4, rounds=2).rounds[0]
+    counts = np.tile([90, 10, 0, 0], (len(first.queries), 1))
+    lead = np.random.default_rng(2).uniform(0.3, 0.7, 120)
+    student = np.stack([lead, 1 - lead, 0 * lead, 0 * lead], axis=1)
+    second, _ = next_round(first.held, public, counts, public, student, levels, share=1.0, n_classes=4)
+    assert (np.diff(np.abs(lead[second.queries] - 0.5)) >= 0).all()
+
+
+def test_too_few_people_are_warned_of_and_enough_are_not() -> None:
+    public, _ = blobs(0, 300)
+    few = plan_rounds(public, [Level("ALL", CAP / 9, 100)], share=1.0, n_classes=4)
+    assert ["voters" in one.values for one in few.warnings] == [True, False]
+    assert all(one.template in one.to_json()["template"] for one in few.warnings)
+    sample = Sample(*blobs(2, 300))
+    assert not plan_rounds(public, [Level("ALL", CAP, 30_000)], share=1.0, n_classes=4, sample=sample).warnings
+
+
+def test_numbers_out_of_range_are_named() -> None:
+    public, _ = blobs(0, 30)
+    levels = [Level("ALL", CAP, 300)]
+    with pytest.raises(ValueError, match="31 labels"):
+        plan_rounds(public, levels, share=1.0, n_classes=4, wanted=31)
+    with pytest.raises(ValueError, match="rounds"):
+        plan_rounds(public, levels, share=1.0, n_classes=4, rounds=3)
+    assert first_queries(30, 4) == 15

@@ -1,0 +1,294 @@
+"""Every holder votes: against sums written out by hand, and bit for bit independent of everybody else."""
+
+import tracemalloc
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from learning.mechanisms.neighbours.products import kth_distances
+from learning.mechanisms.neighbours.votes import neighbour_votes, radii, shard_contributions
+from tests.learning.mechanisms.neighbours.accounts import PlainAccounts
+
+CLASSES = 3
+PLENTY = 1e9
+
+
+def world(seed: int = 0, *, queries: int = 40, public: int = 60, records: int = 150, holders: int = 30, d: int = 5):
+    rng = np.random.default_rng(seed)
+    draw = lambda n: rng.integers(-4, 5, (n, d)).astype(np.int8)  # noqa: E731  (few values: many ties)
+    return {
+        "queries": draw(queries),
+        "public": draw(public),
+        "records": draw(records),
+        "classes_of": rng.integers(0, CLASSES, records),
+        "holder_of": rng.integers(0, holders, records),
+    }
+
+
+def distances(a, b) -> np.ndarray:
+    """Squared distances in whole numbers, pair by pair."""
+    return ((np.asarray(a, np.int64)[:, None] - np.asarray(b, np.int64)[None]) ** 2).sum(axis=2)
+
+
+def brute_force(w, *, share, caps, sigma, predicted=None, classes=CLASSES):
+    """Votes and charges by the words of the guarantee, holder by holder, in fractions."""
+    reach = np.sort(distances(w["queries"], w["public"]), axis=1)[:, int(np.ceil(share * len(w["public"]))) - 1]
+    apart = distances(w["queries"], w["records"])
+    votes = np.zeros((len(reach), classes))
+    charged, spent = np.zeros((len(reach), len(caps))), [Fraction(0)] * len(caps)
+    for q in range(len(reach)):
+        for holder in range(len(caps)):
+            own = (w["holder_of"] == holder) & (apart[q] <= reach[q])
+            if not own.any():
+                continue
+            counts = np.bincount(w["classes_of"][own], minlength=classes)
+            x = [Fraction(int(2**16 * int(c) // int(own.sum())), 2**16) for c in counts]
+            if predicted is not None:
+                x[predicted[q]] -= sum(x)
+            cost = sum(value**2 for value in x)
+            if spent[holder] + cost / Fraction(sigma) ** 2 <= Fraction(caps[holder]):
+                spent[holder] += cost / Fraction(sigma) ** 2
+                charged[q, holder] = float(cost)
+                votes[q] += [float(value) for value in x]
+    return votes, charged
+
+
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("cap", [PLENTY, 1.5])
+def test_votes_and_charges_are_those_written_out_by_hand(residual, cap) -> None:
+    w = world()
+    predicted = np.random.default_rng(1).integers(0, CLASSES, 40) if residual else None
+    caps = np.full(30, cap)
+    accounts = PlainAccounts(caps)
+    votes, charged = neighbour_votes(
+        **w, radius_share=0.1, n_classes=CLASSES, accounts=accounts, sigma=2.0, predicted=predicted
+    )
+    expected, costs = brute_force(w, share=0.1, caps=caps, sigma=2, predicted=predicted)
+    assert expected.any()
+    np.testing.assert_array_equal(votes, expected)
+    np.testing.assert_array_equal(charged.toarray(), costs)
+    assert (accounts.spent <= caps).all()
+    if cap == 1.5:
+        assert (
+            charged.nnz
+            < neighbour_votes(
+                **w, radius_share=0.1, n_classes=CLASSES, accounts=PlainAccounts([PLENTY] * 30), sigma=2.0
+            )[1].nnz
+        )
+
+
+def test_one_record_costs_1_and_a_residual_vote_costs_2_or_nothing() -> None:
+    w = world(records=50, holders=50)
+    w["holder_of"] = np.arange(50)
+    options = {"radius_share": 0.2, "n_classes": CLASSES, "sigma": 1.0}
+    _, plain = neighbour_votes(**w, **options, accounts=PlainAccounts([PLENTY] * 50))
+    predicted = np.zeros(40, np.int64)
+    votes, residual = neighbour_votes(**w, **options, accounts=PlainAccounts([PLENTY] * 50), predicted=predicted)
+    assert set(plain.data) == {1.0} and set(residual.data) == {2.0}
+    agree = w["classes_of"] == 0
+    assert residual.toarray()[:, agree].sum() == 0 and plain.toarray()[:, agree].sum() > 0
+    np.testing.assert_array_equal(votes.sum(axis=1), 0)
+
+
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("kernel", ["uniform", "epanechnikov"])
+def test_without_one_holder_the_sum_differs_by_their_contribution_alone(residual, kernel) -> None:
+    w = world(3, records=400, holders=25, d=8)
+    options = {
+        "radius_share": 0.05, "n_classes": CLASSES, "sigma": 1.0, "kernel": kernel,
+        "predicted": np.full(40, 1) if residual else None,
+    }  # fmt: skip
+    votes, charged = neighbour_votes(**w, **options, accounts=PlainAccounts([3.0] * 25))
+    for gone in range(25):
+        rest = w["holder_of"] != gone
+        without = w | {name: w[name][rest] for name in ("records", "classes_of", "holder_of")}
+        fewer, others = neighbour_votes(**without, **options, accounts=PlainAccounts([3.0] * 25))
+        before, after = charged.toarray(), others.toarray()
+        np.testing.assert_array_equal(np.delete(before, gone, axis=1), np.delete(after, gone, axis=1))
+        np.testing.assert_array_equal(((votes - fewer) ** 2).sum(axis=1), before[:, gone])
+        assert before[:, gone].sum() <= 3.0
+
+
+@pytest.mark.parametrize("shards", [1, 3, 7])
+@pytest.mark.parametrize("d", [6, 400])  # single and double precision
+def test_shards_add_up_bit_for_bit(shards, d) -> None:
+    w = world(4, records=300, holders=41, d=d)
+    caps = np.random.default_rng(5).uniform(0.5, 6.0, 41)
+    whole = neighbour_votes(**w, radius_share=0.1, n_classes=CLASSES, accounts=PlainAccounts(caps), sigma=1.5)
+    reach = radii(w["queries"], w["public"], 0.1)
+    total, charged = np.zeros_like(whole[0]), np.zeros((40, 41))
+    for holders in np.array_split(np.random.default_rng(6).permutation(41), shards):
+        mine = np.isin(w["holder_of"], holders)
+        number = np.full(41, -1)
+        number[holders] = np.arange(len(holders))
+        part, costs = shard_contributions(
+            w["queries"], reach, w["records"][mine], w["classes_of"][mine], number[w["holder_of"][mine]],
+            n_classes=CLASSES, accounts=PlainAccounts(caps[holders]), sigma=1.5,
+        )  # fmt: skip
+        total += part
+        charged[:, holders] = costs.toarray()
+    np.testing.assert_array_equal(total, whole[0])
+    np.testing.assert_array_equal(charged, whole[1].toarray())
+
+
+@pytest.mark.parametrize("tail", range(1, 10))
+def test_tails_of_blocks_are_like_everybody_else(tail, monkeypatch) -> None:
+    monkeypatch.setattr("learning.mechanisms.neighbours.products._RECORDS_AT_A_TIME", 16)
+    w = world(7, records=64 + tail, holders=64 + tail, queries=3 + tail, d=70)
+    w["holder_of"] = np.arange(64 + tail)[::-1].copy()
+    caps = [PLENTY] * (64 + tail)
+    votes, charged = neighbour_votes(**w, radius_share=0.3, n_classes=CLASSES, accounts=PlainAccounts(caps), sigma=1.0)
+    expected, costs = brute_force(w, share=0.3, caps=caps, sigma=1)
+    np.testing.assert_array_equal(votes, expected)
+    np.testing.assert_array_equal(charged.toarray(), costs)
+
+
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("kernel", ["uniform", "epanechnikov"])
+@pytest.mark.parametrize("block", [1, 2, 7, 64, 10_000])
+def test_however_records_are_cut_into_blocks_the_bits_are_the_same(residual, kernel, block, monkeypatch) -> None:
+    """Most records are one holder's, who is in every block; others stand at the borders of blocks."""
+    w = world(8, records=500, holders=20)
+    w["holder_of"] = np.where(np.arange(500) % 5, 7, w["holder_of"])
+    options = {
+        "radius_share": 0.3, "n_classes": CLASSES, "sigma": 1.0, "kernel": kernel,
+        "predicted": np.full(40, 1) if residual else None,
+    }  # fmt: skip
+    votes, charged = neighbour_votes(**w, **options, accounts=PlainAccounts([9.0] * 20))
+    monkeypatch.setattr("learning.mechanisms.neighbours.products._RECORDS_AT_A_TIME", block)
+    again, costs = neighbour_votes(**w, **options, accounts=PlainAccounts([9.0] * 20))
+    assert (again.tobytes(), costs.data.tobytes()) == (votes.tobytes(), charged.data.tobytes())
+    assert (costs.indices.tolist(), costs.indptr.tolist()) == (charged.indices.tolist(), charged.indptr.tolist())
+    assert charged.toarray()[:, 7].any() and votes.any()
+
+
+def test_records_of_one_holder_fill_no_memory_but_a_block(monkeypatch) -> None:
+    """All of them near all queries: 7.7 million pairs, of which 65,536 are in memory at a time."""
+    monkeypatch.setattr("learning.mechanisms.neighbours.products._RECORDS_AT_A_TIME", 256)
+    records, queries = np.ones((30_000, 2), np.int8), np.zeros((256, 2), np.int8)
+    classes, owners = np.arange(30_000) % CLASSES, np.arange(30_000) // 29_000
+    tracemalloc.start()
+    try:
+        votes, _ = shard_contributions(
+            queries, np.full(256, 2), records, classes, owners,
+            n_classes=CLASSES, accounts=PlainAccounts([PLENTY] * 2), sigma=1.0,
+        )  # fmt: skip
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    third = np.floor(2**16 * 9667 / 29_000) / 2**16
+    assert votes[0].tolist() == pytest.approx([2 * third] * 3, abs=1e-3)
+    assert peak < 20e6
+
+
+@pytest.mark.parametrize("d", [1, 346, 347, 1040])
+def test_extreme_coordinates_are_compared_exactly(d) -> None:
+    """All products as large as they can be: a record one step beyond the radius has no vote, one at it has."""
+    query = np.full((1, d), 127, np.int8)
+    edge, beyond = -query[0].astype(np.int64), -query[0].astype(np.int64)
+    edge[0] += 1
+    reach = distances(query, edge[None])[0]
+    votes, _ = shard_contributions(
+        query, reach, np.array([edge, beyond, -edge], np.int8), [0, 1, 2], [0, 1, 2],
+        n_classes=3, accounts=PlainAccounts([9.0] * 3), sigma=1.0,
+    )  # fmt: skip
+    np.testing.assert_array_equal(votes, [[1.0, 0.0, 1.0]])
+
+
+def test_the_radius_is_the_smallest_that_holds_the_share_also_over_many_blocks() -> None:
+    rng = np.random.default_rng(8)
+    public, queries = rng.integers(-20, 21, (9001, 3)).astype(np.int8), rng.integers(-20, 21, (300, 3)).astype(np.int8)
+    apart = distances(queries, public)
+    for share in (1e-6, 0.01, 0.5, 1.0):
+        reach = radii(queries, public, share)
+        needed = np.ceil(share * 9001)
+        assert ((apart <= reach[:, None]).sum(axis=1) >= needed).all()
+        assert ((apart < reach[:, None]).sum(axis=1) < needed).all()
+    np.testing.assert_array_equal(radii(queries, public, [0.01, 0.5])[:, 1], radii(queries, public, 0.5))
+    np.testing.assert_array_equal(kth_distances(queries, public, [3])[:, 0], np.sort(apart, axis=1)[:, 2])
+
+
+def test_a_holder_with_hundreds_of_records_counts_once() -> None:
+    records = np.zeros((503, 2), np.int8)
+    holder_of = np.array([0] * 500 + [1, 2, 3])
+    classes_of = np.array([0] * 200 + [1] * 300 + [2, 2, 2])
+    votes, charged = shard_contributions(
+        [[0, 0]], [0], records, classes_of, holder_of, n_classes=3, accounts=PlainAccounts([PLENTY] * 4), sigma=1.0
+    )
+    np.testing.assert_allclose(votes, [[0.4, 0.6, 3.0]], atol=2**-16)
+    assert charged[0, 0] == pytest.approx(0.4**2 + 0.6**2, abs=2**-15) and charged[0, 0] <= 1.0
+    assert ((votes - [[0.0, 0.0, 3.0]]) ** 2).sum() == charged[0, 0]
+
+
+def test_nobody_near_no_records_and_classes_that_nobody_has_are_ordinary() -> None:
+    far = shard_contributions(
+        [[0], [5]], [3, 3], [[100]], [4], [0], n_classes=9, accounts=PlainAccounts([1.0]), sigma=1.0
+    )
+    assert far[0].shape == (2, 9) and not far[0].any() and far[1].nnz == 0
+    none = shard_contributions(
+        [[0]], [3], np.zeros((0, 1), np.int8), [], [], n_classes=2, accounts=PlainAccounts([1.0]), sigma=1.0
+    )
+    assert not none[0].any() and none[1].shape == (1, 1)
+    nothing = shard_contributions(
+        np.zeros((0, 1), np.int8), [], [[1]], [0], [0], n_classes=2, accounts=PlainAccounts([1.0]), sigma=1.0
+    )
+    assert nothing[0].shape == (0, 2) and nothing[1].shape == (0, 1)
+
+
+def test_a_bad_record_has_no_vote_and_stops_nobody() -> None:
+    votes, charged = shard_contributions(
+        [[0], [0]], [9, 9], np.array([[1], [1], [2], [-128]], np.int8), [7, -1, 1, 0], [0, 1, 2, 3],
+        n_classes=2, accounts=PlainAccounts([PLENTY] * 4), sigma=1.0,
+    )  # fmt: skip
+    np.testing.assert_array_equal(votes, [[0, 1], [0, 1]])
+    np.testing.assert_array_equal(charged.toarray()[0], [0, 0, 1, 0])
+
+
+def test_a_kernel_shrinks_what_is_contributed_and_what_it_costs() -> None:
+    votes, charged = shard_contributions(
+        [[0]], [100], [[0], [5], [10], [0], [5]], [0, 1, 2, 0, 1], [0, 1, 2, 3, 3],
+        n_classes=3, accounts=PlainAccounts([PLENTY] * 4), sigma=1.0, kernel="epanechnikov",
+    )  # fmt: skip
+    # holder 3 has weights 1 and 3/4 on two classes: their mean, of norm below 1
+    np.testing.assert_allclose(votes, [[1 + 4 / 7, 3 / 4 + 3 / 7, 0]], atol=2**-15)
+    np.testing.assert_allclose(charged.toarray(), [[1, 9 / 16, 0, (16 + 9) / 49]], atol=2**-14)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"queries": np.full((40, 5), 128, np.int16)}, "beyond"),
+        ({"queries": np.zeros((40, 4), np.int8)}, "same representation"),
+        ({"queries": np.zeros((40, 5))}, "whole-number"),
+        ({"public": np.zeros((0, 5), np.int8)}, "give some"),
+        ({"radius_share": 0.0}, "radius_share"),
+        ({"predicted": np.full(40, 3)}, "between 0 and 2"),
+        ({"kernel": "round"}, "no kernel"),
+    ],
+)
+def test_public_mistakes_are_named(change, told) -> None:
+    options = {"radius_share": 0.1, "n_classes": CLASSES, "accounts": PlainAccounts([1.0] * 30), "sigma": 1.0}
+    with pytest.raises(ValueError, match=told):
+        neighbour_votes(**(world() | options | change))
+
+
+@pytest.mark.parametrize("classes", [[0, 0], [0, 1]], ids=["all agree", "one disagrees"])
+@pytest.mark.parametrize("at", [0, 100], ids=["near", "nobody near"])
+def test_residual_votes_in_which_nobody_disagrees_are_as_ordinary_as_others(classes: list[int], at: int) -> None:
+    records = np.array([[at], [at]], np.int8)
+    votes, charged = neighbour_votes(
+        np.array([[0]], np.int8),
+        np.array([[0], [1]], np.int8),
+        records,
+        classes,
+        [0, 1],
+        radius_share=1.0,
+        n_classes=2,
+        accounts=PlainAccounts([10.0, 10.0]),
+        sigma=1.0,
+        predicted=[0],
+    )
+    disagree = sum(classes) if at == 0 else 0
+    np.testing.assert_array_equal(votes, [[-disagree, disagree]])
+    assert charged.sum() == 2 * disagree

@@ -1,0 +1,259 @@
+"""The noisy votes: do labels come out as often as they should, and is the right price asked for them?"""
+
+import dataclasses
+import itertools
+import json
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from accounting.privacy import DEFAULT_ORDERS, gnmax_rdp, threshold_rdp
+from learning.mechanisms.pate import (
+    AGGREGATORS,
+    REJECTED,
+    Aggregator,
+    ConfidentGNMax,
+    GNMax,
+    InteractiveGNMax,
+    LNMax,
+    SimulationNoise,
+    aggregator_from_parameters,
+)
+
+DRAWS = 40_000
+ALL = [cls(**{field.name: field.suggested(100) for field in cls.fields()}) for cls in AGGREGATORS.values()]
+by_name = pytest.mark.parametrize("aggregator", ALL, ids=lambda aggregator: aggregator.name)
+
+
+def winning_probabilities(votes: list[float], noise: stats.rv_continuous) -> np.ndarray:
+    """Pr[class j has the largest noisy count], by adaptive quadrature over its noise."""
+
+    def density(x: float, j: int) -> float:
+        others = [noise.cdf(votes[j] + x - count) for i, count in enumerate(votes) if i != j]
+        return noise.pdf(x) * math.prod(others)
+
+    kinks = sorted({0.0, *(b - a for a in votes for b in votes)})
+    grid = [-500.0, *kinks, 500.0]
+    return np.array(
+        [
+            sum(integrate.quad(density, low, high, args=(j,))[0] for low, high in itertools.pairwise(grid))
+            for j in range(len(votes))
+        ]
+    )
+
+
+def assert_frequencies(labels: np.ndarray, probabilities: dict[int, float]) -> None:
+    """A chi-square test of how often each label (or rejection) was drawn."""
+    assert sum(probabilities.values()) == pytest.approx(1.0, abs=1e-6)
+    observed = [np.sum(labels == label) for label in probabilities]
+    expected = np.array([*probabilities.values()]) / sum(probabilities.values()) * len(labels)
+    assert stats.chisquare(observed, expected).pvalue > 0.001
+
+
+@pytest.mark.parametrize("votes", [[60.0, 30.0, 10.0], [40.0, 40.0, 20.0], [12.75, 55.5, 31.75], [50.0, 50.0]])
+@pytest.mark.parametrize(
+    ("aggregator", "noise"),
+    [(GNMax(sigma=20.0), stats.norm(scale=20.0)), (LNMax(gamma=0.05), stats.laplace(scale=20.0))],
+    ids=["gnmax", "lnmax"],
+)
+def test_labels_are_as_frequent_as_the_noise_makes_them(aggregator: Aggregator, noise, votes: list[float]) -> None:
+    """Ties among them: the noise alone decides those."""
+    release = aggregator.release(np.tile(votes, (DRAWS, 1)), SimulationNoise(5))
+    assert release.answered.all()
+    assert_frequencies(release.labels, dict(enumerate(winning_probabilities(votes, noise))))
+
+
+@pytest.mark.parametrize("votes", [[60.0, 30.0, 10.0], [40.0, 40.0, 20.0]])
+def test_confident_gnmax_rejects_as_often_as_the_check_fails(votes: list[float]) -> None:
+    aggregator = ConfidentGNMax(sigma=20.0, sigma_threshold=30.0, threshold=60.0)
+    release = aggregator.release(np.tile(votes, (DRAWS, 1)), SimulationNoise(6))
+    passed = stats.norm.sf((60.0 - max(votes)) / 30.0)
+    winning = passed * winning_probabilities(votes, stats.norm(scale=20.0))
+    assert_frequencies(release.labels, {REJECTED: 1 - passed, **dict(enumerate(winning))})
+    np.testing.assert_array_equal(release.answered, release.labels != REJECTED)
+    assert aggregator.answer_probability([votes]) == pytest.approx(passed)
+    assert not release.reinforced.any()
+
+
+@pytest.mark.parametrize("student", [[0.1, 0.8, 0.1], [0.5, 0.3, 0.2], [0.0, 0.0, 0.0]])
+def test_interactive_gnmax_asks_where_the_teachers_contradict_the_student(student: list[float]) -> None:
+    votes = [60.0, 30.0, 10.0]
+    aggregator = InteractiveGNMax(sigma=20.0, sigma_threshold=30.0, threshold=40.0, confidence=0.7)
+    release = aggregator.release(np.tile(votes, (DRAWS, 1)), SimulationNoise(7), np.tile(student, (DRAWS, 1)))
+    margin = max(count - 100.0 * p for count, p in zip(votes, student, strict=True))
+    passed = stats.norm.sf((40.0 - margin) / 30.0)
+    assert aggregator.answer_probability([votes], [student]) == pytest.approx(passed)
+    winning = dict(enumerate(passed * winning_probabilities(votes, stats.norm(scale=20.0))))
+    if max(student) > 0.7:
+        assert_frequencies(release.labels[release.answered], {k: p / passed for k, p in winning.items()})
+        assert (release.labels[~release.answered] == 1).all()
+        np.testing.assert_array_equal(release.reinforced, ~release.answered)
+    else:
+        assert_frequencies(release.labels, {REJECTED: 1 - passed, **winning})
+        assert not release.reinforced.any()
+    share = release.answered.mean()
+    assert abs(share - passed) < 4 * math.sqrt(passed * (1 - passed) / DRAWS)
+
+
+def test_without_a_student_interactive_gnmax_is_confident_gnmax() -> None:
+    votes = np.random.default_rng(0).multinomial(100, [0.6, 0.3, 0.1], 200)
+    nobody = np.zeros(votes.shape)
+    interactive = InteractiveGNMax(sigma=5.0, sigma_threshold=9.0, threshold=60.0, confidence=0.9)
+    confident = ConfidentGNMax(sigma=5.0, sigma_threshold=9.0, threshold=60.0)
+    first = interactive.release(votes, SimulationNoise(1), nobody)
+    second = confident.release(votes, SimulationNoise(1))
+    np.testing.assert_array_equal(first.labels, second.labels)
+
+
+@pytest.mark.parametrize("student", [None, [[0.5, 0.5]], [[0.5, 0.5, 1.5]], [[0.5, 0.5, np.nan]]])
+def test_interactive_gnmax_asks_for_the_students_probabilities(student) -> None:
+    aggregator = InteractiveGNMax(sigma=20.0, sigma_threshold=30.0, threshold=10.0, confidence=0.7)
+    for call in (
+        lambda: aggregator.release([[1.0, 2.0, 3.0]], SimulationNoise(0), student),
+        lambda: aggregator.answer_probability([[1.0, 2.0, 3.0]], student),
+        lambda: aggregator.costs(
+            [[1.0, 2.0, 3.0]],
+            sensitivity=1.0,
+            orders=[2.0],
+            method="data_independent",
+            student_probabilities=student,
+        ),
+    ):
+        with pytest.raises(ValueError, match="student_probabilities"):
+            call()
+
+
+@by_name
+def test_a_query_nobody_voted_on_is_decided_by_the_noise_alone(aggregator: Aggregator) -> None:
+    """To reject it would tell its only voter; every class is as likely as any other."""
+    nobody = np.zeros((30_000, 3))
+    release = aggregator.release(nobody, SimulationNoise(0), nobody)
+    expected = aggregator.answer_probability(nobody, nobody)[0]
+    assert release.answered.mean() == pytest.approx(expected, abs=0.015)
+    assert (release.labels[~release.answered] == REJECTED).all()
+    shares = np.bincount(release.labels[release.answered], minlength=3) / release.answered.sum()
+    np.testing.assert_allclose(shares, 1 / 3, atol=5 / np.sqrt(release.answered.sum()))
+
+
+@by_name
+def test_with_one_class_there_is_one_answer(aggregator: Aggregator) -> None:
+    """Nothing can be told from it, so its exact cost is 0."""
+    votes = np.full((500, 1), 100.0)
+    release = aggregator.release(votes, SimulationNoise(0), np.zeros((500, 1)))
+    assert set(release.labels[release.answered]) == {0}
+    costs = aggregator.costs(
+        votes, sensitivity=1.0, orders=[2.0, 8.0], method="exact", student_probabilities=np.zeros((500, 1))
+    )
+    np.testing.assert_array_equal(costs.label, 0.0)
+
+
+@by_name
+def test_an_empty_batch_gives_an_empty_release(aggregator: Aggregator) -> None:
+    nothing = np.zeros((0, 3))
+    release = aggregator.release(nothing, SimulationNoise(0), nothing)
+    assert release.labels.shape == release.answered.shape == (0,)
+
+
+@pytest.mark.parametrize("weight", [0.25, 1.0, 1.8])
+def test_data_independent_costs_are_those_of_dp_accounting(weight: float) -> None:
+    """A moved vote changes two counts by w, the largest count by at most w."""
+    aggregator = ConfidentGNMax(sigma=40.0, sigma_threshold=150.0, threshold=200.0)
+    orders = DEFAULT_ORDERS[DEFAULT_ORDERS >= 1.5]
+    cost = aggregator.costs([[200.0, 50.0]], sensitivity=weight, orders=orders, method="data_independent")
+    for curve, multiplier in ((cost.label[0], 40.0 / (math.sqrt(2) * weight)), (cost.check[0], 150.0 / weight)):
+        accountant = dp_accounting.rdp.RdpAccountant(orders)
+        accountant.compose(dp_accounting.GaussianDpEvent(multiplier))
+        np.testing.assert_allclose(curve, accountant._rdp, rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["data_independent", "data_dependent", "exact"])
+def test_costs_are_asked_of_the_accounting_with_every_parameter(method) -> None:
+    votes = np.array([[70.0, 20.0, 10.0], [40.0, 35.0, 25.0]])
+    own = np.array([[30.0, 0.0, 2.0], [0.0, 9.0, 3.0]])
+    how = {
+        "sensitivity": 2.0,
+        "orders": np.array([1.5, 8.0]),
+        "method": method,
+        "group_votes": own,
+        "teachers_per_holder": 2,
+    }
+    cost = ConfidentGNMax(sigma=9.0, sigma_threshold=20.0, threshold=50.0).costs(votes, **how)
+    np.testing.assert_array_equal(cost.label, gnmax_rdp(votes, 9.0, **how))
+    np.testing.assert_array_equal(cost.check, threshold_rdp(votes, 50.0, 20.0, **how))
+
+
+@pytest.mark.parametrize("method", ["data_independent", "data_dependent", "exact"])
+def test_the_interactive_check_is_priced_at_what_it_looks_at(method) -> None:
+    votes, student = np.array([[70.0, 20.0, 10.0]]), np.array([[0.6, 0.3, 0.1]])
+    how = {"sensitivity": 1.0, "orders": np.array([2.0, 8.0]), "method": method}
+    aggregator = InteractiveGNMax(sigma=9.0, sigma_threshold=20.0, threshold=15.0, confidence=0.9)
+    cost = aggregator.costs(votes, student_probabilities=student, **how)
+    np.testing.assert_array_equal(cost.label, gnmax_rdp(votes, 9.0, **how))
+    np.testing.assert_allclose(cost.check, threshold_rdp(votes - 100.0 * student, 15.0, 20.0, **how))
+
+
+@by_name
+def test_scaling_the_aggregator_with_the_votes_changes_nothing_but_the_unit(aggregator: Aggregator) -> None:
+    votes = np.random.default_rng(3).multinomial(100, [0.6, 0.3, 0.1], 50).astype(float)
+    student = np.full(votes.shape, 1 / 3)
+    scaled = aggregator.scaled(2.5)
+    np.testing.assert_array_equal(
+        scaled.release(2.5 * votes, SimulationNoise(2), student).labels,
+        aggregator.release(votes, SimulationNoise(2), student).labels,
+    )
+    how = {"orders": [1.5, 8.0], "method": "data_dependent", "student_probabilities": student}
+    large, small = scaled.costs(2.5 * votes, sensitivity=2.5, **how), aggregator.costs(votes, sensitivity=1.0, **how)
+    np.testing.assert_allclose(large.label, small.label, rtol=1e-9)
+    np.testing.assert_allclose(large.check, small.check, rtol=1e-9)
+
+
+@by_name
+def test_parameters_survive_the_ledger(aggregator: Aggregator) -> None:
+    assert aggregator_from_parameters(json.loads(json.dumps(aggregator.parameters()))) == aggregator
+    assert AGGREGATORS[aggregator.name] is type(aggregator)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({}, "no aggregator None"),
+        ({"name": "max"}, "no aggregator 'max'"),
+        ({"name": "gnmax"}, "sigma"),
+        ({"name": "gnmax", "sigma": 1.0, "gamma": 1.0}, "gamma"),
+        ({"name": "gnmax", "sigma": "40"}, "sigma"),
+        ({"name": "gnmax", "sigma": True}, "sigma"),
+    ],
+)
+def test_unknown_parameters_are_refused(parameters: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        aggregator_from_parameters(parameters)
+
+
+@by_name
+@pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf])
+def test_every_parameter_must_be_a_finite_number_above_0(aggregator: Aggregator, bad: float) -> None:
+    for field in aggregator.fields():
+        with pytest.raises(ValueError, match=field.name):
+            dataclasses.replace(aggregator, **{field.name: bad})
+
+
+def test_a_confidence_of_1_would_never_reinforce() -> None:
+    with pytest.raises(ValueError, match="confidence"):
+        InteractiveGNMax(sigma=1.0, sigma_threshold=1.0, threshold=1.0, confidence=1.0)
+
+
+@by_name
+@pytest.mark.parametrize("votes", [[1.0, 2.0], [[]], [[np.nan, 1.0]], [[-1.0, 2.0]]])
+def test_what_is_no_vote_count_is_refused(aggregator: Aggregator, votes) -> None:
+    with pytest.raises(ValueError, match="votes"):
+        aggregator.release(votes, SimulationNoise(0), votes)
+
+
+@by_name
+@pytest.mark.parametrize("factor", [0.0, np.inf])
+def test_a_scale_that_is_none_is_refused(aggregator: Aggregator, factor: float) -> None:
+    with pytest.raises(ValueError, match="factor"):
+        aggregator.scaled(factor)

@@ -1,0 +1,244 @@
+"""The plan of a run: what each variant makes of the groups, and what it says about it."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, reject, settings
+from hypothesis import strategies as st
+
+from common.gaussian_dp import gdp_mu
+from common.noise import GRID
+from learning.mechanisms.pate import (
+    LEFT_OUT,
+    VARIANTS,
+    ConfidentGNMax,
+    GNMax,
+    Group,
+    PlanError,
+    make_plan,
+    teacher_weights,
+)
+
+repeatable = settings(derandomize=True, deadline=None, max_examples=60)
+AGGREGATOR = ConfidentGNMax(sigma=40.0, sigma_threshold=150.0, threshold=200.0)
+LEVELS = [Group("LOW", 3.0, 2040), Group("HIGH", 1.0, 2580), Group("AVERAGE", 2.0, 1380)]
+
+group_lists = st.lists(st.tuples(st.integers(1, 80), st.integers(0, 400)), min_size=1, max_size=7).map(
+    lambda rows: [Group(f"G{i}", tenths / 10, holders) for i, (tenths, holders) in enumerate(rows)]
+)
+
+
+def plan_of(groups=LEVELS, variant="weighting", teachers=250, aggregator=AGGREGATOR, delta=1e-6, **options):
+    return make_plan(groups, variant=variant, teachers=teachers, aggregator=aggregator, delta=delta, **options)
+
+
+def test_standard_makes_one_group_of_all_at_the_smallest_budget() -> None:
+    plan = plan_of(variant="standard")
+    (group,) = plan.groups
+    assert (group.name, group.epsilon, group.holders, group.teachers) == ("HIGH", 1.0, 6000, 250)
+    assert group.merged == ("AVERAGE", "LOW")
+    assert group.sensitivity == 1.0
+    assert (plan.aggregator, plan.teachers, plan.votes) == (AGGREGATOR, 250, 250)
+    assert "ε = 1 of HIGH" in plan.notes[0]
+
+
+def test_weighting_shares_teachers_out_and_weighs_them() -> None:
+    plan = plan_of(variant="weighting")
+    assert [(group.name, group.teachers) for group in plan.groups] == [("HIGH", 108), ("AVERAGE", 57), ("LOW", 85)]
+    expected = teacher_weights([1.0, 2.0, 3.0], [108, 57, 85])
+    np.testing.assert_allclose([group.sensitivity for group in plan.groups], expected, atol=GRID)
+    assert plan.teacher_weights().sum() == pytest.approx(250, abs=250 * GRID)
+    assert plan.notes == ()
+
+
+def test_the_calibrated_scheme_reaches_the_weights() -> None:
+    plan = plan_of(weight_scheme="calibrated", conversion="classic")
+    expected = teacher_weights([1.0, 2.0, 3.0], [108, 57, 85], "calibrated", 1e-6)
+    np.testing.assert_allclose([group.weight for group in plan.groups], expected, atol=GRID)
+
+
+def test_upsampling_duplicates_holders_and_scales_the_noise() -> None:
+    plan = plan_of(variant="upsampling")
+    growth = (2580 + 2 * 1380 + 3 * 2040) / 6000
+    assert plan.teachers == plan.votes == round(250 * growth)
+    assert [group.factor for group in plan.groups] == [1, 2, 3]
+    assert [group.sensitivity for group in plan.groups] == [1.0, 2.0, 3.0]
+    assert plan.aggregator == AGGREGATOR.scaled(growth)
+    assert plan.members(0).all()
+    np.testing.assert_array_equal(plan.teacher_weights(), 1.0)
+
+
+def test_vanishing_sends_a_share_of_each_group_and_scales_the_noise_to_it() -> None:
+    plan = plan_of(variant="vanishing")
+    assert [group.participants for group in plan.groups] == [round(108 / 9), round(57 * 4 / 9), 85]
+    assert plan.votes == 12 + 25 + 85
+    assert plan.aggregator == AGGREGATOR.scaled(122 / 250)
+    assert {group.sensitivity for group in plan.groups} == {1.0}
+    assert [group.participants for group in plan_of(variant="vanishing", exponent=1.0).groups] == [36, 38, 85]
+
+
+def test_under_the_scheme_gdp_charges_reach_the_same_share_of_their_caps() -> None:
+    mu = gdp_mu([1.0, 2.0, 3.0], 1e-6)
+    weighting = plan_of(weight_scheme="gdp")
+    weights = np.array([group.weight for group in weighting.groups])
+    np.testing.assert_allclose(weights / weights[0], mu / mu[0], rtol=1e-3)
+    assert (weights / GRID == np.rint(weights / GRID)).all(), "multiples of the noise's grid"
+    factors = [group.factor for group in plan_of(variant="upsampling", weight_scheme="gdp").groups]
+    assert factors == [1, 2, 3], "integers near the ratios of μ, 1.9 and 2.7"
+    vanishing = plan_of(variant="vanishing", weight_scheme="gdp").groups
+    shares = [group.participants / group.teachers for group in vanishing]
+    np.testing.assert_allclose(shares, (mu / mu.max()) ** 2, atol=0.01)
+
+
+@repeatable
+@given(groups=group_lists)
+def test_upsampling_under_the_scheme_gdp_never_affords_fewer_labels_than_one_promise_for_all(
+    groups: list[Group],
+) -> None:
+    def affordable(variant: str) -> float:
+        try:
+            plan = plan_of(groups, variant, 300, weight_scheme="gdp")
+        except PlanError:
+            reject()
+        return min(
+            gdp_mu(one.epsilon, 1e-6) ** 2 / plan.aggregator.charge(one.sensitivity).label for one in plan.groups
+        )
+
+    assert affordable("upsampling") >= affordable("standard") * (1 - 1e-9)
+
+
+def test_a_group_too_small_for_a_teacher_is_merged_into_the_next_stricter_one() -> None:
+    plan = plan_of([Group("HIGH", 1.0, 500), Group("AVERAGE", 2.0, 797), Group("LOW", 3.0, 3)], teachers=100)
+    assert plan.notes == (
+        "Group LOW has too few holders for one teacher (3, usual are about 13): merged into AVERAGE.",
+        "T = 200 lies above the number of votes (100): nearly every query will be rejected.",
+    )
+    average = plan.groups[1]
+    assert (average.name, average.epsilon, average.holders, average.merged) == ("AVERAGE", 2.0, 800, ("LOW",))
+    assert plan.index_of("LOW") == plan.index_of("AVERAGE") == 1
+
+
+@pytest.mark.parametrize(("holders", "is_small"), [(9, True), (10, False), (11, False)])
+@pytest.mark.parametrize("small_groups", ["merge", "leave_out"])
+def test_a_group_is_small_below_half_the_holders_of_a_teacher(holders: int, is_small: bool, small_groups: str) -> None:
+    """200 holders, 10 teachers, so 20 holders each; the shares leave one teacher for LOW, however small it is."""
+    groups = [Group("HIGH", 1.0, 45), Group("AVERAGE", 2.0, 155 - holders), Group("LOW", 3.0, holders)]
+    plan = plan_of(groups, teachers=10, small_groups=small_groups)
+    expected = ["HIGH", "AVERAGE"] if is_small else ["HIGH", "AVERAGE", "LOW"]
+    assert [group.name for group in plan.groups] == expected
+    assert [note.partition(" has ")[0] for note in plan.notes if "for one teacher" in note] == ["Group LOW"] * is_small
+
+
+@pytest.mark.parametrize(("holders", "is_small"), [(9, True), (10, False), (11, False)])
+def test_the_strictest_group_has_a_small_teacher_below_the_same_boundary(holders: int, is_small: bool) -> None:
+    groups = [Group("HIGH", 1.0, holders), Group("AVERAGE", 2.0, 45), Group("LOW", 3.0, 155 - holders)]
+    plan = plan_of(groups, teachers=10)
+    assert [group.name for group in plan.groups] == ["HIGH", "AVERAGE", "LOW"]
+    assert any("its one teacher is small" in note for note in plan.notes) == is_small
+
+
+def test_or_it_is_left_out() -> None:
+    groups = [Group("HIGH", 1.0, 1), Group("AVERAGE", 2.0, 797), Group("LOW", 3.0, 502)]
+    plan = plan_of(groups, teachers=100, small_groups="leave_out")
+    assert plan.left_out == ("HIGH",)
+    assert plan.index_of("HIGH") == LEFT_OUT
+    assert [group.name for group in plan.groups] == ["AVERAGE", "LOW"]
+    assert "(1, usual are about 13): left out." in plan.notes[0]
+
+
+def test_the_strictest_group_keeps_its_promise_and_pulls_nobody_down() -> None:
+    plan = plan_of([Group("HIGH", 1.0, 2), Group("LOW", 3.0, 998)], teachers=100)
+    assert [(group.name, group.holders, group.teachers) for group in plan.groups] == [("HIGH", 2, 1), ("LOW", 998, 99)]
+    assert "its one teacher is small" in plan.notes[0]
+
+
+@repeatable
+@given(
+    groups=group_lists,
+    teachers=st.integers(1, 120),
+    variant=st.sampled_from(["weighting", "vanishing"]),
+    small_groups=st.sampled_from(["merge", "leave_out"]),
+)
+def test_whatever_the_groups_every_teacher_has_holders_and_every_holder_a_budget_kept(
+    groups: list[Group], teachers: int, variant: str, small_groups: str
+) -> None:
+    if sum(group.holders for group in groups) < teachers:
+        return
+    plan = plan_of(groups, variant, teachers, small_groups=small_groups)
+    assert sum(group.teachers for group in plan.groups) == teachers == plan.teachers
+    assert all(1 <= group.participants <= group.teachers <= group.holders for group in plan.groups)
+    assert plan.votes == pytest.approx(sum(group.participants * group.weight for group in plan.groups), rel=1e-2)
+    np.testing.assert_array_equal(sum(plan.members(i).astype(int) for i in range(len(plan.groups))), 1)
+    for group in groups:
+        index = plan.index_of(group.name)
+        if index == LEFT_OUT:
+            assert group.holders == 0 or small_groups == "leave_out"
+        else:
+            assert plan.groups[index].epsilon <= group.epsilon
+    taking_part = [group.holders for group in groups if plan.index_of(group.name) != LEFT_OUT]
+    assert sum(group.holders for group in plan.groups) == sum(taking_part)
+
+
+@repeatable
+@given(groups=group_lists, teachers=st.integers(1, 60))
+def test_upsampling_never_asks_for_more_duplicates_than_teachers(groups: list[Group], teachers: int) -> None:
+    try:
+        plan = plan_of(groups, "upsampling", teachers)
+    except PlanError:
+        return
+    assert math.gcd(*(group.factor for group in plan.groups)) == 1
+    assert max(group.factor for group in plan.groups) <= plan.teachers
+    original = sum(group.holders for group in plan.groups)
+    duplicated = sum(group.holders * group.factor for group in plan.groups)
+    assert abs(plan.teachers - teachers * duplicated / original) <= 0.5
+    assert plan.aggregator.threshold / AGGREGATOR.threshold == pytest.approx(duplicated / original)
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"aggregator": dataclasses.replace(AGGREGATOR, threshold=251.0)}, "T = 251 lies above the number of votes"),
+        ({"aggregator": dataclasses.replace(AGGREGATOR, threshold=25.0), "classes": 10}, "hardly rejects"),
+        ({"aggregator": GNMax(sigma=180.0)}, "lost to the noise"),
+        ({"groups": [*LEVELS, Group("NONE", 1.0, 0)]}, "Group NONE has no holders."),
+    ],
+)
+def test_the_plan_warns(options: dict, part: str) -> None:
+    (note,) = plan_of(**options).notes
+    assert part in note
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"groups": []}, "consent"),
+        ({"groups": [Group("HIGH", 1.0, 0)]}, "consent"),
+        ({"groups": [Group("A", 1.0, 300), Group("A", 2.0, 300)]}, "same name"),
+        ({"groups": [Group("HIGH", 0.0, 300)]}, "budget of group HIGH"),
+        ({"groups": [Group("HIGH", math.nan, 300)]}, "budget of group HIGH"),
+        ({"groups": [Group("HIGH", 1.0, 249)]}, "249 holders for 250 teachers"),
+        ({"groups": [Group("HIGH", 1.0, 249)], "variant": "standard"}, "249 holders for 250 teachers"),
+        ({"teachers": 0}, "at least 1 teacher"),
+        ({"variant": "weighing"}, "variant 'weighing'"),
+        ({"weight_scheme": "equal"}, "weight_scheme 'equal'"),
+        ({"small_groups": "drop"}, "small_groups 'drop'"),
+        ({"delta": 0.0}, "delta"),
+        ({"variant": "vanishing", "exponent": -1.0}, "exponent"),
+        ({"groups": [Group("A", 0.04, 500)], "variant": "upsampling"}, "raise precision"),
+        (
+            {"groups": [Group("A", 0.1, 500), Group("B", 9.7, 1)], "variant": "upsampling", "teachers": 20},
+            "97 duplicates",
+        ),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_with_a_reason(options: dict, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        plan_of(**options)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_an_unknown_group_is_an_error(variant: str) -> None:
+    with pytest.raises(KeyError):
+        plan_of(variant=variant).index_of("MEDIUM")

@@ -1,0 +1,184 @@
+"""Whole votes: nobody overspends, and the groups run out together."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accounting.privacy import gaussian_rdp
+from learning.mechanisms.pate import (
+    LEFT_OUT,
+    VARIANTS,
+    ConfidentGNMax,
+    GNMax,
+    Group,
+    LNMax,
+    draw_participation,
+    make_plan,
+    simulate_vote,
+)
+
+repeatable = settings(derandomize=True, deadline=None, max_examples=20)
+# few orders make a fast test, and a valid ε that more orders would lower
+pytestmark = pytest.mark.filterwarnings("ignore:the best order lies at an end")
+
+DELTA = 1e-6
+ORDERS = np.array([1.5, 2.0, 3.0, 5.0, 9.0, 17.0, 33.0, 65.0])
+LEVELS = [Group("HIGH", 1.0, 340), Group("AVERAGE", 2.0, 430), Group("LOW", 3.0, 230)]
+
+
+def teachers_that_mostly_agree(teachers: int, queries: int, seed: int = 0, classes: int = 3) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(0, classes, queries)
+    return np.where(rng.random((teachers, queries)) < 0.8, truth, rng.integers(0, classes, (teachers, queries)))
+
+
+def classic_epsilon(curve: np.ndarray) -> float:
+    return float((curve + math.log(1 / DELTA) / (ORDERS - 1)).min())
+
+
+group_lists = st.lists(
+    st.tuples(st.sampled_from([0.25, 0.5, 1.0, 2.0, 3.0]), st.integers(1, 300)), min_size=1, max_size=5
+).map(lambda rows: [Group(f"G{i}", epsilon, 20 + holders) for i, (epsilon, holders) in enumerate(rows)])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("method", ["data_independent", "data_dependent", "exact"])
+@repeatable
+@given(
+    groups=group_lists,
+    scheme=st.sampled_from(["proportional", "calibrated", "gdp"]),
+    aggregator=st.sampled_from(
+        [GNMax(sigma=12.0), ConfidentGNMax(sigma=12.0, sigma_threshold=9.0, threshold=12.0), LNMax(gamma=0.05)]
+    ),
+    seed=st.integers(0, 1000),
+)
+def test_no_group_ever_overspends(variant, method, groups, scheme, aggregator, seed) -> None:
+    plan = make_plan(
+        groups, variant=variant, teachers=20, aggregator=aggregator, delta=DELTA, weight_scheme=scheme, precision=2
+    )
+    vote = simulate_vote(
+        plan,
+        groups,
+        teachers_that_mostly_agree(plan.teachers, 25, seed),
+        3,
+        delta=DELTA,
+        seed=seed,
+        method=method,
+        orders=ORDERS,
+    )
+    assert (vote.epsilons <= [group.epsilon for group in groups]).all()
+    assert vote.exhausted.any() == (len(vote.labels) < 25)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@repeatable
+@given(groups=group_lists, seed=st.integers(0, 1000))
+def test_holder_by_holder_the_sum_of_gaussian_votes_stays_within_the_budget(variant, groups, seed) -> None:
+    """An independent account: each teacher's own votes, as plain Gaussian mechanisms, by the classic conversion."""
+    plan = make_plan(
+        groups,
+        variant=variant,
+        teachers=20,
+        aggregator=ConfidentGNMax(sigma=12.0, sigma_threshold=20.0, threshold=14.0),
+        delta=DELTA,
+        precision=2,
+    )
+    vote = simulate_vote(
+        plan,
+        groups,
+        teachers_that_mostly_agree(plan.teachers, 200, seed),
+        3,
+        delta=DELTA,
+        seed=seed,
+        method="data_independent",
+        orders=ORDERS,
+        conversion="classic",
+    )
+    released = len(vote.labels)
+    present = draw_participation(plan, 200, np.random.default_rng(seed))[:, :released]
+    check = gaussian_rdp(plan.aggregator.sigma_threshold, orders=ORDERS)
+    label = gaussian_rdp(plan.aggregator.sigma, math.sqrt(2), orders=ORDERS)
+    for group, reported in zip(groups, vote.epsilons, strict=True):
+        planned = plan.groups[plan.index_of(group.name)]
+        own = present[plan.members(plan.index_of(group.name))]
+        votes, answers = own.sum(axis=1), own @ vote.answered
+        curves = planned.sensitivity**2 * (votes[:, None] * check + answers[:, None] * label)
+        worst = max(0.0, *(classic_epsilon(curve) for curve in curves)) if released else 0.0
+        assert worst <= reported + 1e-9
+        assert reported <= group.epsilon
+
+
+@pytest.mark.parametrize("conversion", ["classic", "improved"])
+@pytest.mark.parametrize(
+    ("scheme", "method", "least"),
+    [
+        ("calibrated", "data_independent", 0.985),
+        ("proportional", "data_independent", 0.89),
+        ("calibrated", "exact", 0.9),
+    ],
+)
+def test_with_weights_the_groups_run_out_together(conversion, scheme, method, least) -> None:
+    plan = make_plan(
+        LEVELS,
+        variant="weighting",
+        teachers=100,
+        aggregator=GNMax(sigma=40.0),
+        delta=DELTA,
+        weight_scheme=scheme,
+        conversion=conversion,
+    )
+    vote = simulate_vote(
+        plan,
+        LEVELS,
+        teachers_that_mostly_agree(100, 1500),
+        3,
+        delta=DELTA,
+        seed=1,
+        method=method,
+        conversion=conversion,
+    )
+    assert len(vote.labels) < 1500
+    used = vote.epsilons / [1.0, 2.0, 3.0]
+    assert used.min() >= least
+    assert used.max() <= 1.0
+
+
+def test_individual_budgets_buy_more_labels_than_the_smallest_one_for_all() -> None:
+    aggregator = ConfidentGNMax(sigma=15.0, sigma_threshold=40.0, threshold=60.0)
+    matrix = teachers_that_mostly_agree(250, 1200)
+    answered = {}
+    for variant in ("standard", "weighting", "upsampling"):
+        plan = make_plan(LEVELS, variant=variant, teachers=100, aggregator=aggregator, delta=DELTA)
+        vote = simulate_vote(plan, LEVELS, matrix[: plan.teachers], 3, delta=DELTA, seed=2, method="data_independent")
+        answered[variant] = vote.answered.sum()
+    assert answered["weighting"] > 2 * answered["standard"]
+    assert answered["upsampling"] > 2 * answered["standard"]
+
+
+def test_a_group_that_is_left_out_spends_nothing_and_stops_nobody() -> None:
+    groups = [Group("HIGH", 0.01, 1), *LEVELS[1:]]
+    plan = make_plan(
+        groups,
+        variant="weighting",
+        teachers=50,
+        aggregator=GNMax(sigma=40.0),
+        delta=DELTA,
+        small_groups="leave_out",
+    )
+    assert plan.index_of("HIGH") == LEFT_OUT
+    vote = simulate_vote(plan, groups, teachers_that_mostly_agree(50, 30), 3, delta=DELTA, seed=0)
+    assert len(vote.labels) == 30
+    assert vote.epsilons[0] == 0.0
+    assert (vote.epsilons[1:] > 0).all()
+
+
+def test_a_seed_repeats_a_simulation() -> None:
+    plan = make_plan(LEVELS, variant="vanishing", teachers=50, aggregator=GNMax(sigma=20.0), delta=DELTA)
+    matrix = teachers_that_mostly_agree(50, 100)
+    first, again, other = (simulate_vote(plan, LEVELS, matrix, 3, delta=DELTA, seed=seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first.labels, again.labels)
+    np.testing.assert_array_equal(first.epsilons, again.epsilons)
+    assert not np.array_equal(first.labels, other.labels)

@@ -1,0 +1,128 @@
+"""Teachers that stay away: how often, and what their group owes."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from learning.mechanisms.pate import (
+    GNMax,
+    Group,
+    QueryCosts,
+    draw_participation,
+    make_plan,
+    participation_costs,
+    teacher_spending,
+)
+
+repeatable = settings(derandomize=True, deadline=None, max_examples=60)
+GROUPS = [Group("HIGH", 1.0, 250), Group("AVERAGE", 2.0, 450), Group("LOW", 3.0, 300)]
+
+
+def plan_of(variant: str = "vanishing"):
+    return make_plan(GROUPS, variant=variant, teachers=100, aggregator=GNMax(sigma=10.0), delta=1e-6)
+
+
+@st.composite
+def batches(draw):
+    """Costs of a batch for a participant, who took part, and which queries were answered."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    teachers, queries, orders = draw(st.integers(1, 6)), draw(st.integers(0, 12)), 3
+    costs = QueryCosts(check=rng.random((queries, orders)), label=rng.random((queries, orders)))
+    return costs, rng.random((teachers, queries)) < 0.5, rng.random(queries) < 0.6
+
+
+def test_every_vote_has_its_planned_number_of_participants_and_no_teacher_does_more() -> None:
+    plan = plan_of()
+    present = draw_participation(plan, 333, np.random.default_rng(0))
+    assert (present.sum(axis=0) == plan.votes).all()
+    for index, group in enumerate(plan.groups):
+        own = present[plan.members(index)]
+        assert (own.sum(axis=0) == group.participants).all()
+        assert own.sum(axis=1).max() - own.sum(axis=1).min() <= 1
+
+
+def test_the_participants_are_drawn_anew_for_each_vote() -> None:
+    plan = plan_of()
+    present = draw_participation(plan, 400, np.random.default_rng(0))[plan.members(1)]
+    assert len({column.tobytes() for column in present.T}) > 390
+    together = present.astype(float) @ present.T / 400
+    share = plan.groups[1].participants / plan.groups[1].teachers
+    pairs = together[~np.eye(len(together), dtype=bool)]
+    assert np.abs(pairs - share**2).max() < 0.12
+
+
+@pytest.mark.parametrize("variant", ["standard", "weighting", "upsampling"])
+def test_in_the_other_variants_nobody_stays_away(variant: str) -> None:
+    plan = plan_of(variant)
+    assert draw_participation(plan, 5, np.random.default_rng(0)).shape == (plan.teachers, 5)
+    assert draw_participation(plan, 5, np.random.default_rng(0)).all()
+
+
+@repeatable
+@given(batch=batches())
+def test_no_teacher_ever_owes_more_than_its_group_has_paid(batch) -> None:
+    costs, present, answered = batch
+    added = participation_costs(costs, present, answered)
+    assert (added.check >= 0).all()
+    assert (added.label >= 0).all()
+    paid = np.cumsum(added.check + answered[:, None] * added.label, axis=0)
+    for teacher in present:
+        took_part = teacher[:, None] * (costs.check + answered[:, None] * costs.label)
+        assert (paid >= np.cumsum(took_part, axis=0) - 1e-12).all()
+
+
+@repeatable
+@given(batch=batches())
+def test_a_group_pays_for_its_costliest_teacher_and_not_more(batch) -> None:
+    costs, present, answered = batch
+    added, spent = participation_costs(costs, present, answered), teacher_spending(costs, present, answered)
+    np.testing.assert_allclose(added.check.sum(axis=0), spent.check.max(axis=0))
+    np.testing.assert_allclose((answered[:, None] * added.label).sum(axis=0), spent.label.max(axis=0))
+
+
+@repeatable
+@given(batch=batches(), data=st.data())
+def test_cutting_the_vote_into_batches_changes_nothing_if_spending_is_carried_on(batch, data) -> None:
+    costs, present, answered = batch
+    cut = data.draw(st.integers(0, len(answered)))
+    first, second = (
+        (QueryCosts(costs.check[rows], costs.label[rows]), present[:, rows], answered[rows])
+        for rows in (slice(cut), slice(cut, None))
+    )
+    whole = participation_costs(costs, present, answered)
+    carried = participation_costs(*second, spent=teacher_spending(*first))
+    np.testing.assert_allclose(carried.check, whole.check[cut:], atol=1e-12)
+    np.testing.assert_allclose(carried.label, whole.label[cut:], atol=1e-12)
+    # beginning anew never charges less
+    anew = participation_costs(*second)
+    assert (anew.check.sum(axis=0) >= carried.check.sum(axis=0) - 1e-12).all()
+
+
+@repeatable
+@given(batch=batches())
+def test_what_a_query_costs_does_not_depend_on_its_own_noise(batch) -> None:
+    costs, present, answered = batch
+    added = participation_costs(costs, present, answered)
+    for query in range(len(answered)):
+        other = answered.copy()
+        other[query] = not other[query]
+        again = participation_costs(costs, present, other)
+        np.testing.assert_array_equal(again.label[: query + 1], added.label[: query + 1])
+        np.testing.assert_array_equal(again.check, added.check)
+
+
+def test_a_group_that_is_always_there_pays_for_every_vote() -> None:
+    costs = QueryCosts(check=np.random.default_rng(0).random((7, 2)), label=np.random.default_rng(1).random((7, 2)))
+    added = participation_costs(costs, np.ones((3, 7), dtype=bool), np.arange(7) % 2 == 0)
+    np.testing.assert_allclose(added.check, costs.check)
+    np.testing.assert_allclose(added.label, costs.label)
+
+
+@pytest.mark.parametrize(
+    ("present", "answered"), [(np.ones((2, 3)), [True] * 4), (np.ones((2, 4)), [True]), (np.ones((0, 4)), [True] * 4)]
+)
+def test_shapes_that_do_not_fit_are_refused(present, answered) -> None:
+    costs = QueryCosts(check=np.zeros((4, 1)), label=np.zeros((4, 1)))
+    with pytest.raises(ValueError, match="participation"):
+        participation_costs(costs, present, answered)

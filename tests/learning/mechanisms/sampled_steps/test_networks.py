@@ -1,0 +1,88 @@
+"""Networks of private steps: shapes, initial weights, storage."""
+
+import numpy as np
+import pytest
+import torch
+
+from learning.mechanisms.sampled_steps.networks import (
+    NETWORKS,
+    NetworkModel,
+    network_create,
+    network_from_bytes,
+    with_weights,
+)
+from learning.representations import Standardised
+
+SHAPES = {"linear": (5,), "mlp": (5,), "cnn": (16, 17)}
+
+
+def test_every_network_is_tried() -> None:
+    assert set(SHAPES) == set(NETWORKS)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_stored_network_predicts_as_before(name: str) -> None:
+    x = np.random.default_rng(1).normal(size=(150, *SHAPES[name]))
+    model = NetworkModel(network_create(name, SHAPES[name], 4, seed=3), 4, SHAPES[name])
+    again = network_from_bytes(name, model.to_bytes())
+    assert again.shape == SHAPES[name]
+    assert (again.predict_proba(x) == model.predict_proba(x)).all()
+    np.testing.assert_allclose(model.predict_proba(x).sum(axis=1), 1)
+
+
+def test_a_network_on_a_representation_is_stored_with_it() -> None:
+    x = np.random.default_rng(1).normal(size=(150, 5))
+    space = Standardised().fit(x)
+    network = with_weights(network_create("mlp", (space.dimensions,), 3), np.linspace(-1, 1, 64 * 6 + 65 * 32 + 99))
+    again = network_from_bytes("mlp", NetworkModel(network, 3, (5,), space=space, scale=0.02).to_bytes())
+    coordinates = torch.from_numpy(space.transform(x.astype(np.float32)).astype(np.float32)) * 0.02
+    expected = network(coordinates).double().softmax(1).detach().numpy()
+    np.testing.assert_allclose(again.predict_proba(x), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(28, 28), (16, 16), (20, 17, 3)])
+def test_the_convolutional_network_takes_images(shape: tuple[int, ...]) -> None:
+    network = network_create("cnn", shape, 10)
+    assert network(torch.zeros(2, *shape)).shape == (2, 10)
+
+
+def test_max_pool_is_pytorchs_own() -> None:
+    """The layers of the paper, written with PyTorch's modules."""
+    network = network_create("cnn", (28, 28), 10, seed=2)
+    images = torch.from_numpy(np.random.default_rng(2).random((5, 28, 28), np.float32))
+    layers = torch.nn.Sequential(
+        network.first,
+        torch.nn.Tanh(),
+        torch.nn.MaxPool2d(2, 1),
+        network.second,
+        torch.nn.Tanh(),
+        torch.nn.MaxPool2d(2, 1),
+        torch.nn.Flatten(),
+        network.hidden,
+        torch.nn.Tanh(),
+        network.output,
+    )
+    torch.testing.assert_close(network(images), layers(images[:, None]), rtol=0, atol=1e-6)
+
+
+def test_initial_weights_follow_from_the_arguments() -> None:
+    first, again, other = (network_create("mlp", (5,), 3, seed).first.weight for seed in (1, 1, 2))
+    assert (first == again).all()
+    assert (first != other).any()
+    assert first.abs().max() <= 5**-0.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(("tree", (5,), 2), "choose one of"), (("mlp", (5,), 1), "classes"), (("cnn", (15, 28), 2), "16×16")],
+)
+def test_what_does_not_fit_is_refused(arguments: tuple, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        network_create(*arguments)
+
+
+def test_bytes_of_something_else_are_refused() -> None:
+    stored = NetworkModel(network_create("mlp", (5,), 2), 2, (5,)).to_bytes()
+    for name, data in (("linear", stored), ("mlp", b"nothing"), ("mlp", stored[:-8])):
+        with pytest.raises(ValueError, match="cannot be read"):
+            network_from_bytes(name, data)

@@ -1,0 +1,142 @@
+"""Steps over Poisson samples: what a step does, chunks, chance."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from common.noise import SimulationNoise, SystemNoise
+from learning.mechanisms.sampled_steps.contributions import Gradients
+from learning.mechanisms.sampled_steps.mechanism import SampledMechanism
+from learning.mechanisms.sampled_steps.networks import NetworkModel, network_create, with_weights
+from learning.mechanisms.sampled_steps.training import (
+    SampledSteps,
+    SimulationSampling,
+    SystemSampling,
+    run_chunk,
+)
+from learning.mechanisms.steps.records import OwnedRecords, owned_records
+
+SHAPE, CLASSES = (64,), 10
+NETWORK = network_create("linear", SHAPE, CLASSES)
+MECHANISM = SampledMechanism(
+    rates=np.array([0.1, 0.2]), norms=np.array([0.5, 0.4]), noise_multiplier=1.5, clip_norm=0.45, expected=30.0
+)
+UPDATE = {"step_size": 0.5, "momentum": 0.9}
+
+
+def digits(count: int) -> OwnedRecords:
+    x, y = load_digits(return_X_y=True)
+    return owned_records(x[:count].astype(np.float32) / 16, y[:count], np.arange(count), 3 * np.arange(count))
+
+
+def chunk(state: SampledSteps, holders: OwnedRecords, steps: int, noise: object, sampling: object, **other: object):
+    options = {"mechanism": MECHANISM, "gradients": Gradients(NETWORK, SHAPE)} | UPDATE | other
+    group = np.arange(len(holders)) % 2
+    return run_chunk(state, holders, group, steps=steps, noise=noise, sampling=sampling, **options)
+
+
+def test_a_step_is_the_noisy_sum_over_the_public_size() -> None:
+    """Written out once more with the same draws."""
+    holders, group = digits(200), np.arange(200) % 2
+    state = chunk(SampledSteps.start(NETWORK), holders, 2, SimulationNoise(5), SimulationSampling(6))
+    noise, sampling, gradients = SimulationNoise(5), SimulationSampling(6), Gradients(NETWORK, SHAPE)
+    weights, velocity = SampledSteps.start(NETWORK).weights, 0.0
+    for step in range(2):
+        drawn = sampling.chosen(MECHANISM.rates[group])
+        unit = 0.5 / 2**20
+        total = gradients.sums(weights, holders, drawn, MECHANISM.norms[group], unit=unit, step=step)
+        released = unit * (total + noise.rounded_normal(1.5 * 0.45 / unit, total.shape))
+        velocity = 0.9 * velocity + released / 30
+        weights = weights - 0.5 * velocity
+    np.testing.assert_allclose(state.weights, weights, rtol=1e-12)
+    assert state.step == 2
+
+
+def test_noise_has_the_scale_that_was_planned() -> None:
+    """With nobody drawn, what is left is noise alone."""
+    start = SampledSteps.start(NETWORK)
+    idle = replace(MECHANISM, rates=np.zeros(2))
+    state = chunk(start, digits(10), 1, SystemNoise(), SystemSampling(), mechanism=idle, step_size=1.0)
+    change = (state.weights - start.weights) * 30
+    assert len(change) == 650
+    assert np.std(change) == pytest.approx(1.5 * 0.45, rel=0.2)  # seven standard deviations
+
+
+def test_cutting_a_run_into_chunks_changes_nothing_but_the_draws() -> None:
+    holders, noise, sampling = digits(100), SimulationNoise(1), SimulationSampling(2)
+    half = chunk(SampledSteps.start(NETWORK), holders, 3, noise, sampling)
+    stored = {name: np.array(array) for name, array in half.to_arrays().items()}
+    resumed = chunk(SampledSteps.from_arrays(stored), holders, 2, noise, sampling)
+    at_once = chunk(SampledSteps.start(NETWORK), holders, 5, SimulationNoise(1), SimulationSampling(2))
+    assert (resumed.weights == at_once.weights).all()
+    assert (resumed.velocity == at_once.velocity).all()
+    assert resumed.step == at_once.step == 5
+
+
+def test_a_chunk_that_is_done_again_draws_anew() -> None:
+    holders, start = digits(50), SampledSteps.start(NETWORK)
+    before = start.weights.copy()
+    first, again = (chunk(start, holders, 1, SystemNoise(), SystemSampling()) for _ in range(2))
+    assert (start.weights == before).all()
+    assert (first.weights != again.weights).mean() > 0.99
+
+
+def test_a_group_that_is_left_out_changes_nothing() -> None:
+    holders, group = digits(100), np.arange(100) % 2
+    alone = replace(MECHANISM, rates=np.array([1.0, 0.0]))
+    results = []
+    for kept in (np.arange(100), np.flatnonzero(group == 0)):
+        some = owned_records(holders.x[kept], holders.y[kept], np.arange(len(kept)), holders.identity[kept])
+        results.append(
+            run_chunk(
+                SampledSteps.start(NETWORK),
+                some,
+                group[kept],
+                gradients=Gradients(NETWORK, SHAPE),
+                mechanism=alone,
+                steps=2,
+                noise=SimulationNoise(3),
+                sampling=SimulationSampling(4),
+                **UPDATE,
+            ).weights
+        )
+    assert (results[0] == results[1]).all()
+
+
+@pytest.mark.parametrize("sampling", [SystemSampling(), SimulationSampling(8)])
+def test_everybody_is_drawn_at_their_own_rate_and_independently(sampling: SystemSampling | SimulationSampling) -> None:
+    rates = np.repeat([0.0, 0.05, 0.6, 1.0], 20_000)
+    drawn = np.zeros((2, 80_000), bool)
+    for one in drawn:
+        one[sampling.chosen(rates)] = True
+    counts = drawn[0].reshape(4, -1).sum(axis=1)
+    assert counts[0] == 0
+    assert counts[3] == 20_000
+    assert counts[1] == pytest.approx(1_000, abs=250)  # eight standard deviations
+    assert counts[2] == pytest.approx(12_000, abs=560)
+    middle = drawn.reshape(2, 4, -1)[:, 2]
+    for pairs in ((middle[0], middle[1]), (middle[0, 1:], middle[0, :-1])):
+        assert np.mean(pairs[0] & pairs[1]) == pytest.approx(0.36, abs=0.03)
+
+
+def test_a_rate_decides_to_its_last_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random bits just below a rate of 0.5 + 2⁻⁵⁰ include, those at it do not."""
+    firsts = np.array([2**15 - 1, 2**15, 2**15, 2**15 + 1], np.uint16).tobytes()
+    rest = (np.array([2**14 - 1, 2**14], np.uint64) << np.uint64(16)).tobytes()
+    bits = iter([firsts, rest])
+    monkeypatch.setattr("learning.mechanisms.sampled_steps.training.os.urandom", lambda count: next(bits)[:count])
+    assert SystemSampling().chosen(np.full(4, 0.5 + 2.0**-50)).tolist() == [0, 1]
+
+
+def test_it_learns() -> None:
+    holders = digits(1500)
+    mechanism = SampledMechanism(np.full(2, 0.2), np.full(2, 1.0), 0.5, 1.0, expected=300.0)
+    network = network_create("linear", SHAPE, CLASSES)
+    state = chunk(
+        SampledSteps.start(network), holders, 60, SimulationNoise(1), SimulationSampling(1), mechanism=mechanism
+    )
+    x, y = load_digits(return_X_y=True)
+    model = NetworkModel(with_weights(network, state.weights), CLASSES, SHAPE)
+    assert (model.predict(x[1500:] / 16) == y[1500:]).mean() > 0.82

@@ -1,0 +1,173 @@
+"""Gradients in whole numbers: near PyTorch's own, exact, and the same wherever a record stands."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parameters_to_vector
+
+from learning.mechanisms.sampled_steps.networks import network_create
+from learning.mechanisms.sampled_steps.whole_network import LayerGradients, RecordGradients
+
+SHAPES = {"linear": (203,), "mlp": (6,), "cnn": (17, 18, 2)}
+CLASSES, UNIT = 10, 1 / 127
+
+
+def some_records(shape: tuple[int, ...], count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-127, 128, size=(count, *shape)).astype(np.float32)
+    return torch.from_numpy(x), torch.from_numpy(rng.integers(CLASSES, size=count))
+
+
+def of_each(network: nn.Module, shape: tuple[int, ...], stretch: float = 1.0) -> RecordGradients:
+    weights = parameters_to_vector(network.parameters()).detach().numpy()
+    gradients = RecordGradients(network, shape)
+    gradients.load(stretch * weights, unit=UNIT)
+    return gradients
+
+
+def written_out(gradients: RecordGradients, found: list[LayerGradients], record: int) -> np.ndarray:
+    parts = []
+    for layer, one in zip(gradients.layers, found, strict=True):
+        scale = float(one.scale[record])
+        parts += [scale * one.unit * layer.in_order(one.products[record]), scale * one.totals[record]]
+    return torch.cat(parts).numpy()
+
+
+def rounded(numbers: torch.Tensor, steps: int) -> torch.Tensor:
+    """To multiples of 1/steps, with the slope of what is not rounded."""
+    return numbers + ((steps * numbers).round() / steps - numbers).detach()
+
+
+def one_gradient(network: nn.Module, record: torch.Tensor, label: torch.Tensor) -> np.ndarray:
+    """By PyTorch's own differentiation, in float64; activations are rounded, which decides about maxima."""
+    x = record.double()[None] / 127
+    *hidden, output = network.double().children()
+    if isinstance(hidden[0] if hidden else output, nn.Conv2d):
+        x = x[:, None] if x.ndim == 3 else x.movedim(3, 1)
+    for layer in hidden:
+        x = layer(x if isinstance(layer, nn.Conv2d) else x.flatten(1))
+        x = nn.functional.max_pool2d(x, 2, stride=1) if x.ndim == 4 else x
+        x = rounded(torch.tanh(rounded(x, 256)), 127)
+    loss = nn.functional.cross_entropy(output(x.flatten(1)), label[None])
+    parts = torch.autograd.grad(loss, list(network.parameters()))
+    return torch.cat([part.flatten() for part in parts]).numpy()
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_gradient_of_every_record_is_nearly_pytorchs_own(name: str) -> None:
+    shape = SHAPES[name]
+    network = network_create(name, shape, CLASSES)
+    for weights in network.parameters():  # times the unit, multiples of a power of two: not rounded
+        weights.data.copy_((weights.data.double() * (2**17 * UNIT)).round() / (2**17 * UNIT))
+    x, y = some_records(shape, 6)
+    gradients = of_each(network, shape)
+    found = gradients(x, y)
+    squares = sum(one.squared_norms for one in found)
+    for record in range(6):
+        own = one_gradient(network, x[record], y[record])
+        ours = written_out(gradients, found, record)
+        assert np.linalg.norm(ours - own) < 0.02 * np.linalg.norm(own)
+        assert float(squares[record]) == pytest.approx(float((ours**2).sum()), rel=1e-5)
+
+
+class OtherKernels(nn.Module):
+    """Kernels of two lengths, strides that do not divide them, margins, and pixels that no kernel reaches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(2, 3, (5, 4), stride=(3, 2), padding=(2, 1))
+        self.second = nn.Conv2d(3, 4, (2, 3), stride=(1, 2), padding=(1, 0))
+        self.third = nn.Conv2d(4, 5, (2, 1), stride=(3, 1))
+        self.output = nn.Linear(5, CLASSES)
+
+
+def test_kernels_strides_and_margins_may_be_any() -> None:
+    shape = (19, 18, 2)
+    torch.manual_seed(0)
+    network = OtherKernels()
+    for weights in network.parameters():
+        weights.data.copy_((weights.data.double() * (2**17 * UNIT)).round() / (2**17 * UNIT))
+    x, y = some_records(shape, 4)
+    gradients = of_each(network, shape)
+    found = gradients(x, y)
+    for record in range(4):
+        own = one_gradient(network, x[record], y[record])
+        ours = written_out(gradients, found, record)
+        assert np.linalg.norm(ours - own) < 0.02 * np.linalg.norm(own)
+
+
+def test_of_equal_neighbours_the_first_is_the_maximum() -> None:
+    """All places of an image of zeros are as large: each window gives its slopes to its first place."""
+    shape = (16, 17)
+    gradients = of_each(network_create("cnn", shape, CLASSES), shape)
+    first = gradients(torch.zeros(1, *shape), torch.tensor([3]))[0]
+    slopes = first.slopes[0].reshape(7, 7, 16)  # across, down
+    assert slopes[:-1, :-1].any()
+    assert not slopes[-1].any()
+    assert not slopes[:, -1].any()
+
+
+@pytest.mark.parametrize("stretch", [0.0, 1.0, 20.0])
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_gradient_is_the_same_wherever_its_record_stands(name: str, stretch: float) -> None:
+    shape = SHAPES[name]
+    gradients = of_each(network_create(name, shape, CLASSES), shape, stretch)
+    x, y = some_records(shape, 75)
+    x[5:10] = 127.0
+    x[10] = 0.0
+    together = gradients(x, y)
+    order = torch.from_numpy(np.random.default_rng(1).permutation(75))
+    parts = [gradients(x[part], y[part]) for part in (order[:1], order[1:4], order[4:37], order[37:])]
+    for layer, one in enumerate(together):
+        for what in ("products", "totals", "scale", "squared_norms"):
+            again = torch.cat([getattr(part[layer], what) for part in parts])
+            assert (again == getattr(one, what)[order]).all()
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_sums_are_exact(name: str) -> None:
+    """Against whole numbers of 64 bits, at the largest inputs."""
+    shape = SHAPES[name]
+    gradients = of_each(network_create(name, shape, CLASSES), shape, 20.0)
+    x, y = some_records(shape, 8)
+    x[:4] = 127.0 * torch.sign(x[:4])
+    x[4] = 127.0
+    for one in gradients(x, y):
+        slopes, inputs = (part.numpy().astype(np.int64) for part in (one.slopes, one.inputs))
+        assert (one.slopes == one.slopes.round()).all()
+        assert np.abs(inputs).max() <= 127
+        products = np.einsum("rpo,rpi->roi", slopes, inputs)
+        assert (products == one.products.numpy()).all()
+        totals = slopes.sum(axis=1)
+        exact = [int((product.astype(object) ** 2).sum()) for product in products]
+        biases = [int((total**2).sum()) for total in totals]
+        for record, (weights, bias) in enumerate(zip(exact, biases, strict=True)):
+            assert max(weights, bias) < 2**53
+            expected = float(one.scale[record]) ** 2 * (one.unit**2 * weights + bias)
+            assert float(one.squared_norms[record]) == pytest.approx(expected, rel=1e-14)
+
+
+def test_a_record_of_no_class_has_no_gradient() -> None:
+    gradients = of_each(network_create("mlp", (6,), CLASSES), (6,))
+    x, _ = some_records((6,), 3)
+    for one in gradients(x, torch.tensor([-1, 3, CLASSES])):
+        assert (one.squared_norms > 0).tolist() == [False, True, False]
+
+
+def test_weights_that_are_not_finite_are_refused() -> None:
+    network = network_create("mlp", (6,), CLASSES)
+    with pytest.raises(ValueError, match="not finite"):
+        of_each(network, (6,), float("inf"))
+
+
+def test_layers_that_are_not_known_are_refused() -> None:
+    network = network_create("mlp", (6,), CLASSES)
+    network.add_module("norm", nn.LayerNorm(6))
+    with pytest.raises(ValueError, match="dense layers"):
+        RecordGradients(network, (6,))
+
+
+def test_images_whose_sums_would_not_be_exact_are_refused() -> None:
+    with pytest.raises(ValueError, match="smaller"):
+        RecordGradients(network_create("cnn", (400, 400), CLASSES), (400, 400))

@@ -1,0 +1,198 @@
+"""Contributions to a step: right, bounded, charged by what they are, and of their own holder alone."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import kstest, norm
+
+from accounting.privacy import IndividualAccounts
+from common.noise import SimulationNoise
+from learning.mechanisms.steps.linear import CLIP_STEPS, release_sums, step_contributions
+from learning.mechanisms.steps.records import INTERCEPT, OwnedRecords, owned_records
+from tests.learning.mechanisms.steps.holders import (
+    CLASSES,
+    DIMENSIONS,
+    only,
+    plain_contribution,
+    plain_gradient,
+    some_records,
+)
+
+pytestmark = pytest.mark.slow
+
+COUNTS = [1, 3, 1, 0, 400, 1, 3, 2, 5000, 1, 1, 3]
+SIGMA = 10.0
+
+
+def some_weights(seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).normal(0, 0.004, (DIMENSIONS + 1, CLASSES))
+
+
+def sums_of(records: OwnedRecords, weights=None, clip_norm: float = 60.0, caps=1.0, shares=1.0):
+    accounts = IndividualAccounts(np.full(len(records), caps) if np.isscalar(caps) else caps)
+    return step_contributions(
+        records,
+        some_weights() if weights is None else weights,
+        clip_norm=clip_norm,
+        accounts=accounts,
+        sigma=SIGMA,
+        level_weights=shares,
+    ), accounts
+
+
+def test_a_contribution_is_the_gradient_of_the_cross_entropy() -> None:
+    records = some_records([3])
+    (sums, _), _ = sums_of(records, clip_norm=1e4)
+    weights = torch.tensor(some_weights(), requires_grad=True)
+    features = torch.tensor(np.hstack([records.x, np.full((3, 1), INTERCEPT)]), dtype=torch.float64)
+    torch.nn.functional.cross_entropy(features @ weights, torch.tensor(records.y)).backward()
+    assert np.abs(sums * (1e4 / CLIP_STEPS) - weights.grad.numpy()).max() < 0.03  # a step is 0.038
+
+
+@pytest.mark.parametrize("clip_norm", [5.0, 60.0, 1000.0])
+def test_sums_and_charges_are_those_of_a_loop_over_holders(clip_norm: float) -> None:
+    records = some_records(COUNTS)
+    shares = np.linspace(0.3, 1.0, len(COUNTS))
+    (sums, charged), _ = sums_of(records, clip_norm=clip_norm, shares=shares)
+    expected = np.zeros(sums.shape)
+    for one, weight in enumerate(shares):
+        mine = records.holder == one
+        if not mine.any():
+            assert charged[one] == 0
+            continue
+        gradient = plain_gradient(records.x[mine], records.y[mine], some_weights())
+        contribution = plain_contribution(gradient, clip_norm, weight)
+        expected += contribution
+        assert charged[one] <= (weight / SIGMA) ** 2
+        assert charged[one] == pytest.approx((np.linalg.norm(contribution) / CLIP_STEPS / SIGMA) ** 2, rel=0.02)
+    # clipping leaves room for rounding
+    assert np.abs(sums - expected).max() < 0.01 * CLIP_STEPS
+
+
+@pytest.mark.parametrize("left_out", [0, 1, 4, 8, 11])
+def test_without_a_holder_the_sums_lack_their_contribution_and_nothing_else(left_out: int) -> None:
+    records = some_records(COUNTS)
+    others = np.setdiff1d(np.arange(len(COUNTS)), left_out)
+    (everyone, charged), accounts = sums_of(records)
+    (rest, charged_rest), accounts_rest = sums_of(only(records, others))
+    (alone, charged_alone), _ = sums_of(only(records, np.array([left_out])))
+    assert (everyone == rest + alone).all()
+    assert (charged[others] == charged_rest).all() and charged[left_out] == charged_alone[0]
+    assert (accounts.spent[others] == accounts_rest.spent).all()
+    assert (alone.astype(float) ** 2).sum() / CLIP_STEPS**2 / SIGMA**2 == charged_alone[0] > 0
+
+
+@pytest.mark.parametrize("holders", [*range(1, 10), 4096, 4097, 4105])
+def test_a_contribution_is_the_same_bit_for_bit_among_any_number_of_others(holders: int) -> None:
+    records = some_records([1] * holders, seed=holders)
+    (_, charged), _ = sums_of(records)
+    for one in {0, holders // 2, holders - 1}:
+        (_, alone), _ = sums_of(only(records, np.array([one])))
+        assert alone[0] == charged[one]
+
+
+@pytest.mark.parametrize("shards", [1, 3, 7])
+def test_shards_add_up_exactly(shards: int) -> None:
+    records = some_records(COUNTS * 9)
+    (whole, charged), _ = sums_of(records)
+    parts = [sums_of(only(records, part))[0] for part in np.array_split(np.arange(len(COUNTS) * 9), shards)]
+    assert (sum(sums for sums, _ in parts) == whole).all()
+    assert (np.concatenate([costs for _, costs in parts]) == charged).all()
+
+
+@pytest.mark.parametrize("block", [1, 3, 100, 100_000])
+def test_however_records_are_cut_into_blocks_the_bits_are_the_same(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = some_records(COUNTS)
+    (sums, charged), _ = sums_of(records)
+    monkeypatch.setattr("learning.mechanisms.steps.records._RECORDS_AT_A_TIME", block)
+    (again, costs), _ = sums_of(records)
+    assert (again.tobytes(), costs.tobytes()) == (sums.tobytes(), charged.tobytes())
+
+
+def test_records_of_one_holder_fill_no_memory_but_a_block() -> None:
+    """As numbers of eight bytes they would take 80 MB, and calculations with them several times that."""
+    records = some_records([100_000, 1], dimensions=99)
+    weights = np.random.default_rng(1).normal(0, 0.004, (100, CLASSES))
+    tracemalloc.start()
+    try:
+        sums_of(records, weights)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 20e6
+
+
+def test_exponentials_of_large_and_close_logits_do_not_depend_on_their_place() -> None:
+    weights = some_weights() * 300  # probabilities of 0 and 1, and logits beyond what exp would take
+    for counts in ([1] * 37, [2] * 37):
+        records = some_records(counts, seed=3)
+        (everyone, _), _ = sums_of(records, weights)
+        alone = [sums_of(only(records, np.array([one])), weights)[0][0] for one in range(37)]
+        assert (sum(alone) == everyone).all()
+
+
+def test_records_without_a_class_contribute_nothing() -> None:
+    records = some_records([1, 1, 2])
+    records.y[:] = [-1, CLASSES, 1, 2**40]
+    (sums, charged), _ = sums_of(records, clip_norm=1e4)
+    assert charged[0] == charged[1] == 0 < charged[2]
+    good = plain_gradient(records.x[2:3], records.y[2:3], some_weights())
+    assert np.abs(sums * (1e4 / CLIP_STEPS) - good / 2).max() < 0.03
+
+
+def test_whoever_cannot_pay_is_left_out_before_the_sum() -> None:
+    records = some_records([1, 2, 1])
+    (sums, charged), accounts = sums_of(records, caps=np.array([1.0, 1e-9, 1e-9]))
+    (alone, _), _ = sums_of(only(records, np.array([0])))
+    assert (sums == alone).all()
+    assert (charged[1:] == 0).all() and (accounts.spent[1:] == 0).all() and charged[0] > 0
+
+
+def test_an_account_that_allows_so_many_steps_allows_no_more() -> None:
+    records = some_records([1, 3])
+    accounts = IndividualAccounts([3.5 / SIGMA**2] * 2)
+    charged = [
+        step_contributions(records, some_weights(), clip_norm=1.0, accounts=accounts, sigma=SIGMA)[1] > 0
+        for _ in range(5)
+    ]
+    assert np.array(charged).sum(axis=0).tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("takes_part", [False, True])
+def test_at_full_spending_the_log_likelihood_ratio_is_that_of_one_gaussian(takes_part: bool) -> None:
+    """N(±μ²/2, μ²) for a holder whose account ends, steps following from releases (docs/gaussian-accounts.md)."""
+    records, sigma, steps = some_records([1], seed=5), 40.0, 2
+    mu = np.sqrt(steps) / sigma
+    ratios = []
+    for seed in range(500):
+        noise, accounts, ratio = SimulationNoise(10_000 + seed), IndividualAccounts([mu**2]), 0.0
+        weights = some_weights(seed)
+        for _ in range(steps + 1):
+            own, _ = step_contributions(records, weights, clip_norm=0.5, accounts=accounts, sigma=sigma)
+            released = release_sums(own if takes_part else np.zeros_like(own), sigma, noise)
+            ratio += float((own * (released - own / 2)).sum()) / (sigma * CLIP_STEPS) ** 2
+            weights = weights - 1e-3 * released / (sigma * CLIP_STEPS)
+        assert accounts.spent[0] > 0.93 * mu**2
+        ratios.append(ratio)
+    side = 1 if takes_part else -1
+    assert kstest(ratios, norm(side * mu**2 / 2, mu).cdf).pvalue > 0.01
+    # the test would notice a charge of half of what is spent
+    assert kstest(ratios, norm(side * mu**2 / 4, mu / np.sqrt(2)).cdf).pvalue < 1e-3
+
+
+def test_noise_has_the_size_that_was_planned() -> None:
+    sums = np.zeros((200, 100), np.int64)
+    released = release_sums(sums, 3.0, SimulationNoise(1))
+    assert released.dtype == np.int64
+    assert kstest(released.ravel() / CLIP_STEPS, norm(0, 3.0).cdf).pvalue > 0.01
+
+
+def test_what_cannot_be_computed_exactly_is_refused() -> None:
+    with pytest.raises(ValueError, match="transform the records"):
+        sums_of(owned_records(np.zeros((2, 3)), [0, 0], [0, 1], [0, 1]))
+    with pytest.raises(ValueError, match="level_weights"):
+        sums_of(some_records([1]), shares=1.5)
+    with pytest.raises(ValueError, match="not finite"):
+        sums_of(some_records([1]), weights=some_weights() * np.inf)

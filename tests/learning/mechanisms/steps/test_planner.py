@@ -1,0 +1,75 @@
+"""Plans by hand: noise, weights, people, pace, what is used at most; and what is refused or warned of."""
+
+import json
+import math
+
+import pytest
+
+from learning.mechanisms.levels import Level
+from learning.mechanisms.steps.choices import Steps, steps_fields, steps_from_json
+from learning.mechanisms.steps.planner import plan_steps, steps_plan_from_json
+
+LEVELS = [Level("HIGH", 0.01, 3000.0), Level("LOW", 0.09, 1000.0)]
+
+
+def test_a_plan_by_hand() -> None:
+    plan = plan_steps(LEVELS, dimensions=24, n_classes=4, share=0.5)
+    assert plan.sigma == pytest.approx(math.sqrt(100 / (0.5 * 0.09)))
+    assert plan.level_weights([0.01, 0.09, 0.25]) == pytest.approx([1 / 3, 1, 1])
+    assert plan.people == pytest.approx(3000 / 3 + 1000)
+    mu = math.sqrt(0.5 * 0.09)
+    assert plan.signal == pytest.approx(2000 * mu / 10)
+    assert plan.step_size * plan.clip_norm == pytest.approx(0.25 * math.sqrt(2000 * mu * 4 / 25))
+    assert plan.until == {"HIGH": 0.5, "LOW": 0.5}
+    assert not plan.warnings
+
+
+def test_steps_of_full_contributions_fit_into_every_account() -> None:
+    for share in (0.1, 1 / 3, 1.0):
+        for cap in (1e-4, 0.0718, 2.0):
+            plan = plan_steps([Level("ALL", cap, 100.0)], dimensions=5, n_classes=2, share=share)
+            assert plan.steps / plan.sigma**2 <= share * cap
+
+
+def test_what_is_chosen_by_hand_is_taken() -> None:
+    chosen = Steps(steps=7, clip_norm=2.0, sigma=30.0, step_size=3.0, momentum=0.5)
+    plan = plan_steps(LEVELS, dimensions=24, n_classes=4, share=1.0, steps=chosen)
+    assert (plan.steps, plan.clip_norm, plan.sigma, plan.step_size, plan.momentum) == (7, 2.0, 30.0, 3.0, 0.5)
+    assert plan.until["LOW"] == pytest.approx(7 / 900 / 0.09)
+
+
+def test_people_who_are_too_few_and_noise_that_is_too_little_are_warned_of() -> None:
+    few = plan_steps([Level("ALL", 0.01, 100.0)], dimensions=99, n_classes=10, share=1.0)
+    assert "Too few people" in few.warnings[0]
+    # an account of 0.09 pays for 9 steps of norm 1 at σ = 10
+    loud = plan_steps(LEVELS, dimensions=24, n_classes=4, share=1.0, steps=Steps(sigma=10.0))
+    assert "9 of 100 steps" in loud.warnings[0]
+    assert loud.until == {"HIGH": 1.0, "LOW": 1.0}
+
+
+def test_what_cannot_be_planned_is_refused() -> None:
+    with pytest.raises(ValueError, match="noise multiplier"):
+        plan_steps([Level("ALL", 1e-6, 100.0)], dimensions=5, n_classes=2, share=1.0)
+    with pytest.raises(ValueError, match="share"):
+        plan_steps(LEVELS, dimensions=5, n_classes=2, share=0.0)
+
+
+def test_nobody_at_all_gives_a_plan_and_a_warning() -> None:
+    plan = plan_steps([Level("ALL", 1.0, -3.0)], dimensions=5, n_classes=2, share=1.0)
+    assert plan.people == 1.0 and plan.warnings
+
+
+def test_plans_and_parameters_survive_json() -> None:
+    plan = plan_steps(LEVELS[:1], dimensions=200, n_classes=10, share=0.5)
+    again = steps_plan_from_json(json.loads(json.dumps(plan.to_json())))
+    assert again == plan and again.warnings[0].template == plan.warnings[0].template
+    chosen = Steps(steps=5, representation="wavelets", representation_parameters={"components": 50})
+    assert steps_from_json(json.loads(json.dumps(chosen.to_json()))) == chosen
+    assert chosen.space((28, 28)).components == 50
+    assert {one.name for one in steps_fields()} >= {"steps", "clip_norm", "sigma", "step_size", "publish"}
+
+
+@pytest.mark.parametrize("wrong", [{"steps": 0}, {"sigma": 1e9}, {"momentum": 1.0}, {"model": "tree"}, {"no": 1}])
+def test_wrong_parameters_are_refused(wrong) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        steps_from_json(wrong)

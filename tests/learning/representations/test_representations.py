@@ -1,0 +1,295 @@
+"""Every point is described by itself, bit for bit, and by public statistics alone."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.signal import correlate2d
+from torch import nn
+
+from learning.learners.cnn import CNN
+from learning.representations import (
+    REPRESENTATIONS,
+    Embedding,
+    Learned,
+    Representation,
+    Standardised,
+    Student,
+    Thresholds,
+    Wavelets,
+    Whitened,
+    default_representation,
+    layers_of,
+    layers_of_model,
+    representation_create,
+    representation_load,
+    representation_save,
+)
+from learning.representations.network import NetworkEncoder
+from learning.representations.wavelets import WaveletEncoder
+
+pytestmark = pytest.mark.slow
+
+
+def images(seed: int, count: int, shape: tuple[int, ...] = (8, 8)) -> np.ndarray:
+    """Smooth random images in [0, 1]."""
+    rng = np.random.default_rng(seed)
+    points = rng.random((count, *shape)).astype(np.float32)
+    return (points + np.roll(points, 1, axis=1) + np.roll(points, 1, axis=2)) / 3
+
+
+def table(seed: int, count: int) -> np.ndarray:
+    """Numbers, one-hot columns and one that never varies."""
+    rng = np.random.default_rng(seed)
+    kind = np.eye(4)[rng.choice(4, count, p=[0.6, 0.3, 0.08, 0.02])]
+    return np.hstack([rng.random((count, 3)), kind, np.zeros((count, 1))]).astype(np.float32)
+
+
+def network(shape: tuple[int, ...]) -> nn.Sequential:
+    """A small network with everything that can be evaluated exactly, in evaluation mode, its statistics not trivial."""
+    torch.manual_seed(0)
+    channels = shape[2] if len(shape) == 3 else 1
+    inner = nn.Sequential(
+        nn.Conv2d(channels, 4, 3, stride=2, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 6, 3, padding=1),
+        nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Dropout(), nn.LazyLinear(10), nn.BatchNorm1d(10), nn.ReLU(),
+    )  # fmt: skip
+    batch = torch.rand(64, channels, *shape[:2])
+    inner(batch)
+    return inner.eval()
+
+
+CASES: list[tuple[Representation, object]] = [
+    (Standardised(), table),
+    (Standardised(exponent=0.5, cosine=True), table),
+    (Thresholds(), table),
+    (Whitened(), table),
+    (Whitened(components=5, exponent=0.5, cosine=True), images),
+    (Wavelets(), images),
+    (Wavelets(components=7), lambda seed, count: images(seed, count, (11, 9, 3))),
+    (Embedding(), table),
+    (Learned(steps=3), table),
+    (Learned(steps=3, exponent=0.5), images),
+    (Learned(steps=3), lambda seed, count: images(seed, count, (11, 9, 3))),
+    (Student(layers=layers_of(network((8, 8)))), images),
+    (Student(layers=layers_of(network((8, 8))), wavelets=True), images),
+]
+
+
+@pytest.mark.parametrize(("representation", "draw"), CASES, ids=lambda case: getattr(case, "name", ""))
+def test_a_point_is_the_same_whatever_is_beside_it(representation, draw, monkeypatch) -> None:
+    monkeypatch.setattr("learning.representations.base._BATCH", 64)
+    fitted = representation.fit(draw(0, 120))
+    points = draw(1, 150)
+    whole = fitted.transform(points)
+    assert whole.dtype == np.int8 and whole.shape == (150, fitted.dimensions) and whole.min() >= -127
+    assert len(np.unique(whole, axis=0)) > 100  # it does tell them apart
+    for tail in range(1, 10):
+        np.testing.assert_array_equal(fitted.transform(points[:tail]), whole[:tail])
+        np.testing.assert_array_equal(fitted.transform(points[-tail:]), whole[-tail:])
+        np.testing.assert_array_equal(fitted.transform(points[: 64 + tail]), whole[: 64 + tail])
+    order = np.random.default_rng(2).permutation(150)
+    np.testing.assert_array_equal(fitted.transform(points[order]), whole[order])
+    for gone in (0, 63, 149):
+        np.testing.assert_array_equal(fitted.transform(np.delete(points, gone, axis=0)), np.delete(whole, gone, axis=0))
+    for one in range(0, 150, 10):
+        np.testing.assert_array_equal(fitted.transform(points[one : one + 1]), whole[one : one + 1])
+
+
+@pytest.mark.parametrize(("representation", "draw"), CASES, ids=lambda case: getattr(case, "name", ""))
+def test_threads_do_not_matter_and_a_stored_representation_does_the_same(representation, draw) -> None:
+    fitted = representation.fit(draw(0, 120))
+    whole = fitted.transform(draw(1, 150))
+    features = fitted.encoder.encode(draw(1, 150))
+    assert (features == np.rint(features)).all() and np.abs(features).max() <= fitted.encoder.bound
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        np.testing.assert_array_equal(fitted.encoder.encode(draw(1, 150)), features)
+    finally:
+        torch.set_num_threads(before)
+    again = representation_load(representation_save(fitted))
+    np.testing.assert_array_equal(again.transform(draw(1, 150)), whole)
+    assert again.representation.parameters() == representation.parameters()
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (8, 8), (28, 28), (20, 33, 3), (64, 60)])
+def test_wavelets_of_any_size_are_bounded_whole_numbers_of_known_width(shape) -> None:
+    encoder = WaveletEncoder(shape)
+    extreme = np.stack([np.ones(shape), np.zeros(shape), np.indices(shape).sum(axis=0) % 2, images(0, 1, shape)[0]])
+    features = encoder.encode(extreme)
+    assert features.shape == (4, len(encoder.units)) and np.abs(features).max() <= encoder.bound
+    assert (features == np.rint(features)).all() and not features[1].any()
+
+
+def test_wavelets_are_what_plain_arithmetic_says() -> None:
+    """Correlation, modulus, root and sums anew, in whole numbers of any length."""
+    encoder = WaveletEncoder((28, 28))
+    image = images(3, 1, (28, 28))
+    pixels = np.rint(image[0].astype(np.float64) * 255).astype(np.int64)
+    expected = []
+    for even, odd in zip(encoder._filters[0::2].astype(np.int64), encoder._filters[1::2].astype(np.int64), strict=True):
+        assert abs(np.linalg.norm(even) / np.linalg.norm(odd) - 1) < 0.01
+        pair = [np.rint(correlate2d(pixels, part, mode="same")[::2, ::2] / 4096) for part in (even, odd)]
+        roots = np.rint(64 * np.hypot(*pair) ** 0.5)
+        expected.append(roots.reshape(7, 2, 7, 2).sum(axis=(1, 3)).ravel())
+    expected.append(pixels.reshape(7, 4, 7, 4).sum(axis=(1, 3)).ravel())
+    assert np.abs(encoder.encode(image)[0] - np.concatenate(expected)).max() <= 2  # roots on the border of two steps
+
+
+def test_wavelets_tell_directions_not_places() -> None:
+    stripes = np.zeros((3, 28, 28))
+    stripes[0, :, 10:13] = stripes[1, :, 11:14] = stripes[2, 10:13, :] = 1.0
+    encoded = WaveletEncoder((28, 28)).encode(stripes)[:, : 16 * 49].reshape(3, 16, 49).sum(axis=2)
+    assert np.abs(encoded[0] - encoded[1]).max() < 0.15 * np.abs(encoded[0] - encoded[2]).max()
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (9, 12, 3)])
+def test_a_network_in_whole_numbers_is_the_network(shape) -> None:
+    inner, points = network(shape), images(0, 90, shape)
+    channels_first = points[..., None] if len(shape) == 2 else points
+    with torch.no_grad():
+        expected = inner.double()(torch.from_numpy(channels_first.transpose(0, 3, 1, 2).astype(np.float64))).numpy()
+    encoder = NetworkEncoder.fit(layers_of(inner), points)
+    found = encoder.encode(points) * encoder.units
+    assert np.abs(found - expected).max() < 1e-3 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("shape", [(9, 12), (10, 8, 3)])
+def test_the_inner_layer_of_a_student_leads_to_its_predictions(shape) -> None:
+    points = images(0, 90, shape).astype(np.float32)
+    student = CNN(epochs=2).fit(points, np.arange(90) % 3, classes=3, seed=1)
+    encoder = NetworkEncoder.fit(layers_of_model(student), points)
+    inner = torch.from_numpy((encoder.encode(points) * encoder.units).astype(np.float32))
+    with torch.no_grad():
+        expected = student.network.output(inner).softmax(1).numpy()
+    np.testing.assert_allclose(student.predict_proba(points), expected, atol=5e-3)
+
+
+def test_layers_that_depend_on_a_batch_or_are_unknown_are_refused() -> None:
+    with pytest.raises(ValueError, match="GELU"):
+        layers_of([nn.GELU()])
+    with pytest.raises(ValueError, match="running statistics"):
+        layers_of([nn.BatchNorm1d(3, track_running_stats=False)])
+    with pytest.raises(ValueError, match="plain convolutions"):
+        layers_of([nn.Conv2d(4, 4, 3, groups=2)])
+
+
+def test_whitening_gives_public_directions_the_same_spread() -> None:
+    rng = np.random.default_rng(0)
+    public = rng.normal(size=(5000, 3)) @ np.array([[5.0, 1, 0], [0, 1, 0.5], [0, 0, 0.8]])
+    fitted = Whitened(floor=1e-6).fit(public)
+    covariance = np.cov(fitted.transform(public).astype(float), rowvar=False)
+    np.testing.assert_allclose(covariance / covariance[0, 0], np.eye(3), atol=0.03)
+    principal = Whitened(exponent=0.0).fit(public).transform(public).astype(float)
+    ratios = np.sort(np.linalg.eigvalsh(np.cov(public, rowvar=False)))[::-1]
+    np.testing.assert_allclose(principal.var(axis=0) / principal[:, 0].var(), ratios / ratios[0], rtol=0.05, atol=0.002)
+
+
+def test_standardising_is_by_public_points_and_leaves_out_what_never_varies() -> None:
+    public, points = table(0, 2000), table(1, 50)
+    fitted = Standardised(floor=1e-6).fit(public)
+    expected = ((points - public.mean(axis=0)) / np.where(public.std(axis=0) > 0, public.std(axis=0), 1))[:, :-1]
+    assert fitted.dimensions == 7
+    scale = fitted.transform(points) / expected
+    inside = (np.abs(fitted.transform(points)) < 127) & (np.abs(expected) > 1)
+    np.testing.assert_allclose(scale[inside], np.median(scale[inside]), rtol=0.04)
+
+
+def test_thresholds_are_public_values_that_records_exceed_or_not() -> None:
+    """A curve that no weighted sum of the column follows is one of its thresholds, whatever is common in the column."""
+    rng = np.random.default_rng(0)
+    amount = np.where(rng.random(20_000) < 0.9, 0.0, rng.integers(1, 100, 20_000))
+    public = np.column_stack([amount, rng.integers(0, 2, 20_000), np.ones(20_000)]).astype(np.float32)
+    fitted = Thresholds(thresholds=9).fit(public)
+    assert fitted.dimensions == 2 + 9, "two values need no threshold, and what never varies is left out"
+    records = np.array([[value, 0, 1] for value in range(100)], np.float32)
+    exceeded = fitted.encoder.encode(records)[:, 3:]
+    assert (np.diff(exceeded, axis=0) >= 0).all() and not exceeded[0].any() and exceeded[-1].all()
+    steps = np.flatnonzero(np.diff(exceeded.sum(axis=1))) + 1
+    np.testing.assert_allclose(steps, np.arange(10, 100, 10), atol=1.0)
+
+
+def test_thresholds_of_many_columns_are_fewer_and_then_none() -> None:
+    rng = np.random.default_rng(0)
+    for columns, thresholds in ((40, 16), (100, 9), (1000, 0)):
+        assert Thresholds().fit(rng.random((60, columns))).dimensions == columns * (1 + thresholds)
+
+
+def test_on_the_sphere_points_have_length_127_and_the_middle_stays() -> None:
+    public = np.random.default_rng(0).normal(size=(400, 6))
+    fitted = Embedding().fit(public)
+    lengths = np.linalg.norm(fitted.transform(public).astype(float), axis=1)
+    assert np.abs(lengths - 127).max() < 2
+    nearer = fitted.transform((public + public.mean(axis=0)) / 2)
+    assert np.abs(nearer.astype(int) - fitted.transform(public)).max() <= 1
+
+
+def test_private_values_that_are_no_numbers_or_huge_neither_stop_nor_touch_others() -> None:
+    fitted, points = Whitened().fit(table(0, 200)), table(1, 20)
+    clean = fitted.transform(points)
+    points[3], points[7, 0], points[9, 1] = np.nan, np.inf, 1e30
+    with np.errstate(all="raise"):
+        spoilt = fitted.transform(points)
+    others = np.delete(np.arange(20), [3, 7, 9])
+    np.testing.assert_array_equal(spoilt[others], clean[others])
+
+
+@pytest.mark.parametrize(
+    ("attempt", "told"),
+    [
+        (lambda: Wavelets().fit(table(0, 50)), "at least 4×4"),
+        (lambda: Whitened().fit(table(0, 1)), "at least 2 public"),
+        (lambda: Whitened().fit(np.full((5, 2), np.nan)), "not finite"),
+        (lambda: Whitened().fit(table(0, 50)).transform(images(0, 3)), "shape"),
+        (lambda: Standardised().fit(np.ones((9, 2))), "the same"),
+        (lambda: Standardised().fit(np.random.default_rng(0).random((9, 1100))), "whitened"),
+        (lambda: Student().fit(images(0, 30)), "no student yet"),
+        (lambda: representation_create("pixels"), "choose one of"),
+        (lambda: representation_create("whitened", {"rank": 3}), "no parameter rank"),
+        (lambda: Whitened(components=0), "at least 1"),
+        (lambda: representation_load(b"nothing"), "cannot be read"),
+    ],
+)
+def test_mistakes_are_named(attempt, told) -> None:
+    with pytest.raises(ValueError, match=told):
+        attempt()
+
+
+def test_each_representation_describes_itself() -> None:
+    for name, kind in REPRESENTATIONS.items():
+        assert kind.name == name and kind.label and str(kind().sentence()).endswith(".")
+    assert REPRESENTATIONS["embedding"].statement
+    assert default_representation((8, 8)).images and not default_representation((8,)).images
+
+
+@pytest.mark.parametrize("draw", [table, images])
+def test_the_same_points_and_seed_teach_the_same_embedding(draw) -> None:
+    points = draw(0, 120)
+    one, same, other = (Learned(steps=5, seed=seed).fit(points).state() for seed in (1, 1, 2))
+    for name, array in one.items():
+        np.testing.assert_array_equal(same[name], array)
+    assert any(not np.array_equal(other[name], array) for name, array in one.items())
+
+
+def test_an_embedding_learns_what_its_points_have_in_common() -> None:
+    """Three groups of columns that say one thing each, under much noise: which thing, nobody says."""
+
+    def draw(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+        rng = np.random.default_rng(seed)
+        kinds = rng.integers(0, 3, count)
+        signal = np.repeat(np.eye(3)[kinds], 10, axis=1)
+        return np.clip(0.5 * signal + rng.normal(0.25, 0.35, signal.shape), 0, 1).astype(np.float32), kinds
+
+    def purity(representation: Representation) -> float:
+        (public, _), (points, kinds) = draw(0, 600), draw(1, 300)
+        place = representation.fit(public).transform(points).astype(np.float64)
+        apart = ((place[:, None] - place[None]) ** 2).sum(axis=2)
+        nearest = np.argsort(apart, axis=1)[:, 1:11]
+        return float((kinds[nearest] == kinds[:, None]).mean())
+
+    assert purity(Learned(steps=60)) > purity(Learned(steps=1)) + 0.05
+
+
+def test_an_embedding_is_learned_from_two_points_or_from_more_than_it_takes(monkeypatch) -> None:
+    assert Learned(steps=2).fit(table(0, 2)).transform(table(1, 5)).shape[0] == 5
+    monkeypatch.setattr("learning.representations.contrastive._MOST", 50)
+    assert Learned(steps=2).fit(images(0, 90)).transform(images(1, 5)).shape[0] == 5

@@ -1,0 +1,126 @@
+"""Tests of what releases tell."""
+
+import numpy as np
+import pytest
+from scipy.stats import truncnorm
+
+from learning.mechanisms.neighbours.release import read_counts
+from learning.mechanisms.neighbours.votes import radii
+from learning.students import Releases, counted, joined, labelled, neighbourhoods, predicted
+from learning.students.posterior import leading_probabilities
+
+
+def _simulated(counts, sigma, draws=100_000):
+    """Leaders among counts drawn from their posterior: a normal distribution cut off below 0."""
+    rng = np.random.default_rng(1)
+    counts = np.asarray(counts, float)
+    drawn = truncnorm.rvs(-counts / sigma, np.inf, loc=counts, scale=sigma, size=(draws, len(counts)), random_state=rng)
+    return np.bincount(drawn.argmax(axis=1), minlength=len(counts)) / draws
+
+
+@pytest.mark.parametrize(
+    ("counts", "sigma"),
+    [([60, 40], 10), ([5, -3, 2], 4), ([-20, -30], 10), ([100, 90, 80, 0, -15], 20), ([3, 3, 3], 2), ([0, -40], 8)],
+)
+def test_the_posterior_of_the_leading_class_is_that_of_a_simulation(counts, sigma):
+    np.testing.assert_allclose(leading_probabilities([counts], sigma)[0], _simulated(counts, sigma), atol=0.008)
+
+
+@pytest.mark.parametrize(("counts", "sigma"), [([30.0, 12.0], 10.0), ([4.0, -6.0], 5.0)])
+def test_the_posterior_of_two_classes_is_that_of_brute_force_integration(counts, sigma):
+    grid = np.linspace(0, max(counts) + 12 * sigma, 2001)
+    first, second = (np.exp(-((grid - count) ** 2) / (2 * sigma**2)) for count in counts)
+    leads = np.triu(np.ones((len(grid), len(grid))), 1) + np.eye(len(grid)) / 2  # the second count is the larger one
+    joint = np.outer(first, second)
+    expected = (joint * leads).sum() / joint.sum()
+    assert leading_probabilities([counts], sigma)[0, 1] == pytest.approx(expected, abs=1e-3)
+
+
+def test_extreme_counts_have_a_posterior():
+    posterior = leading_probabilities([[1e6, -1e6, 0], [-500, -500, -500]], [1.0, 1.0])
+    np.testing.assert_allclose(posterior[0], [1, 0, 0], atol=1e-9)
+    np.testing.assert_allclose(posterior[1], 1 / 3, rtol=1e-6)
+
+
+def test_without_noise_counts_are_probabilities():
+    assert leading_probabilities([[1, 3], [0, 0]], 0).tolist() == [[0.25, 0.75], [0.5, 0.5]]
+
+
+def test_labels_below_the_noise_weigh_nothing():
+    releases = counted([0, 1, 2], [[100, 95], [100, 80], [100, 0]], 10.0)
+    assert releases.weights[0] == 0
+    assert 0 < releases.weights[1] < releases.weights[2] <= 1
+    assert labelled([0, 1], [1, 0], classes=3).weights.tolist() == [1, 1]
+    assert predicted([0, 1], [[0.5, 0.5], [0.8, 0.2]]).weights == pytest.approx([0, 0.6])
+
+
+def test_labels_and_margins_are_those_of_the_vote():
+    rng = np.random.default_rng(3)
+    counts, guesses = rng.integers(-50, 90, (40, 4)), rng.integers(0, 4, 40)
+    read = read_counts(counts, 12.0, predicted=guesses, voters=30.0)
+    releases = counted(np.arange(40), counts, 12.0, predicted=guesses, voters=30.0)
+    assert (releases.labels == read.labels).all()
+    np.testing.assert_allclose(releases.margins, read.margins)
+
+
+def test_rounds_are_joined_in_the_order_of_the_points():
+    first, second = counted([4, 1], [[5, 0], [0, 7]], 1.0), counted([2], [[3, 3]], 2.0)
+    both = joined([first, second])
+    assert both.rows.tolist() == [1, 2, 4] and both.sigma.tolist() == [1, 2, 1]
+    assert both.counts.tolist() == [[0, 7], [3, 3], [5, 0]]
+    with pytest.raises(ValueError, match="listed twice"):
+        joined([first, first])
+    with pytest.raises(ValueError, match="cannot be joined"):
+        joined([first, counted([3], [[1, 0]], 1.0, reach=neighbourhoods([0], np.array([[0]]), [1]))])
+
+
+def test_wrong_shapes_are_refused():
+    with pytest.raises(ValueError, match="one row of counts"):
+        Releases(np.arange(3), np.zeros((2, 2)), np.zeros(3))
+
+
+def test_a_held_out_part_shares_no_point_with_what_is_learned():
+    releases = labelled(np.arange(50), np.arange(50) % 3, classes=3)
+    learned, held_out = releases.split(0.2, seed=1)
+    assert (len(learned), len(held_out)) == (40, 10)
+    assert sorted([*learned.rows, *held_out.rows]) == list(range(50))
+
+
+def test_neighbourhoods_are_the_points_within_the_radius():
+    rng = np.random.default_rng(5)
+    public = rng.integers(-127, 128, (300, 4))
+    rows = np.array([7, 0, 299])
+    squared = radii(public[rows], public, 0.05)
+    reach = neighbourhoods(rows, public, squared).toarray()
+    for row, radius, weights in zip(rows, squared, reach, strict=True):
+        near = ((public - public[row]) ** 2).sum(axis=1) <= radius
+        near[row] = False
+        np.testing.assert_allclose(weights, near / near.sum(), rtol=1e-6)
+
+
+def test_of_many_points_some_stand_for_all():
+    rng = np.random.default_rng(5)
+    public = rng.integers(-127, 128, (12_000, 2))
+    reach = neighbourhoods([5, 6], public, [3000, 3000])
+    np.testing.assert_allclose(reach.sum(axis=1), 1, rtol=1e-5)
+    assert reach.shape == (2, 12_000) and len(np.unique(reach.indices)) < 10_000
+
+
+def test_scores_are_unbiased_in_the_noise_and_best_for_the_true_shares():
+    rng = np.random.default_rng(7)
+    truth = rng.dirichlet([1, 2, 3], 30)
+    votes = np.stack([rng.multinomial(200, shares) for shares in truth]).astype(float)
+    clean = counted(np.arange(30), votes, 0.0)
+    scores = [counted(np.arange(30), votes + rng.normal(0, 40, votes.shape), 40.0).score(truth) for _ in range(3000)]
+    assert np.mean(scores) == pytest.approx(clean.score(truth), abs=0.002)
+    assert clean.score(truth) > clean.score(0.8 * truth + 0.2 / 3) > clean.score(np.full((30, 3), 1 / 3))
+    assert clean.score(votes / 200) == pytest.approx(((votes / 200) ** 2).sum() / 30)
+
+
+def test_scores_compare_votes_with_averages_of_neighbourhoods():
+    public = np.array([[0], [1], [2], [100]])
+    reach = neighbourhoods([1], public, [1])
+    truth = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    split = counted([1], [[50, 50]], 0.0, reach=reach)
+    assert split.score(truth) == pytest.approx(0.5)
+    assert split.score(truth) > split.score(np.tile([[1.0, 0.0]], (4, 1)))

@@ -1,0 +1,228 @@
+"""Tests of students on small data."""
+
+import numpy as np
+import pytest
+
+from learning.formats import catalogue_load
+from learning.learners import learner_create
+from learning.mechanisms.neighbours.votes import radii
+from learning.students import (
+    STUDENTS,
+    choose,
+    counted,
+    labelled,
+    neighbourhoods,
+    predicted,
+    refined,
+    student_create,
+    student_learn,
+)
+
+pytestmark = pytest.mark.slow
+
+FAST = {
+    "consistency": {"steps": 60, "filters": 16},
+    "boosting": {"iterations": 5, "leaf": 5},
+    "random_forest": {"trees": 5},
+}
+OWN = ("consistency", "shares", "boosting")
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return catalogue_load("digits")
+
+
+@pytest.fixture(params=OWN)
+def student(request):
+    return student_create(request.param, FAST.get(request.param))
+
+
+def _noisy(labels, classes, *, voters=60, sigma=12.0, seed=1):
+    """Counts of voters who are of one mind, with noise."""
+    rng = np.random.default_rng(seed)
+    return voters * np.eye(classes)[labels] + rng.normal(0, sigma, (len(labels), classes))
+
+
+def _right(model, rows):
+    return (model.predict(rows.x) == rows.y).mean()
+
+
+@pytest.mark.parametrize("name", STUDENTS)
+def test_every_student_learns_from_noisy_counts(name, digits):
+    points, truth = digits.private.x[:500], digits.private.y[:500]
+    releases = counted(np.arange(500), _noisy(truth, 10), 12.0)
+    student = student_create(name, FAST.get(name) if name != "boosting" else {"iterations": 20, "leaf": 10})
+    assert _right(student_learn(student, points, releases, seed=1), digits.test) > 0.8
+
+
+def test_twenty_noisy_labels_teach_more_with_all_points_than_alone(digits):
+    """The same network sees the twenty alone, and then all public images."""
+    points, truth, rng = digits.private.x, digits.private.y, np.random.default_rng(0)
+    rows = np.sort(
+        np.concatenate([rng.choice(np.flatnonzero(truth == digit), 2, replace=False) for digit in range(10)])
+    )
+    counts = _noisy(truth[rows], 10, sigma=15.0, seed=2)
+    student = student_create("consistency", {"steps": 250, "filters": 16})
+    alone = student_learn(student, points[rows], counted(np.arange(20), counts, 15.0), seed=1)
+    everything = student_learn(student, points, counted(rows, counts, 15.0), seed=1)
+    assert _right(everything, digits.test) > _right(alone, digits.test) + 0.02
+
+
+def test_the_prediction_of_a_network_corrects_labels(digits):
+    """One label in eight is wrong, and as sure of itself as the others."""
+    points, truth, rng = digits.private.x[:600], digits.private.y[:600], np.random.default_rng(2)
+    labels = np.where(rng.random(600) < 0.125, (truth + rng.integers(1, 10, 600)) % 10, truth)
+    releases = labelled(np.arange(600), labels, classes=10)
+    model = student_learn(student_create("consistency", {"steps": 300}), points, releases, seed=1)
+    assert (model.predict(points) == truth).mean() > (labels == truth).mean() + 0.06
+
+
+def test_neighbourhoods_that_reach_over_classes_are_undone():
+    """Counts of wide neighbourhoods on a line name the rare class nowhere; who knows their reach finds it."""
+    rng = np.random.default_rng(4)
+    public = rng.integers(-127, 128, (500, 3))
+    rare = public[:, 0] > 80
+    reach = neighbourhoods(np.arange(500), public, radii(public, public, 0.5))
+    shares = reach @ np.eye(2)[rare.astype(int)]
+    counts = 1000 * shares + rng.normal(0, 30, shares.shape)
+    points = public / 127
+    knowing = student_learn(
+        student_create("shares"), points, counted(np.arange(500), counts, 30.0, reach=reach), seed=1
+    )
+    unknowing = student_learn(student_create("shares"), points, counted(np.arange(500), counts, 30.0), seed=1)
+    assert (knowing.predict(points) == rare).mean() > 0.95
+    assert (unknowing.predict(points) == rare).mean() < 0.9
+    told = refined(public, counted(np.arange(500), counts, 30.0, reach=reach).among(np.arange(0, 500, 2)), seed=1)
+    assert (told.labels == rare).mean() > 0.9
+
+
+def test_shares_tell_how_likely_a_rare_class_is():
+    """Noisy counts of a class that leads nowhere, whose share follows a logistic curve."""
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(2000, 3))
+    likely = 1 / (1 + np.exp(3 - x[:, 0]))
+    counts = 200 * np.column_stack([1 - likely, likely]) + rng.normal(0, 40, (2000, 2))
+    model = student_learn(student_create("shares"), x, counted(np.arange(2000), counts, 40.0), seed=1)
+    assert np.abs(model.predict_proba(x)[:, 1] - likely).mean() < 0.015
+    assert model.predict_proba(x)[:, 1].mean() == pytest.approx(likely.mean(), abs=0.01)
+
+
+def test_labels_below_the_noise_are_not_learned(digits):
+    """Half of the counts are noise alone: leaving them out, and not their labels, decides what is learned."""
+    points, truth = digits.private.x[:400], digits.private.y[:400]
+    counts = _noisy(truth, 10, voters=100, sigma=5.0)
+    close = np.sort(counts, axis=1)
+    counts[200:] = close[200:, :1] + np.random.default_rng(1).normal(0, 1, (200, 10))  # leads below 5
+    releases = counted(np.arange(400), counts, 5.0)
+    assert (releases.weights[200:] == 0).all() and (releases.weights[:200] > 0).all()
+    for name in ("boosting", "logistic_regression"):
+        student = student_create(name, FAST.get(name))
+        both = student_learn(student, points, releases, seed=1)
+        without = student_learn(student, points, releases.among(np.arange(200)), seed=1)
+        assert (both.predict_proba(digits.test.x) == without.predict_proba(digits.test.x)).all()
+
+
+def test_the_seed_decides_everything(student, digits):
+    points, releases = digits.private.x[:80], labelled(np.arange(60), digits.private.y[:60], classes=10)
+    models = [student.learn(points, releases, seed=seed) for seed in (5, 5, 6)]
+    first, again, other = (model.predict_proba(digits.test.x) for model in models)
+    assert (first == again).all()
+    assert student.name != "consistency" or not (first == other).all()
+
+
+@pytest.mark.parametrize("labels", [np.full(40, 3), np.arange(40) % 10], ids=["one class", "all classes"])
+def test_a_stored_model_predicts_as_before(student, labels, digits):
+    model = student.learn(digits.private.x[:60], labelled(np.arange(40), labels, classes=10), seed=1)
+    restored = type(student).model_from_bytes(model.to_bytes())
+    assert (restored.classes, restored.shape) == (10, (8, 8))
+    assert (restored.predict_proba(digits.test.x) == model.predict_proba(digits.test.x)).all()
+    with pytest.raises(ValueError, match="cannot be read; train it again"):
+        type(student).model_from_bytes(b"junk" * 10)
+
+
+def test_a_stored_tree_that_leads_out_of_itself_is_refused(digits):
+    student = student_create("boosting", FAST["boosting"])
+    model = student.learn(digits.private.x[:60], labelled(np.arange(60), digits.private.y[:60], classes=10), seed=1)
+    for field, value in (("left", 10**6), ("right", 0), ("feature_idx", 64)):
+        nodes = model.estimator._predictors[0][0].nodes
+        before, split = nodes.copy(), int(np.flatnonzero(nodes["is_leaf"] == 0)[0])
+        nodes[field][split] = value
+        with pytest.raises(ValueError, match="cannot be read"):
+            type(student).model_from_bytes(model.to_bytes())
+        nodes[:] = before
+    type(student).model_from_bytes(model.to_bytes())
+
+
+def test_the_inner_layer_is_a_representation(digits):
+    from learning.representations import Student, layers_of_model
+
+    model = student_learn(
+        student_create("consistency", {"steps": 20}),
+        digits.private.x[:200],
+        labelled(np.arange(100), digits.private.y[:100], classes=10),
+        seed=1,
+    )
+    fitted = Student(layers=layers_of_model(model)).fit(digits.private.x[:200])
+    assert fitted.transform(digits.test.x).shape[0] == len(digits.test)
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (28, 28), (32, 32, 3), (5, 9), (4, 4, 2)])
+def test_images_of_many_shapes_are_learned_from(shape):
+    rng = np.random.default_rng(1)
+    x = rng.random((60, *shape), np.float32) * 0.1
+    x[30:] += 0.5
+    releases = labelled(np.arange(0, 60, 2), np.repeat([0, 1], 15), classes=2)
+    model = student_learn(
+        student_create("consistency", {"steps": 40, "mirror": True, "filters": 16}), x, releases, seed=1
+    )
+    assert (model.predict(x) == np.repeat([0, 1], 30)).mean() > 0.9
+
+
+@pytest.mark.parametrize("filters", [3, 16])
+def test_a_network_is_read_with_as_many_filters_as_it_was_stored_with(filters, digits):
+    student = student_create("consistency", {"steps": 5, "filters": filters})
+    releases = labelled(np.arange(20), digits.private.y[:20], classes=10)
+    model = student_learn(student, digits.private.x[:50], releases, seed=1)
+    stored = student_create("consistency").model_from_bytes(model.to_bytes())
+    assert (stored.predict_proba(digits.test.x) == model.predict_proba(digits.test.x)).all()
+    assert len(model.layers[0].weight) == filters
+
+
+def test_progress_is_told(digits):
+    seen = []
+    student = student_create("consistency", {"steps": 150, "filters": 8})
+    releases = labelled(np.arange(20), digits.private.y[:20], classes=10)
+    student_learn(student, digits.private.x[:50], releases, seed=1, progress=lambda *step: seen.append(step))
+    assert seen == [(100, 150), (150, 150)]
+
+
+def test_what_does_not_fit_is_refused(student, digits):
+    points, releases = digits.private.x[:20], labelled([30], [1], classes=10)
+    with pytest.raises(ValueError, match="Releases are about points 0 to 30"):
+        student.learn(points, releases, seed=1)
+    with pytest.raises(ValueError, match="nothing was released"):
+        student.learn(points, releases.among(np.zeros(1, np.bool_)), seed=1)
+    with pytest.raises(ValueError, match="not records"):
+        student_create("consistency").learn(np.zeros((4, 5)), labelled([0], [1], classes=2), seed=1)
+    with pytest.raises(ValueError, match="no learner “oracle”"):
+        student_create("oracle")
+
+
+def test_the_student_with_the_best_score_is_chosen(digits):
+    """A network of two steps against one that has learned, judged by counts alone."""
+    points = digits.private.x[:400]
+    releases = counted(np.arange(400), _noisy(digits.private.y[:400], 10), 12.0)
+    candidates = {
+        name: lambda x, told, trees=trees: student_learn(learner_create("random_forest", trees), x, told, seed=1)
+        for name, trees in (("stump", {"trees": 1, "depth": 1}), ("forest", {"trees": 20}))
+    }
+    chosen, scores = choose(candidates, points, releases, seed=1)
+    assert chosen == "forest" and scores["forest"] > scores["stump"] + 0.2
+
+
+def test_probabilities_of_a_model_teach(digits):
+    teacher = learner_create("logistic_regression").fit(digits.private.x, digits.private.y, classes=10, seed=1)
+    told = predicted(np.arange(300), teacher.predict_proba(digits.public.x))
+    model = student_learn(student_create("consistency", {"steps": 200}), digits.public.x, told, seed=1)
+    assert _right(model, digits.test) > 0.9

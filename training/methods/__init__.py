@@ -1,1 +1,0 @@
-"""Training methods: one package for each. Imports no Django."""
