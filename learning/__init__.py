@@ -1,1 +1,1 @@
-"""What learns and how it is asked, without Django: mechanisms, representations, learners, students, formats."""
+"""Mechanisms and models, without Django and without people: representations, learners, students, formats, exports."""

@@ -1,1 +1,1 @@
-"""Mechanisms: what a method asks of whom, one package for each. Imports no Django."""
+"""Mechanisms: the questions that a method asks and of whom, one package for each. Imports no Django."""
