@@ -216,7 +216,7 @@ class Course:
 
     def _look(self) -> bool:
         """Whether the run has ended, after a look at it and at the claims on its chunks."""
-        from training.leases import claimant
+        from common.jobs.leases import claimant
 
         self.run.refresh_from_db()
         chunks = list(self.run.chunks.values_list("pk", "claimed_by", "state"))

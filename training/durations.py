@@ -6,7 +6,8 @@ from datetime import timedelta
 from django.db.models import Count, Min, Q, Sum
 from django.utils import timezone
 
-from training.models import Part, Run, Shard, StudentTraining, TeacherChunk
+from common.jobs.parts import Part
+from training.models import Run, Shard, StudentTraining, TeacherChunk
 
 #: Between which moments of its row a run waits for a worker, prepares (trains teachers), and releases and teaches.
 STAGES = {

@@ -10,6 +10,7 @@ from django.db.models import F, Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from common.jobs.parts import Part
 from consent.models import Recorded, Study, StudyChained
 from learning.published import released_itself
 
@@ -358,24 +359,6 @@ class ProposalChange(StudyChained):
 
     def __str__(self) -> str:
         return f"{self.kind}: revision {self.revision}"
-
-
-class Part(models.Model):
-    """Work of a run that is done in one task, on any worker."""
-
-    class State(models.TextChoices):
-        PENDING = "pending", _("pending")
-        RUNNING = "running", _("running")
-        DONE = "done", _("done")
-
-    state = models.CharField(max_length=10, choices=State, default=State.PENDING)
-    artifact = models.CharField(max_length=200, blank=True, help_text="What came of it, in private storage.")
-    claimed_by = models.CharField(max_length=80, blank=True)
-    heartbeat = models.DateTimeField(null=True, blank=True)
-    deaths = models.PositiveIntegerField(default=0, help_text="How many workers died over it.")
-
-    class Meta:
-        abstract = True
 
 
 class TeacherChunk(Part):

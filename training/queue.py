@@ -16,9 +16,9 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
+from common.jobs.leases import claimant, stale_before, worker_claims
 from common.models import WorkerHeartbeat
 from consent.permissions import studies_with_permission
-from training.leases import claimant, stale_before, worker_claims
 from training.models import Run, Shard, StudentTraining, TeacherChunk
 from training.selectors import Progress, run_progress
 

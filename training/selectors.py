@@ -9,10 +9,10 @@ from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Sum
 from django.utils import timezone
 
 from accounting.models import Release
+from common.jobs.leases import unclaimed
 from consent.models import Study
 from consent.permissions import studies_with_permission
 from learning.mechanisms.pate import LEFT_OUT
-from training.leases import unclaimed
 from training.models import ProposalChange, Run, Shard, StudentModel, StudentTraining, TeacherChunk
 from training.services.methods import METHODS, method_of
 

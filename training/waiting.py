@@ -19,6 +19,8 @@ from django.utils.translation import get_language_info, ngettext
 from django.utils.translation import gettext as _
 
 from accounting.models import HeadCount
+from common.jobs.leases import stale_before
+from common.jobs.parts import Part
 from consent.erasures import erasures_waiting
 from consent.letters import letters_waiting
 from consent.models import (
@@ -35,8 +37,7 @@ from consent.permissions import ROLE_PERMISSIONS, study_permissions
 from consent.role_rules import CONFIRM, GIVERS
 from consent.selectors import forms_waiting, policies_waiting, role_changes_waiting
 from consent.study_texts import texts_missing
-from training.leases import stale_before
-from training.models import Dataset, Part, Run, StudentModel
+from training.models import Dataset, Run, StudentModel
 
 #: How long a run may be left alone before somebody is asked to look whether a worker runs.
 PATIENCE = timedelta(minutes=2)

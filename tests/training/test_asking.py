@@ -18,6 +18,7 @@ from accounting.models import Release
 from accounting.shares import share_free, shares
 from accounting.verification import study_faults
 from common.artifacts import arrays_delete, arrays_load
+from common.jobs import parts
 from common.noise import SimulationNoise
 from consent import services as consent_services
 from consent.changes import changes_recorded
@@ -45,7 +46,7 @@ from tests.training.runs import (
     table_rows,
 )
 from training.models import Query, Run, Shard
-from training.services import advance, ending, parts, spending, sweep, voting
+from training.services import advance, ending, spending, voting
 from training.services import runs as run_commands
 from training.services.datasets import dataset_import
 from training.services.holders import noise, shards, space
@@ -385,7 +386,7 @@ def test_a_shard_whose_worker_died_is_asked_again_and_one_that_is_held_is_not(se
     study = small_study()
     run = unasked(study)
     shard = run.shards.get()
-    Shard.objects.update(state="running", claimed_by="somebody", heartbeat=sweep.timezone.now())
+    Shard.objects.update(state="running", claimed_by="somebody", heartbeat=timezone.now())
     advance.shard_ask(shard.pk)
     assert not shards.shards_done(run)
     Shard.objects.update(heartbeat=None)

@@ -7,6 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from common.jobs.leases import claimant, lease, worker_claims
 from common.models import WorkerHeartbeat
 from consent import services
 from consent.accounts import administrator_set
@@ -15,7 +16,6 @@ from tests import factories
 from tests.pages import as_
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, run_teach, study_with_table
 from tests.workers import wait_until, worker
-from training.leases import claimant, lease, worker_claims
 from training.models import Run, TeacherChunk
 from training.queue import queue_for, queue_watchable, run_place
 

@@ -13,13 +13,14 @@ from django.utils import timezone
 
 from accounting.book import balances
 from common.artifacts import arrays_load
+from common.jobs import parts
 from consent import services as consent_services
 from consent.models import Study
 from learning.learners.registry import learner_class
 from learning.mechanisms.pate import NO_VOTE
 from tests.training.runs import TABLE_RUN, run_finish, run_prepared, run_start, run_teach, study_with_table
 from training.models import Dataset, Run, TeacherChunk
-from training.services import advance, parts, preparation, teaching, voting
+from training.services import advance, preparation, teaching, voting
 from training.services.ballot import ballot_load, predictions_load
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]

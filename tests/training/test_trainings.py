@@ -14,6 +14,7 @@ from accounting.models import Release
 from accounting.shares import shares
 from accounting.verification import study_faults
 from common.artifacts import arrays_list, model_fetch
+from common.jobs import sweeping
 from learning.published import published_load
 from learning.students import labelled, student_create
 from learning.students import student_learn as students_learn
@@ -121,15 +122,15 @@ def test_a_training_whose_worker_died_is_sent_on_and_done(run: Run, monkeypatch:
     rows = StudentTraining.objects.filter(pk=training.pk)
     rows.update(state="running", claimed_by="dead", heartbeat=timezone.now() - timezone.timedelta(hours=1))
     sent: list[Any] = []
-    monkeypatch.setattr(sweep, "send", lambda task, pk: sent.append((task, pk)))
+    monkeypatch.setattr(sweeping, "send", lambda task, pk: sent.append((task, pk)))
     sweep.runs_sweep()
-    assert ("student_learn", training.pk) in sent
+    assert ("training.tasks.student_learn", training.pk) in sent
     student_learn(training.pk)
     assert run.students.count() == 2
     assert rows.get().deaths == 0 or rows.get().state == "done"
     sent.clear()
     sweep.runs_sweep()
-    assert ("student_learn", training.pk) not in sent
+    assert ("training.tasks.student_learn", training.pk) not in sent
 
 
 def test_why_no_student_came_of_it_is_told_and_another_can_be_asked_for(

@@ -3,27 +3,28 @@
 The row is the truth. Every step can be repeated after a crash and goes on where it stopped.
 """
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
-from django.db import DatabaseError
 from django.utils.translation import gettext_noop
 
+from common.jobs.guards import guarded
+from common.jobs.leases import lease
+from common.jobs.parts import PartDied
 from common.logging import logging_run
 from learning.formats import DataError
 from learning.mechanisms.pate import PlanError
 from training.dispatch import send
 from training.errors import RunError
-from training.leases import lease
 from training.models import Run, Shard, TeacherChunk
 from training.services import students, teaching
 from training.services.ending import run_fail, run_forget
 from training.services.holders import shards
 from training.services.methods import Step, method_of
 
-logger = logging.getLogger(__name__)
+_NO_ANSWER = gettext_noop("Database or storage did not answer; the run is tried again. If it stays so, see the logs.")
+_UNEXPECTED = gettext_noop("An unexpected error; the logs of the worker tell it under this run's id.")
 
 
 def step_of(run: Run) -> Step | None:
@@ -34,20 +35,17 @@ def step_of(run: Run) -> Step | None:
 @contextmanager
 def _guarded(run_id: str | UUID) -> Iterator[None]:
     """End the run where it cannot go on; leave it to the sweep where database or storage do not answer."""
-    try:
+
+    def fail(message: str) -> None:
+        run_fail(run_id, message)
+
+    def retry() -> None:
+        Run.objects.filter(pk=run_id, status__in=Run.ACTIVE).update(message=_NO_ANSWER)
+
+    with guarded(
+        "The run", expected=(RunError, PartDied, PlanError, DataError), fail=fail, unexpected=_UNEXPECTED, retry=retry
+    ):
         yield
-    except (RunError, PlanError, DataError) as error:
-        run_fail(run_id, str(error))
-    except (DatabaseError, OSError):
-        logger.exception("The run could not go on; it is tried again.")
-        Run.objects.filter(pk=run_id, status__in=Run.ACTIVE).update(
-            message=gettext_noop(
-                "Database or storage did not answer; the run is tried again. If it stays so, see the logs."
-            )
-        )
-    except Exception:
-        logger.exception("The run failed unexpectedly.")
-        run_fail(run_id, gettext_noop("An unexpected error; the logs of the worker tell it under this run's id."))
 
 
 def run_advance(run_id: str | UUID) -> None:

@@ -16,13 +16,15 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.core.files.base import ContentFile, File
-from django.db import DatabaseError, transaction
-from django.db.models import Q
+from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from common.artifacts import arrays_delete, arrays_delete_folder, private_copy, private_load, private_save
+from common.jobs.guards import guarded
+from common.jobs.leases import lease
+from common.jobs.sweeping import send_on
 from common.sentences import Sentence
 from consent.models import Study
 from consent.services import study_lock, study_open_check
@@ -31,7 +33,6 @@ from learning.formats.preview import preview
 from learning.formats.rows import Progress
 from training.dispatch import send
 from training.errors import STATE
-from training.leases import lease, stale_before
 from training.models import Dataset, DatasetImport
 from training.services.datasets import dataset_check, dataset_import, holders_beyond
 
@@ -160,20 +161,16 @@ def import_work(import_id: str) -> None:
         if token is None or found is None or found.state not in DatasetImport.BUSY:
             return
         mine = DatasetImport.objects.filter(pk=found.pk, claimed_by=token, state=found.state)
-        try:
-            if found.state == State.CHECKING:
-                _check(found, mine)
-            else:
-                _store(found, mine)
-        except FileNotFoundError:
-            told = gettext_noop("The uploaded file is not there any more: drop this import, and upload it again.")
-            mine.update(state=State.DRAFT, message=told, touched_at=timezone.now())
-        except (DatabaseError, OSError):
-            logger.exception("Import %s could not be worked on; it is tried again.", import_id)
-        except Exception:
-            logger.exception("Import %s failed unexpectedly.", import_id)
-            told = gettext_noop("An unexpected error; the logs of the worker tell it under this import's id.")
-            mine.update(state=State.DRAFT, message=told, touched_at=timezone.now())
+
+        def fail(message: str) -> None:
+            mine.update(state=State.DRAFT, message=message, touched_at=timezone.now())
+
+        told = gettext_noop("An unexpected error; the logs of the worker tell it under this import's id.")
+        with guarded(f"Import {import_id}", expected=(), fail=fail, unexpected=told):
+            try:
+                (_check if found.state == State.CHECKING else _store)(found, mine)
+            except FileNotFoundError:
+                fail(gettext_noop("The uploaded file is not there any more: drop this import, and upload it again."))
 
 
 def _check(found: DatasetImport, mine: Any) -> None:
@@ -304,11 +301,7 @@ def import_report(dataset_import: DatasetImport) -> dict[str, Any]:
 
 def imports_sweep() -> None:
     """Send on imports whose worker died, and drop those that nobody goes on with."""
-    silent = Q(heartbeat__isnull=True) | Q(heartbeat__lt=stale_before())
-    waiting = DatasetImport.objects.filter(silent, state__in=DatasetImport.BUSY)
-    for pk in waiting.values_list("pk", flat=True):
-        if waiting.filter(pk=pk).update(heartbeat=timezone.now(), claimed_by=""):
-            send("import_work", pk)
+    send_on(DatasetImport.objects.filter(state__in=DatasetImport.BUSY), "training.tasks.import_work")
     old = DatasetImport.objects.filter(touched_at__lt=timezone.now() - KEPT).exclude(state__in=DatasetImport.BUSY)
     for found in old:
         import_drop(dataset_import=found)

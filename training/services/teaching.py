@@ -4,16 +4,15 @@ import numpy as np
 from django.utils.translation import gettext_noop
 
 from common.artifacts import arrays_load, arrays_save
+from common.jobs.parts import parts_send
 from consent.models import ConsentEvent
 from consent.selectors import Snapshot, holders_lapsed_since
 from learning.learners import learner_create
 from learning.mechanisms.pate import NO_VOTE
-from training.dispatch import send
-from training.leases import unclaimed
 from training.models import Run, TeacherChunk
 from training.services.ballot import assignment_name, predictions_name
-from training.services.parts import part_do
 from training.services.records import records_load
+from training.services.run_parts import run_part_do
 
 _DIED = gettext_noop(
     "Workers died again and again while they trained the same teachers; most likely their memory did not suffice. "
@@ -50,8 +49,7 @@ def assignment_without(run: Run, assignment: dict[str, np.ndarray], gone: np.nda
 
 def chunks_send(run: Run) -> bool:
     """Queue the chunks that wait; True where there are none left to do."""
-    for chunk in run.chunks.filter(unclaimed()).exclude(state=TeacherChunk.State.DONE):
-        send("chunk_train", chunk.pk)
+    parts_send(run.chunks.all(), "training.tasks.chunk_train")
     return chunks_done(run)
 
 
@@ -67,7 +65,7 @@ def chunk_train(chunk: TeacherChunk) -> bool:
         arrays_save(artifact, predictions=_predictions(chunk.run, chunk))
         return artifact
 
-    return part_do(chunk, status=Run.Status.TRAINING, work=work, died=_DIED)
+    return run_part_do(chunk, status=Run.Status.TRAINING, work=work, died=_DIED)
 
 
 def left_since_snapshot(run: Run) -> np.ndarray:

@@ -6,16 +6,19 @@ that it is done are written together.
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
-from django.db import DatabaseError, transaction
+from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
+from common.jobs.guards import guarded
+from common.jobs.parts import PartDied
 from common.logging import logging_run
 from consent.services import study_lock
 from learning.learners import Model
@@ -29,8 +32,8 @@ from training.services.holders.space import points_of
 from training.services.learners import learner_check
 from training.services.lessons import Recipe, student_from
 from training.services.methods import method_of
-from training.services.parts import part_do
 from training.services.progress import progress_told
+from training.services.run_parts import run_part_do
 from training.services.students import student_teach, version_add
 
 logger = logging.getLogger(__name__)
@@ -113,21 +116,21 @@ def student_learn(training_id: int | str, progress: Progress | None = None) -> N
     training = StudentTraining.objects.select_related("run").filter(pk=training_id).first()
     if training is None:
         return
-    with logging_run(training.run_id):
-        try:
-            part_do(
-                training,
-                status=Run.Status.FINISHED,
-                work=lambda found: _worked(found, progress),
-                died=gettext_noop("Too many workers died over it; the logs of the workers tell why."),
-            )
-        except (DatabaseError, OSError):
-            logger.exception("The student could not be trained; it is tried again.")
-        except (RunError, ValueError) as error:
-            _fail(training, str(error))
-        except Exception:
-            logger.exception("The training of the student failed unexpectedly.")
-            _fail(training, gettext_noop("An unexpected error; the logs of the worker tell it under this run's id."))
+    with (
+        logging_run(training.run_id),
+        guarded(
+            "The training of the student",
+            expected=(RunError, PartDied, ValueError),
+            fail=partial(_fail, training),
+            unexpected=gettext_noop("An unexpected error; the logs of the worker tell it under this run's id."),
+        ),
+    ):
+        run_part_do(
+            training,
+            status=Run.Status.FINISHED,
+            work=lambda found: _worked(found, progress),
+            died=gettext_noop("Too many workers died over it; the logs of the workers tell why."),
+        )
 
 
 def _fail(training: StudentTraining, message: str) -> None:

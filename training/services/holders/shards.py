@@ -10,17 +10,16 @@ import numpy as np
 from django.db import transaction
 
 from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save
+from common.jobs.parts import parts_send
 from learning.representations import FittedRepresentation
-from training.dispatch import send
-from training.leases import unclaimed
 from training.models import Run, Shard
 from training.services.ballot import run_folder
 from training.services.holders import noise
 from training.services.holders.attempts import attempt_load
 from training.services.holders.base import Answer, Questions
 from training.services.holders.rounds import round_under_way
-from training.services.parts import part_do
 from training.services.records import records_load
+from training.services.run_parts import run_part_do
 
 MOST_SHARDS = 256
 
@@ -35,8 +34,7 @@ def shards_cut(run: Run, size: int) -> None:
 
 def shards_send(run: Run) -> None:
     """Queue the shards that wait."""
-    for shard in run.shards.filter(unclaimed()).exclude(state=Shard.State.DONE):
-        send("shard_ask", shard.pk)
+    parts_send(run.shards.all(), "training.tasks.shard_ask")
 
 
 def shards_done(run: Run) -> bool:
@@ -63,7 +61,7 @@ def shard_ask(shard: Shard, questions: Questions) -> bool:
         arrays_save(artifact, **_answer(shard, questions))
         return artifact
 
-    return part_do(shard, status=questions.status, work=work, died=questions.died)
+    return run_part_do(shard, status=questions.status, work=work, died=questions.died)
 
 
 def _answer(shard: Shard, questions: Questions) -> Answer:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from common.jobs import leases
+from common.jobs.leases import lease
 from tests.training.runs import TABLE_RUN, run_draft, study_with_table
-from training import leases
-from training.leases import lease
 from training.models import Run
 from training.selectors import run_is_claimed
 

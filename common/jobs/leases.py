@@ -25,9 +25,14 @@ def stale_before() -> datetime:
     return timezone.now() - timedelta(seconds=settings.HEARTBEAT_TIMEOUT)
 
 
+def silent() -> Q:
+    """Query for rows of which no live worker has been heard."""
+    return Q(heartbeat__isnull=True) | Q(heartbeat__lt=stale_before())
+
+
 def unclaimed() -> Q:
     """Query for rows without a live worker."""
-    return Q(claimed_by="") | Q(heartbeat__isnull=True) | Q(heartbeat__lt=stale_before())
+    return Q(claimed_by="") | silent()
 
 
 #: So much of a worker's name fits into a claim, with its process and what makes the claim unique.
