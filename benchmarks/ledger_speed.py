@@ -72,9 +72,9 @@ def run_voting(study: Any, repeat: int) -> Any:
     from common.artifacts import arrays_save
     from consent.selectors import consent_snapshot
     from tests.training.runs import TABLE_RUN, run_start
+    from training.methods.pate.ballot import assignment_name, predictions_name
+    from training.methods.pate.voting import vote_open
     from training.models import TeacherChunk
-    from training.services.ballot import assignment_name, predictions_name
-    from training.services.voting import vote_open
 
     fields = {"aggregator": {"name": "gnmax", "sigma": 4000.0}, "teachers": TEACHERS, "batch_size": QUERIES}
     run = run_start(study, share=0.5, **TABLE_RUN | fields)
@@ -113,7 +113,7 @@ def measure(holders: int, repeat: int) -> None:
     from consent.selectors import consent_snapshot
     from consent.services import study_lock
     from tests.training.runs import study_with_table
-    from training.services.voting import vote_batch
+    from training.methods.pate.voting import vote_batch
 
     study = study_with_table(
         f"n{holders}", levels="L", holders=TEACHERS, points=QUERIES * (repeat + 1), retain_votes=True

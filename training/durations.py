@@ -12,8 +12,8 @@ from training.models import Run, Shard, StudentTraining, TeacherChunk
 #: Between which moments of its row a run waits for a worker, prepares (trains teachers), and releases and teaches.
 STAGES = {
     "waiting": ("approved_at", "started_at"),
-    "preparing": ("started_at", "voting_at"),
-    "releasing": ("voting_at", "ended_at"),
+    "preparing": ("started_at", "spending_began_at"),
+    "releasing": ("spending_began_at", "ended_at"),
 }
 _PARTS: tuple[type[Part], ...] = (TeacherChunk, Shard, StudentTraining)
 

@@ -79,7 +79,16 @@ class Run(Recorded):
         *("plan", "snapshot_at"),
     )
     working_fields = (
-        *("status", "started_at", "voting_at", "ended_at", "heartbeat", "claimed_by", "consent_sequence", "assignment"),
+        *(
+            "status",
+            "started_at",
+            "spending_began_at",
+            "ended_at",
+            "heartbeat",
+            "claimed_by",
+            "consent_sequence",
+            "assignment",
+        ),
         *("prepared", "position", "labels", "stop_reason", "spent", "retired", "outcome", "message", "student"),
         *("student_progress", "forgotten_at", "proposal_key", "proposal_digest"),
     )
@@ -223,7 +232,7 @@ class Run(Recorded):
     )
     approved_at = models.DateTimeField(null=True, blank=True)
     started_at = models.DateTimeField(null=True, blank=True)
-    voting_at = models.DateTimeField(null=True, blank=True)
+    spending_began_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
     heartbeat = models.DateTimeField(null=True, blank=True, help_text="When work on it was last known to be alive.")
     claimed_by = models.CharField(max_length=80, blank=True, help_text="The worker that holds it.")

@@ -13,8 +13,8 @@ from common.jobs.leases import unclaimed
 from consent.models import Study
 from consent.permissions import studies_with_permission
 from learning.mechanisms.pate import LEFT_OUT
+from training.methods import METHODS, method_of
 from training.models import ProposalChange, Run, Shard, StudentModel, StudentTraining, TeacherChunk
-from training.services.methods import METHODS, method_of
 
 
 def runs_visible_to(user: Any) -> QuerySet[Run]:
@@ -48,12 +48,12 @@ def run_progress(run: Run) -> Progress:
 def _time_left(run: Run) -> timedelta | None:
     """Time until every planned question is released; None where nothing is known of that."""
     planned = sum(method_of(run).round_sizes(run))
-    if run.status not in Run.SPENDING or not planned or not run.position or run.voting_at is None:
+    if run.status not in Run.SPENDING or not planned or not run.position or run.spending_began_at is None:
         return None
     last = run.batches.order_by("index").values_list("recorded_at", flat=True).last()
     if last is None:
         return None
-    return (last - run.voting_at) / run.position * (planned - run.position)
+    return (last - run.spending_began_at) / run.position * (planned - run.position)
 
 
 def run_curves(run: Run) -> dict[str, list[float]]:

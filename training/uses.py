@@ -14,8 +14,8 @@ from accounting.shares import GAP, shares
 from common.artifacts import arrays_load
 from consent.models import ConsentEvent, DataHolder
 from consent.uses import Usage, Use
+from training.engine.records import records_load
 from training.models import Dataset, Run
-from training.services.records import records_load
 
 
 def _state(run: Run) -> str:
@@ -47,7 +47,9 @@ def usage(holder: DataHolder) -> Usage:
     """
     uses, asked = [], set()
     for run in (
-        Run.objects.filter(study=holder.study_id, rehearsal=False).exclude(voting_at=None).order_by("-voting_at")
+        Run.objects.filter(study=holder.study_id, rehearsal=False)
+        .exclude(spending_began_at=None)
+        .order_by("-spending_began_at")
     ):
         first = next((release for release in _batches(run) if _concerns(release, holder)), None)
         if first is not None:

@@ -17,9 +17,9 @@ from consent.disposals import holders_erased_once, holders_refused
 from consent.erasures import holders_waiting
 from consent.models import Disposal, Study
 from consent.selectors import role_faults
+from training.engine.spending import share_used
+from training.methods import method_of
 from training.models import Batch, Dataset, Query, Run
-from training.services.methods import method_of
-from training.services.spending import share_used
 
 #: Until an erasure that was asked for is done.
 LONGEST_WAIT = timedelta(days=1)

@@ -72,8 +72,8 @@ def _fault_lines(told: str) -> Iterator[str]:
 
 def _run_faults(run: Any) -> Iterator[str]:
     """Did a run end for a reason that everybody may read, and was every query answered once at most?"""
+    from training.methods import method_of
     from training.models import Run
-    from training.services.methods import method_of
 
     if run.status not in (Run.Status.FINISHED, Run.Status.DRAFT):
         yield f"run {run.pk} did not finish: {run.status}, {run.message}"

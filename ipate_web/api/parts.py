@@ -16,8 +16,8 @@ from learning.mechanisms.neighbours.choices import REPRESENTATION_CHOICES
 from learning.mechanisms.pate import AGGREGATORS
 from learning.representations import REPRESENTATIONS
 from learning.students import STUDENTS
+from training.methods import IMPLEMENTED, METHODS, RunMethod
 from training.models import Run
-from training.services.methods import IMPLEMENTED, METHODS, RunMethod
 
 
 class LearnerParameterSerializer(serializers.Serializer):

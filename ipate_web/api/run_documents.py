@@ -90,7 +90,7 @@ class RunDetailSerializer(RunSerializer):
     message = serializers.CharField(allow_null=True, help_text="Why it failed or waits; for staff alone.")
     approved_at = MinuteField(allow_null=True, help_text="To the minute.")
     started_at = MinuteField(allow_null=True, help_text="To the minute.")
-    voting_at = MinuteField(allow_null=True, help_text="To the minute.")
+    spending_began_at = MinuteField(allow_null=True, help_text="To the minute.")
     rehearsed = serializers.DictField(help_text="Rehearsals: levels with share and ε, method and conversion of costs.")
     outcome = serializers.DictField(help_text="Rehearsals: ε that each level spent by the papers' accounting.")
 
@@ -112,7 +112,7 @@ class RunDetailSerializer(RunSerializer):
                 "revision",
                 "approved_at",
                 "started_at",
-                "voting_at",
+                "spending_began_at",
                 "progress",
                 "place",
                 "promises",

@@ -6,9 +6,9 @@ from django.utils.translation import gettext as _
 
 from ipate_web.staff.charts import Chart, Series
 from ipate_web.staff.templatetags.run_words import group_label
+from training.methods.neighbours.leads import LEADS
 from training.models import StudentModel
 from training.selectors import CostHistory, GroupSpending
-from training.services.neighbours.leads import LEADS
 
 
 def cost_chart(history: CostHistory, groups: list[GroupSpending]) -> Chart | None:

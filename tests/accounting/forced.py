@@ -35,19 +35,20 @@ from learning.published import published_load
 from tests import factories
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, asking_of
 from tests.training.runs import TABLE, run_draft, table_rows
+from training.engine import commits, noise
+from training.methods import method_of
+from training.methods.neighbours.questions import Votes
+from training.methods.neighbours.rounds import question_digest, question_load
+from training.methods.pate import preparation, voting
+from training.methods.pate.ballot import predictions_load
+from training.methods.sampled_steps import rounds as sampled_rounds
+from training.methods.steps.gradients import Gradients
+from training.methods.steps.rounds import task_digest, task_load
 from training.models import Batch, Query, Round, Run, StudentModel
-from training.services import preparation, students, voting
 from training.services import runs as run_commands
+from training.services import students
 from training.services.advance import chunk_train, shard_ask
-from training.services.ballot import predictions_load
 from training.services.datasets import dataset_import
-from training.services.holders import asking, noise
-from training.services.methods import method_of
-from training.services.neighbours.questions import Votes
-from training.services.neighbours.rounds import question_digest, question_load
-from training.services.sgd import sampled_rounds
-from training.services.sgd.gradients import Gradients
-from training.services.sgd.rounds import task_digest, task_load
 from training.verification import release_faults
 
 #: Who takes part beside the one, by first decision.
@@ -336,7 +337,7 @@ class World:
 
     def crash(self, after: bool) -> None:
         """A batch whose worker dies before or after it has written the charges."""
-        real = voting.release_record
+        real = commits.release_record
 
         def dies(**fields: Any) -> Any:
             if after:
@@ -344,8 +345,7 @@ class World:
             raise Crash
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(voting, "release_record", dies)
-            patch.setattr(asking, "release_record", dies)
+            patch.setattr(commits, "release_record", dies)
             self.vote()
 
     def redeliver(self) -> None:
@@ -485,7 +485,6 @@ def world_play(
         for questions in (Votes, Gradients):
             patch.setattr(questions, "shard", math.ceil(sum(world.counts) / chunks))
         patch.setattr(noise, "noise_of", lambda run: ForcedNoise(world.draws))
-        patch.setattr(voting, "_noise", lambda: ForcedNoise(world.draws))
         patch.setattr(counting, "SystemNoise", lambda: ForcedNoise(world.draws))
         if plant:
             plant(patch, world)

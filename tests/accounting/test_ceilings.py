@@ -31,8 +31,8 @@ from tests.factories import user_create
 from tests.pages import as_
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, attempt, batch_ask, commit, run_ask
 from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
+from training.methods.pate import voting
 from training.models import Run
-from training.services import voting
 from training.services.advance import run_advance
 from training.services.closing import records_expire
 

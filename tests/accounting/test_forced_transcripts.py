@@ -21,15 +21,17 @@ from consent.models import Level
 from consent.selectors import LEVELS, consent_snapshot
 from learning.mechanisms.pate import LEFT_OUT
 from tests.accounting.forced import OTHERS, Step, World, differences, told_and_charged, world_play
+from training.engine import asking, attempts, commits
+from training.engine import budgets as planning
+from training.engine.asking import Asking
+from training.engine.questions import People
+from training.methods.neighbours import questions
+from training.methods.pate import preparation, teaching, voting
+from training.methods.sampled_steps import planning as sampled_planning
+from training.methods.sampled_steps.gradients import SampledGradients
+from training.methods.steps import gradients
+from training.methods.steps import planning as sgd_planning
 from training.models import Run
-from training.services import planning, preparation, teaching, voting
-from training.services.holders import asking, attempts
-from training.services.holders.asking import Asking
-from training.services.holders.base import People
-from training.services.neighbours import questions
-from training.services.sgd import gradients, sampled_planning
-from training.services.sgd import planning as sgd_planning
-from training.services.sgd.sampled_gradients import SampledGradients
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
@@ -484,14 +486,14 @@ def test_in_no_history_does_anything_public_follow_from_one_holder(
 def charge_after_the_batch(patch: pytest.MonkeyPatch, world: World) -> None:
     """Labels are committed at once, their charges with the next batch: the last ones never."""
     late: list[dict[str, Any]] = []
-    real = voting.release_record
+    real = commits.release_record
 
     def record(**fields: Any) -> None:
         late.append(fields)
         if len(late) > 1:
             real(**late.pop(0))
 
-    patch.setattr(voting, "release_record", record)
+    patch.setattr(commits, "release_record", record)
 
 
 def stop_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
@@ -543,7 +545,7 @@ def silence_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
         room = limit * caps_of(snapshot.epsilons, run.study.delta) - balances(run.study).of(snapshot.holders)
         return snapshot.holders[room < allowed - np.max(run.spent)]
 
-    silent, record = voting._silent_teachers, voting.release_record
+    silent, record = voting._silent_teachers, commits.release_record
 
     def silenced(run: Run, ballot: Any) -> np.ndarray:
         found = silent(run, ballot)
@@ -557,7 +559,7 @@ def silence_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
 
     patch.setattr(voting, "_without_room", lambda *_: np.empty(0, dtype=np.int64))
     patch.setattr(voting, "_silent_teachers", silenced)
-    patch.setattr(voting, "release_record", charged)
+    patch.setattr(commits, "release_record", charged)
 
 
 def reset_by_retraining(patch: pytest.MonkeyPatch, world: World) -> None:

@@ -41,14 +41,14 @@ from tests import factories
 from tests.consent.conftest import Clock
 from tests.training.asking import ASKING_RUN
 from tests.training.runs import TABLE, head_counts_state, run_draft, table_rows
+from training.engine import noise
 from training.errors import RunError
+from training.methods.neighbours.questions import Votes
+from training.methods.neighbours.rounds import question_load
 from training.models import Batch, Dataset, Run
-from training.services import advance, ending, voting
+from training.services import advance, ending
 from training.services import runs as run_commands
 from training.services.datasets import dataset_import
-from training.services.holders import noise
-from training.services.neighbours.questions import Votes
-from training.services.neighbours.rounds import question_load
 from training.verification import release_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -423,7 +423,7 @@ class Site:
         groups = run.plan["groups"]
         self.books.polls[run.pk] = Poll(
             moved={holder: count * groups[group_of[holder]]["weight"] for holder, count in members.items()},
-            limits={holder: limit * cap(self.books.promise(holder, run.voting_at)) for holder in members},
+            limits={holder: limit * cap(self.books.promise(holder, run.spending_began_at)) for holder in members},
         )
 
     def _released(self, run: Run, batch: Batch) -> None:
@@ -464,7 +464,6 @@ def test_no_history_costs_anybody_more_than_the_share_of_what_they_were_promised
         seeds: Iterator[int] = iter(range(1_000_000))
         clock = Clock()
         monkeypatch.setattr(timezone, "now", clock.now)
-        monkeypatch.setattr(voting, "_noise", lambda: SimulationNoise(next(seeds)))
         monkeypatch.setattr(noise, "noise_of", lambda run: SimulationNoise(next(seeds)))
         monkeypatch.setattr(counting, "SystemNoise", lambda: SimulationNoise(next(seeds)))
         monkeypatch.setattr(Votes, "shard", 5)

@@ -29,9 +29,9 @@ from consent.services import consent_withdraw
 from tests.factories import user_create
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, run_ask
 from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
+from training.methods.pate.ballot import ballot_load
+from training.methods.pate.voting import vote_batch, vote_open
 from training.models import Batch, Query, Run, StudentModel, StudentTraining
-from training.services.ballot import ballot_load
-from training.services.voting import vote_batch, vote_open
 from training.verification import release_faults
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]

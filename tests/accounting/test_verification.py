@@ -26,9 +26,9 @@ from consent.models import ChainHead, ConsentEvent, ConsentForm, EpsilonPolicy, 
 from tests.factories import form_publish, policy_approve, study_create, user_create
 from tests.training.asking import ASKING_RUN, EVERYBODY, run_ask
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
+from training.methods.neighbours import rounds
+from training.methods.pate.ballot import ballot_load
 from training.models import Batch, Query, Round, Run, StudentModel
-from training.services.ballot import ballot_load
-from training.services.neighbours import rounds
 from training.verification import release_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -449,7 +449,8 @@ def test_what_was_asked_and_said_is_compared_with_the_register() -> None:
 def test_a_run_is_whole_at_every_moment_of_its_life() -> None:
     study = study_with_table()
     run = run_start(study, share=0.5, **TABLE_RUN)
-    from training.services import advance, preparation, students, voting
+    from training.methods.pate import preparation, voting
+    from training.services import advance, students
 
     steps = [
         lambda: preparation.run_prepare(run),

@@ -14,7 +14,7 @@ from accounting.book import balances
 from common.logging import RunFilter, logging_run
 from tests.factories import user_create
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
-from training.services.ballot import ballot_load
+from training.methods.pate.ballot import ballot_load
 from training.services.runs import run_cancel
 
 pytestmark = pytest.mark.django_db

@@ -66,7 +66,7 @@ def test_the_work_in_the_background(ask: Callable[[], dict[Sample, float]]) -> N
     study = study_with_table()
     run_draft(study, **TABLE_RUN)
     now = timezone.now()
-    moments = {"approved_at": 100, "started_at": 95, "voting_at": 60, "ended_at": 20}
+    moments = {"approved_at": 100, "started_at": 95, "spending_began_at": 60, "ended_at": 20}
     done = run_draft(study, **TABLE_RUN)
     Run.objects.filter(pk=done.pk).update(
         status=Run.Status.FAILED, **{name: now - timedelta(minutes=ago) for name, ago in moments.items()}

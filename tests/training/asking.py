@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from training.engine.asking import Asking
+from training.engine.shards import shards_done
+from training.methods import method_of
 from training.models import Run
 from training.services.advance import run_advance, shard_ask
-from training.services.holders.asking import Asking
-from training.services.holders.shards import shards_done
-from training.services.methods import method_of
 
 #: For run_draft and the like: what makes a run one in which every holder votes.
 EVERYBODY: dict[str, Any] = {

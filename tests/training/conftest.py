@@ -3,7 +3,7 @@
 import pytest
 
 from tests.training.asking import NoNoise
-from training.services.holders import noise
+from training.engine import noise
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ from learning.formats.columns import NumericColumn
 from tests.factories import study_create, study_open, user_create
 from tests.snapshots import built_once
 from tests.training.asking import shards_ask
+from training.methods.pate.preparation import run_prepare
 from training.models import Dataset, Run
 from training.services.advance import chunk_train, run_advance
 from training.services.datasets import dataset_import
-from training.services.preparation import run_prepare
 from training.services.runs import run_approve, run_propose
 
 #: Two measurements, of which the first tells the class.

@@ -45,14 +45,15 @@ from tests.training.runs import (
     study_with_data,
     table_rows,
 )
+from training.engine import noise, shards, spending
+from training.methods import method_of, space
+from training.methods.neighbours import rounds as asked_rounds
+from training.methods.neighbours.questions import Votes
+from training.methods.pate import voting
 from training.models import Query, Run, Shard
-from training.services import advance, ending, spending, voting
+from training.services import advance, ending
 from training.services import runs as run_commands
 from training.services.datasets import dataset_import
-from training.services.holders import noise, shards, space
-from training.services.methods import method_of
-from training.services.neighbours import rounds as asked_rounds
-from training.services.neighbours.questions import Votes
 from training.verification import batches_kept, release_faults, replay_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]

@@ -28,9 +28,9 @@ from tests.training.runs import (
     run_teach,
     study_with_table,
 )
+from training.engine.files import run_folder
 from training.models import Run
 from training.services.advance import run_advance
-from training.services.ballot import run_folder
 from training.services.runs import run_approve
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
@@ -126,10 +126,12 @@ def test_runs_that_many_workers_carry_on_vote_one_after_the_other(sent: list[tup
 
     assert at_once([lambda first=first: work(first) for first in range(8)]) == [None] * 8
     assert beside == []
-    ended = list(study.runs.order_by("voting_at"))
+    ended = list(study.runs.order_by("spending_began_at"))
     assert [(run.status, run.message) for run in ended] == [(Run.Status.FINISHED, "")] * 4
     for before, after in pairwise(ended):
-        assert before.batches.latest("index").recorded_at < after.voting_at, "a vote began before another had ended"
+        assert before.batches.latest("index").recorded_at < after.spending_began_at, (
+            "a vote began before another had ended"
+        )
     spent: dict[int, float] = defaultdict(float)
     for run in ended:
         assert run.labels == run.plan["answers"] > 0

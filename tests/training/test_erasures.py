@@ -38,17 +38,17 @@ from tests.training.runs import (
     study_with_table,
     table_rows,
 )
+from training.engine.records import owners_of, records_load
+from training.engine.shards import shards_done
+from training.methods.pate.ballot import predictions_load
+from training.methods.pate.voting import vote_batch, vote_open
 from training.models import Dataset, Run
 from training.services import closing
 from training.services.advance import run_advance
-from training.services.ballot import predictions_load
 from training.services.datasets import dataset_import
 from training.services.drafts import run_withdraw
 from training.services.erasures import records_erase
-from training.services.holders.shards import shards_done
-from training.services.records import owners_of, records_load
 from training.services.trainings import student_ask
-from training.services.voting import vote_batch, vote_open
 from training.verification import batches_kept, erasure_faults, record_faults, release_faults, replay_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]

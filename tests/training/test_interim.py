@@ -12,11 +12,11 @@ from accounting.verification import study_faults
 from common.noise import SimulationNoise
 from learning.mechanisms.pate import NO_VOTE
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
+from training.engine import noise
+from training.methods import method_of
+from training.methods.pate.ballot import ballot_load
+from training.methods.pate.interim import interim_probabilities
 from training.models import Run
-from training.services import voting
-from training.services.ballot import ballot_load
-from training.services.interim import interim_probabilities
-from training.services.methods import method_of
 from training.verification import release_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -29,9 +29,9 @@ INTERACTIVE = {
 
 
 @pytest.fixture(autouse=True)
-def noise(monkeypatch: pytest.MonkeyPatch) -> None:
+def _seeded(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds = iter(range(1000))
-    monkeypatch.setattr(voting, "_noise", lambda: SimulationNoise(next(seeds)))
+    monkeypatch.setattr(noise, "noise_of", lambda run: SimulationNoise(next(seeds)))
 
 
 def finished(aggregator: dict[str, Any], **fields: Any) -> Run:

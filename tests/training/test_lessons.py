@@ -11,12 +11,12 @@ from learning.published import published_load
 from learning.students import counted, neighbourhoods, refined, student_create, student_learn, student_suggested
 from tests.training.asking import EVERYBODY, STEPS_RUN
 from tests.training.runs import run_finish, run_start, study_with_data, study_with_table
+from training.engine import noise
+from training.methods import method_of
+from training.methods.lessons import student_fit
+from training.methods.neighbours.rounds import question_load
+from training.methods.space import points_of
 from training.models import Query, Run
-from training.services.holders import noise
-from training.services.holders.space import points_of
-from training.services.lessons import student_fit
-from training.services.methods import method_of
-from training.services.neighbours.rounds import question_load
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 

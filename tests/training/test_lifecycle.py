@@ -33,11 +33,12 @@ from tests.training.runs import (
     study_with_table,
     table_rows,
 )
+from training.methods import METHODS
+from training.methods.pate import preparation, voting
 from training.models import Dataset, Run
-from training.services import advance, ending, preparation, students, sweep, voting
+from training.services import advance, ending, students, sweep
 from training.services import runs as run_commands
 from training.services.datasets import dataset_import
-from training.services.methods import METHODS
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
@@ -277,7 +278,7 @@ def test_what_is_told_of_a_proposal_does_not_look_at_private_records() -> None:
 def test_a_run_goes_from_approval_to_its_end_and_keeps_nothing_secret() -> None:
     run = run_finish(run_start(study_with_table(), **TABLE_RUN))
     assert run.status == Run.Status.FINISHED
-    assert None not in (run.approved_at, run.started_at, run.snapshot_at, run.voting_at, run.ended_at)
+    assert None not in (run.approved_at, run.started_at, run.snapshot_at, run.spending_began_at, run.ended_at)
     assert run.student.card["run"] == str(run.pk)
     assert files(run) == []
     assert run.forgotten_at

@@ -25,9 +25,9 @@ from learning.formats.columns import NumericColumn
 from tests.factories import study_open
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, NoNoise, batch_ask
 from tests.training.runs import TABLE, TABLE_RUN, consents_give, head_counts_state, run_finish, run_start, table_rows
+from training.engine import noise
 from training.models import Run
 from training.services.datasets import dataset_import
-from training.services.holders import noise
 from training.verification import batches_kept, release_faults, replay_faults
 
 pytestmark = pytest.mark.django_db

@@ -24,9 +24,9 @@ from tests.training.runs import (
     study_with_table,
     table_rows,
 )
+from training.engine.budgets import budgets_from_json, plan_from_json, plan_to_json, run_plan
+from training.methods import method_of
 from training.services.datasets import dataset_import
-from training.services.methods import method_of
-from training.services.planning import budgets_from_json, plan_from_json, plan_to_json, run_plan
 from training.services.runs import run_approve
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]

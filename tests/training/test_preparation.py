@@ -20,10 +20,11 @@ from tests.factories import user_create
 from tests.pages import as_
 from tests.training.runs import TABLE_RUN, run_finish, run_prepared, run_start, study_with_table
 from tests.workers import wait_until, worker
+from training.engine.files import run_folder
+from training.methods.pate import preparation
 from training.models import Run
 from training.selectors import run_progress
-from training.services import advance, preparation, sweep
-from training.services.ballot import run_folder
+from training.services import advance, sweep
 from training.services.runs import run_cancel
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]

@@ -23,10 +23,10 @@ from tests.factories import user_create
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, NoNoise, asking_of, attempt, batch_ask, commit
 from tests.training.people import decide, everybody, small_study, withdraw
 from tests.training.runs import TABLE_RUN, run_start, run_teach, study_with_table
+from training.engine import noise
+from training.methods.neighbours import questions
+from training.methods.pate import voting
 from training.models import Query, Run
-from training.services import voting
-from training.services.holders import noise
-from training.services.neighbours import questions
 from training.services.runs import run_cancel
 from training.verification import release_faults
 
@@ -61,7 +61,6 @@ class Watched(NoNoise):
 def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
     found = Watched()
     monkeypatch.setattr(noise, "noise_of", lambda run: found)
-    monkeypatch.setattr(voting, "_noise", lambda: found)
     return found
 
 

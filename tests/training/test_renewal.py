@@ -12,9 +12,9 @@ from consent.selectors import consent_current
 from consent.services import consent_give
 from tests.factories import form_publish
 from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
+from training.methods.pate import voting
+from training.methods.pate.ballot import Ballot, ballot_load
 from training.models import Run
-from training.services import voting
-from training.services.ballot import Ballot, ballot_load
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 

@@ -33,13 +33,13 @@ from tests.training.runs import (
     run_start,
     study_with_data,
 )
+from training.engine import attempts, noise
+from training.methods import method_of
+from training.methods.sampled_steps import gradients as sampled_gradients
+from training.methods.sampled_steps.rounds import state_before, state_load, task_load
 from training.models import Batch, Round, Run, Shard
 from training.services import advance
 from training.services import runs as run_commands
-from training.services.holders import attempts, noise
-from training.services.methods import method_of
-from training.services.sgd import sampled_gradients
-from training.services.sgd.sampled_rounds import state_before, state_load, task_load
 from training.services.students import student_predict
 from training.uses import usage
 from training.verification import batches_kept, release_faults, replay_faults

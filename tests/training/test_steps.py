@@ -32,15 +32,15 @@ from tests.training.runs import (
     run_start,
     study_with_data,
 )
+from training.engine import noise
+from training.methods import method_of
+from training.methods.steps import gradients
+from training.methods.steps.gradients import Gradients
+from training.methods.steps.lessons import linear_model
+from training.methods.steps.rounds import state_before, task_load
 from training.models import Batch, Round, Run, Shard
 from training.services import advance, ending
 from training.services import runs as run_commands
-from training.services.holders import noise
-from training.services.methods import method_of
-from training.services.sgd import gradients
-from training.services.sgd.gradients import Gradients
-from training.services.sgd.lessons import linear_model
-from training.services.sgd.rounds import state_before, task_load
 from training.services.students import student_predict
 from training.verification import batches_kept, release_faults, replay_faults
 

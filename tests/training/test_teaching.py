@@ -19,9 +19,10 @@ from consent.models import Study
 from learning.learners.registry import learner_class
 from learning.mechanisms.pate import NO_VOTE
 from tests.training.runs import TABLE_RUN, run_finish, run_prepared, run_start, run_teach, study_with_table
+from training.methods.pate import preparation, teaching, voting
+from training.methods.pate.ballot import ballot_load, predictions_load
 from training.models import Dataset, Run, TeacherChunk
-from training.services import advance, preparation, teaching, voting
-from training.services.ballot import ballot_load, predictions_load
+from training.services import advance
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 

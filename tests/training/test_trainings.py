@@ -28,11 +28,11 @@ from tests.training.runs import (
     study_with_data,
     study_with_table,
 )
+from training.methods import lessons, method_of
+from training.methods.lessons import checkpoints_folder
 from training.models import Run, StudentTraining
 from training.selectors import run_versions
-from training.services import lessons, sweep, trainings
-from training.services.lessons import checkpoints_folder
-from training.services.methods import method_of
+from training.services import sweep, trainings
 from training.services.students import student_publish
 from training.services.trainings import student_ask, student_learn
 from training.verification import release_faults

@@ -28,11 +28,13 @@ from tests.training.runs import (
     run_teach,
     study_with_table,
 )
+from training.engine import commits, noise, spending
+from training.engine.budgets import GroupBudget
+from training.methods.pate import voting
+from training.methods.pate.ballot import Ballot, ballot_load
 from training.models import Batch, Query, Run
-from training.services import advance, voting
+from training.services import advance
 from training.services import runs as run_commands
-from training.services.ballot import Ballot, ballot_load
-from training.services.planning import GroupBudget
 from training.verification import release_faults, replay_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -103,7 +105,7 @@ def test_a_vote_says_why_it_ended(fields: dict[str, Any], reason: str, labels: i
 
 
 def test_enough_labels_are_enough_even_where_points_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(voting, "_noise", lambda: SimulationNoise(1))
+    monkeypatch.setattr(noise, "noise_of", lambda run: SimulationNoise(1))
     picky = {"name": "confident_gnmax", "sigma": 40.0, "sigma_threshold": 60.0, "threshold": 6.0}
     run = vote_to_the_end(run_voting(study_with_table(points=30), aggregator=picky, wanted_labels=4, batch_size=30))
     assert (run.labels, run.stop_reason) == (4, Run.StopReason.ENOUGH)
@@ -150,11 +152,11 @@ def test_what_is_charged_is_the_closed_form(variant: str) -> None:
     confident = {"name": "confident_gnmax", "sigma": 30.0, "sigma_threshold": 50.0, "threshold": 5.0}
     study = study_with_table()
     run = vote_to_the_end(run_voting(study, aggregator=confident, variant=variant))
-    noise = run.plan["aggregator"]
+    voted = run.plan["aggregator"]
     assert run.position == 12
     for group, promise in zip(run.plan["groups"], ("HIGH", "AVERAGE", "LOW"), strict=False):
         moved = group["weight"] * group["factor"]
-        due = run.position * moved**2 / noise["sigma_threshold"] ** 2 + run.labels * 2 * moved**2 / noise["sigma"] ** 2
+        due = run.position * moved**2 / voted["sigma_threshold"] ** 2 + run.labels * 2 * moved**2 / voted["sigma"] ** 2
         for holder in study.holders.filter(consent_events__level=promise):
             assert account(holder) == pytest.approx(due, rel=1e-12)
             assert due <= caps_of(group["epsilon"], study.delta)
@@ -227,8 +229,8 @@ def position_fails(patch: pytest.MonkeyPatch) -> None:
         release_record(**fields)
         raise IntegrityError("connection lost")
 
-    release_record = voting.release_record
-    patch.setattr(voting, "release_record", refuse)
+    release_record = commits.release_record
+    patch.setattr(commits, "release_record", refuse)
 
 
 @pytest.mark.parametrize("fails", [register_fails, position_fails])
@@ -406,7 +408,7 @@ def test_a_worker_that_waited_for_the_lock_does_not_open_the_vote_before_teacher
             assert voting.vote_open(Run.objects.get(pk=run.pk)), "the other worker sends a teacher back to learn"
         return consent_services.study_lock(study_id)
 
-    monkeypatch.setattr(voting, "study_lock", lock)
+    monkeypatch.setattr(spending, "study_lock", lock)
     assert not voting.vote_open(run)
     run = run_finish(run)
     assert account(gone) == 0.0

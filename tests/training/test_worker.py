@@ -26,11 +26,11 @@ from tests.training.runs import (
     study_with_table,
 )
 from tests.workers import wait_until, worker
+from training.methods import method_of
+from training.methods.lessons import Recipe, checkpoints_folder, student_fit
 from training.models import Run, TeacherChunk
 from training.selectors import run_versions
 from training.services.datasets import dataset_import
-from training.services.lessons import Recipe, checkpoints_folder, student_fit
-from training.services.methods import method_of
 from training.services.trainings import student_ask
 from training.verification import batches_kept, release_faults, replay_faults
 

@@ -16,12 +16,13 @@ from common.logging import logging_run
 from learning.formats import DataError
 from learning.mechanisms.pate import PlanError
 from training.dispatch import send
+from training.engine import shards
 from training.errors import RunError
+from training.methods import Step, method_of
+from training.methods.pate import teaching
 from training.models import Run, Shard, TeacherChunk
-from training.services import students, teaching
+from training.services import students
 from training.services.ending import run_fail, run_forget
-from training.services.holders import shards
-from training.services.methods import Step, method_of
 
 _NO_ANSWER = gettext_noop("Database or storage did not answer; the run is tried again. If it stays so, see the logs.")
 _UNEXPECTED = gettext_noop("An unexpected error; the logs of the worker tell it under this run's id.")

@@ -9,11 +9,11 @@ from common import __version__
 from consent.selectors import promises_earlier
 from learning.learners import Model
 from learning.students import Releases
+from training.engine.spending import share_used
 from training.fairness import READABLE, UNREADABLE
+from training.methods import method_of
 from training.models import Run
 from training.selectors import run_promises
-from training.services.methods import method_of
-from training.services.spending import share_used
 
 ROUNDING = gettext_noop(
     "Accuracies are rounded: to 0.1 % if they rest on 2,000 points or more, to 0.5 % from 400 points, else to 1 %."

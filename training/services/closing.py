@@ -21,8 +21,8 @@ from consent.locks import study_lock
 from consent.mail import holders_mail
 from consent.models import Disposal, Study
 from training.dispatch import send
+from training.engine.files import run_folder
 from training.models import Dataset, DatasetImport, Run
-from training.services.ballot import run_folder
 from training.services.erasures import records_erase
 from training.services.imports import import_drop
 from training.services.runs import run_cancel

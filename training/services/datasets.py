@@ -18,8 +18,8 @@ from consent.disposals import holders_refused, holders_return
 from consent.models import Study
 from consent.services import holders_register, study_lock
 from learning.formats import DataError, Rows, Schema, schema_to_json
+from training.engine.records import records_first
 from training.models import Dataset
-from training.services.records import records_first
 
 logger = logging.getLogger(__name__)
 

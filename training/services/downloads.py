@@ -11,9 +11,9 @@ from accounting.models import Release
 from accounting.services import release_record
 from consent.permissions import members_with_permission
 from consent.services import study_lock
+from training.methods import method_of
+from training.methods.space import points_of
 from training.models import Run, StudentModel
-from training.services.holders.space import points_of
-from training.services.methods import method_of
 
 
 @transaction.atomic

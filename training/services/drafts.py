@@ -18,8 +18,8 @@ from consent.changes import changes_recorded
 from consent.services import study_lock, study_open_check
 from training.comparison import run_parameters
 from training.errors import PROPOSER, STATE
+from training.methods import METHODS, method_by
 from training.models import ProposalChange, Run
-from training.services.methods import METHODS, method_by
 from training.services.runs import run_check
 
 logger = logging.getLogger(__name__)

@@ -9,14 +9,13 @@ from django.utils import timezone
 from accounting.shares import share_settle
 from common.artifacts import arrays_delete, arrays_delete_folder, arrays_list
 from consent.services import study_lock
+from training.engine.files import released_tidy, run_folder
+from training.engine.spending import runs_send_on, share_used
+from training.methods.lessons import checkpoints_folder
 from training.models import Run
 from training.notices import run_ended_tell
 from training.selectors import run_is_claimed
-from training.services.ballot import run_folder
 from training.services.erasures import predictions_forget_erased
-from training.services.holders.rounds import released_tidy
-from training.services.lessons import checkpoints_folder
-from training.services.spending import runs_send_on, share_used
 
 logger = logging.getLogger(__name__)
 

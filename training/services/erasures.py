@@ -20,9 +20,10 @@ from consent.erasures import holders_waiting
 from consent.locks import study_lock
 from consent.models import Disposal, Study
 from learning.mechanisms.pate import NO_VOTE
+from training.engine.files import run_folder
+from training.engine.records import records_load, records_store
+from training.methods.pate.ballot import predictions_name
 from training.models import Dataset, Run, TeacherChunk
-from training.services.ballot import predictions_name, run_folder
-from training.services.records import records_load, records_store
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from accounting.head_counts import head_counts
 from accounting.models import HeadCount
 from accounting.shares import share_suggested
 from common.sentences import Sentence, gettext_noop
+from training.methods import MethodPlan, method_of
 from training.models import Run
-from training.services.methods import MethodPlan, method_of
 
 #: With fewer holders than this a promise has little to hide each of them among, and little to learn from.
 FEW = 10

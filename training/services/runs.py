@@ -23,14 +23,14 @@ from learning.formats import records_alike
 from learning.mechanisms.pate import PlanError
 from learning.students import STUDENTS
 from training.dispatch import send
+from training.engine.rehearsals import rehearsed_check
+from training.engine.spending import runs_send_on, share_used
 from training.errors import REPEATED, STATE
+from training.methods import METHODS, method_by, method_of
+from training.methods.learners import learner_check
 from training.models import Dataset, Run
 from training.notices import run_approved_tell, run_ended_tell, run_proposed_tell
 from training.services.ending import run_forget
-from training.services.learners import learner_check
-from training.services.methods import METHODS, method_by, method_of
-from training.services.rehearsals import rehearsed_check
-from training.services.spending import runs_send_on, share_used
 
 logger = logging.getLogger(__name__)
 

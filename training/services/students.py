@@ -29,14 +29,14 @@ from learning.published import published_load
 from training.accuracy import published_accuracy
 from training.dispatch import send
 from training.errors import STATE, RunError
+from training.methods import method_of
+from training.methods.lessons import Lesson, Recipe, run_recipe, student_fit
 from training.models import Run, StudentModel, StudentTraining
 from training.notices import model_withdrawn_mail, run_ended_tell
 from training.services.cards import Candidate, card
 from training.services.downloads import model_takers
 from training.services.evaluation import evaluation, truth_of
 from training.services.exports import onnx_store
-from training.services.lessons import Lesson, Recipe, run_recipe, student_fit
-from training.services.methods import method_of
 
 logger = logging.getLogger(__name__)
 

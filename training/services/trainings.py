@@ -25,15 +25,15 @@ from learning.learners import Model
 from learning.learners.base import Progress
 from learning.students import STUDENTS, Releases, labelled
 from training.dispatch import send
+from training.engine.parts import run_part_do
 from training.errors import STATE, RunError
+from training.methods import method_of
+from training.methods.learners import learner_check
+from training.methods.lessons import Recipe, student_from
+from training.methods.progress import progress_told
+from training.methods.space import points_of
 from training.models import Run, StudentTraining
 from training.services.evaluation import evaluation, truth_of
-from training.services.holders.space import points_of
-from training.services.learners import learner_check
-from training.services.lessons import Recipe, student_from
-from training.services.methods import method_of
-from training.services.progress import progress_told
-from training.services.run_parts import run_part_do
 from training.services.students import student_teach, version_add
 
 logger = logging.getLogger(__name__)

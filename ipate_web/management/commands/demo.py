@@ -16,9 +16,9 @@ from common.progress import progress_bar
 from ipate_web.processes import free_port, running, site_command, site_environment, unwind_on_signals, worker_command
 from learning.formats import DataError, catalogue_load
 from training.demonstration import DEMONSTRATIONS, EPSILONS, Login, people, rehearsal_build, runs_start, study_build
+from training.engine.spending import share_used
 from training.models import Run
 from training.selectors import run_progress
-from training.services.spending import share_used
 
 LOGS = settings.VAR_DIR / "log"
 

@@ -24,8 +24,8 @@ from ipate_web.staff.forms.methods.base import (
 from ipate_web.staff.templatetags.run_words import said
 from learning.learners import learner_parameters
 from learning.students import student_create
+from training.engine.rehearsals import DEFAULTS
 from training.models import Dataset, Run
-from training.services.rehearsals import DEFAULTS
 from training.services.runs import run_check
 from training.services.suggestions import suggestion_for
 

@@ -26,8 +26,8 @@ from learning.mechanisms.sampled_steps.choices import NETWORK_CHOICES
 from learning.mechanisms.steps.choices import PUBLISH_CHOICES
 from learning.published import published_label
 from learning.students import STUDENTS
+from training.methods import method_of
 from training.models import Run
-from training.services.methods import method_of
 
 register = template.Library()
 #: Where a sentence has a value, as in "δ = %(delta)g".

@@ -19,7 +19,7 @@ from ipate_web.staff.forms.policies import AffordableForm, ApprovalForm, PolicyF
 from ipate_web.staff.views.pages import render_page, study_page
 from ipate_web.staff.views.remarks import remark_form, remark_made
 from learning.mechanisms.pate import PlanError
-from training.services.neighbours.affordable import affordable
+from training.methods.neighbours.affordable import affordable
 
 
 def _comparison(study: Study, proposed: EpsilonPolicy) -> list[dict[str, Any]]:

@@ -118,9 +118,9 @@ def _live_context(run: Run) -> dict[str, Any]:
 #: Stages of all methods: what is said when one has begun, and the field of a run that says when, where one does.
 _BEGUN: dict[str, tuple[str, str]] = {
     Run.Status.PREPARING: (gettext_noop("Preparation of the people begun"), "started_at"),
-    Run.Status.VOTING: (gettext_noop("Vote begun"), "voting_at"),
-    Run.Status.ASKING: (gettext_noop("Asking begun"), "voting_at"),
-    Run.Status.LEARNING: (gettext_noop("Learning begun"), "voting_at"),
+    Run.Status.VOTING: (gettext_noop("Vote begun"), "spending_began_at"),
+    Run.Status.ASKING: (gettext_noop("Asking begun"), "spending_began_at"),
+    Run.Status.LEARNING: (gettext_noop("Learning begun"), "spending_began_at"),
 }
 
 

@@ -201,7 +201,7 @@ def test_a_draft_has_cost_nothing(study: Study, client: Client) -> None:
 def test_times_are_told_to_the_minute(run: Run, client: Client) -> None:
     """Times of teachers and of a vote's end may depend on private records."""
     exact = datetime(2026, 3, 4, 5, 6, 7, 890_000, tzinfo=UTC)
-    names = ("approved_at", "started_at", "voting_at", "ended_at")
+    names = ("approved_at", "started_at", "spending_began_at", "ended_at")
     Run.objects.filter(pk=run.pk).update(**dict.fromkeys(names, exact))
     StudentModel.objects.filter(run=run).update(created_at=exact)
     researcher = client("researcher")

@@ -22,9 +22,9 @@ from tests.factories import user_create
 from tests.ipate_web.api.conftest import HEAD_COUNTS, HOLDERS, POINTS, UNDECIDED, Client, run_whole
 from tests.training.asking import EVERYBODY, run_ask
 from tests.training.runs import run_draft, run_start, run_teach
+from training.methods.pate.ballot import ballot_load
 from training.models import Dataset, Run, Shard, TeacherChunk
 from training.services.advance import run_advance, shard_ask
-from training.services.ballot import ballot_load
 
 pytestmark = pytest.mark.slow
 
@@ -232,7 +232,7 @@ def work_changes(study: Study) -> None:
     Shard.objects.filter(run__study=study).update(state=Shard.State.DONE, deaths=3, claimed_by="another")
     exact = datetime(2026, 3, 4, 5, 6, 7, 890_000, tzinfo=UTC)
     study.runs.update(heartbeat=exact, claimed_by="another")
-    for name in ("approved_at", "started_at", "voting_at", "ended_at"):
+    for name in ("approved_at", "started_at", "spending_began_at", "ended_at"):
         for run in study.runs.exclude(**{name: None}):
             moment = getattr(run, name)
             study.runs.filter(pk=run.pk).update(**{name: moment.replace(second=59 - moment.second)})

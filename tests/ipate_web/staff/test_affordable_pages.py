@@ -16,8 +16,8 @@ from tests import factories
 from tests.pages import as_, text, url
 from tests.training.asking import CLEAR_RUN
 from tests.training.runs import run_start, study_with_table
+from training.methods import method_of
 from training.models import Run
-from training.services.methods import method_of
 
 pytestmark = pytest.mark.django_db
 

@@ -17,8 +17,8 @@ from tests import factories
 from tests.pages import as_, roles_fill, run_form_filled, url
 from tests.training.asking import CLEAR_RUN, batch_ask, run_ask
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
+from training.methods.neighbours.rounds import question_load
 from training.models import Dataset, Run
-from training.services.neighbours.rounds import question_load
 from training.services.runs import run_approve
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]

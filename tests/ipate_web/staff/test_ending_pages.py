@@ -11,9 +11,9 @@ from consent.models import ConsentForm, DataHolder, Disposal, Role, Study
 from tests.factories import user_create
 from tests.pages import as_
 from tests.training.runs import rehearsal_with_table, study_with_table
+from training.engine.records import owners_of
 from training.models import Dataset
 from training.services.erasures import records_erase
-from training.services.records import owners_of
 
 pytestmark = pytest.mark.django_db
 

@@ -4,7 +4,7 @@ import pytest
 
 from learning.mechanisms.suggestions import FEW_POINTS, method_suggested
 from learning.students import STUDENTS, student_suggested
-from training.services.methods import METHODS
+from training.methods import METHODS
 
 
 @pytest.mark.parametrize("kind", ["image", "table"])

@@ -23,8 +23,8 @@ from ipate_web.staff.forms.methods.base import (
 )
 from learning.learners import learner_parameters, learner_suggested
 from learning.mechanisms.pate import AGGREGATORS
+from training.engine.rehearsals import DEFAULTS
 from training.models import Dataset, Run
-from training.services.rehearsals import DEFAULTS
 
 _OF_THE_MODEL = ("teachers", "variant", "weight_scheme", "small_groups", "on_exhausted", "batch_size")
 _COUNTING = {"counted": "method", "conversion": "conversion"}

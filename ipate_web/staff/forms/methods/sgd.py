@@ -21,8 +21,8 @@ from learning.mechanisms.sampled_steps.choices import (
     samples_from_json,
 )
 from learning.mechanisms.steps.choices import MOST_ROUNDS, PUBLISH_CHOICES, Steps, steps_fields, steps_from_json
+from training.methods import method_by, method_of
 from training.models import Run
-from training.services.methods import method_by, method_of
 
 _INDIVIDUAL = Run.Variant.INDIVIDUAL.value
 #: Choices that runs in which everyone is charged for their own gradients have alone, runs over samples, and all.

@@ -1,0 +1,173 @@
+"""Asking every holder: batches whose release and charges are committed together, or not at all.
+
+A batch is asked in shards of holders, on any number of workers. All shards of a batch carry one attempt: who takes part
+and what is left of each account, as one file. Whoever leaves or lowers their level before the commit is taken out, and
+their shard is asked anew. Noise that was drawn for a batch that is asked anew nobody has seen, and nobody will.
+
+Everything that was planned is asked. No account, and no answer, decides when a run ends (condition 1 of the guarantee).
+"""
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+from django.db import transaction
+
+from accounting.caps import epsilon_of
+from consent.selectors import promises_possible
+from training.engine import attempts, noise, shards
+from training.engine.budgets import budgets_from_json
+from training.engine.commits import Charges, batch_commit
+from training.engine.questions import Answer, People, Questions
+from training.engine.rounds import round_under_way
+from training.engine.spending import (
+    WAITS,
+    message_set,
+    spending,
+    spending_begin,
+    spending_end,
+    spending_may_begin,
+)
+from training.models import Run
+
+logger = logging.getLogger(__name__)
+
+
+class Asking:
+    """The steps of a run in which every holder is asked ``questions``."""
+
+    def __init__(self, questions: Questions) -> None:
+        self.questions = questions
+
+    def open(self, run: Run) -> bool:
+        """Begin to ask, once no other run of the study spends."""
+        with spending(run, Run.Status.APPROVED) as held:
+            if held is None:
+                return False
+            if not spending_may_begin(held):
+                message_set(held, WAITS)
+                return False
+            spending_begin(held, self.questions.status)
+        return True
+
+    def step(self, run: Run) -> bool:
+        """Take the asking one step further; True where the next step can follow at once."""
+        current = run.rounds.last()
+        if current is None or current.position >= current.size:
+            if run.rounds.count() < len(run.plan["rounds"]):
+                return self._round_begin(run)
+            return self._close(run)
+        if not run.shards.exists():
+            return self._batch_begin(run)
+        if not shards.shards_done(run):
+            shards.shards_send(run)
+            return False
+        return self._batch_end(run)
+
+    def may_go_on(self, run: Run) -> bool:
+        """Whether a run that waited can go on now."""
+        if run.status == Run.Status.APPROVED:
+            return spending_may_begin(run)
+        return run.status == self.questions.status and shards.shards_done(run)
+
+    def _round_begin(self, run: Run) -> bool:
+        opened = self.questions.round_open(run)
+        with spending(run, self.questions.status) as held:
+            if held is None or held.rounds.count() != opened.index:
+                return False
+            opened.save()
+        logger.info("To be asked in round %d: %d.", opened.index + 1, opened.size)
+        return True
+
+    def _close(self, run: Run) -> bool:
+        with spending(run, self.questions.status) as held:
+            if held is None:
+                return False
+            outcome = _rehearsed_outcome(held, self.questions.spent(held)) if held.rehearsal else held.outcome
+            spending_end(held, self.questions.stop_reason(held), outcome=outcome)
+        logger.info("All %d were asked.", held.position)
+        return True
+
+    # --- A batch ----------------------------------------------------------------------------------------------------
+
+    def _batch_begin(self, run: Run) -> bool:
+        """Note who is asked with what room, and cut them into shards."""
+        with spending(run, self.questions.status) as held:
+            if held is not None and not held.shards.exists():
+                attempts.attempt_write(held, self._people(held))
+                shards.shards_cut(held, self.questions.shard)
+        return False
+
+    def _people(self, run: Run) -> People:
+        return self.questions.taking_part(run, attempts.participants(run))
+
+    def _batch_end(self, run: Run) -> bool:
+        """Release a batch that every shard has answered, with what it cost everybody."""
+        self.questions.round_load(round_under_way(run))  # before the lock: it takes time
+        with spending(run, self.questions.status) as held:
+            if held is None or not shards.shards_done(held):
+                return False
+            answers = self._answers(held)
+            if answers is not None:
+                self._release(held, answers)
+                held.shards.all().delete()
+                until = held.batches.count()
+                transaction.on_commit(lambda: shards.answers_delete(held, until))
+        return True
+
+    def _answers(self, run: Run) -> list[Answer] | None:
+        """Answers of all shards; None where some have to be asked anew."""
+        try:
+            changed = attempts.attempt_renew(run, self._people)
+            if changed is None:
+                return shards.answers_load(run)
+            shards.shards_renew(run, set((changed % run.shards.count()).tolist()))
+        except FileNotFoundError:
+            # A backup was restored: it names files that were deleted since.
+            attempts.attempt_write(run, self._people(run))
+            shards.shards_renew(run, set(run.shards.values_list("number", flat=True)))
+        return None
+
+    def _release(self, run: Run, answers: list[Answer]) -> None:
+        """Release a batch and charge for it; the caller's transaction makes them one."""
+        asked, attempt = round_under_way(run), attempts.attempt_load(run.assignment)
+        holders = np.concatenate([answer["holder"] for answer in answers])
+        spent = np.concatenate([answer["charge"] for answer in answers])
+        order = np.argsort(holders)
+        charges = Charges(holders[order], spent[order], attempt.limits)
+        released = self.questions.release(asked, answers, noise.noise_of(run))
+        batch_commit(
+            run,
+            released,
+            _costs(run, released.bounds) if released.charged else released.bounds,
+            charges if released.charged else None,
+            kind=self.questions.release_kind,
+            asked=asked,
+            attempt=run.assignment,
+        )
+        if run.rehearsal:
+            attempts.attempt_write(run, replace(attempt, spent=attempt.spent + charges.spent))
+
+
+def _rehearsed_outcome(run: Run, spent: list[float | None]) -> dict:
+    epsilons = [
+        {
+            "level": promise["level"],
+            "epsilon": promise["epsilon"],
+            "spent": None if charged is None else epsilon_of(charged, run.study.delta),
+        }
+        for promise, charged in zip(run.plan["promises"], spent, strict=True)
+    ]
+    return {"epsilons": epsilons, "method": "gdp", "conversion": "exact"}
+
+
+def _costs(run: Run, bounds: list[float]) -> list[float]:
+    """The most that anybody of each promise was charged for a batch, in μ²: public; never more than the run may use.
+
+    A policy since the plan may have made a promise smaller than all that it knows; the whole share then counts as used.
+    """
+    smallest = min(promise["epsilon"] for promise in run.plan["promises"])
+    is_known = run.rehearsal or all(promise.epsilon >= smallest for promise in promises_possible(run.study))
+    budgets = budgets_from_json(run.plan)
+    left = [max(0.0, budget.allowed - spent) for budget, spent in zip(budgets, run.spent, strict=True)]
+    return [min(bound, room) if is_known else room for bound, room in zip(bounds, left, strict=True)]

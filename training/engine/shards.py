@@ -1,0 +1,124 @@
+"""Shards of holders: what they contribute to the batch under way, and what each is charged. All of it is secret."""
+
+import math
+from collections.abc import Collection
+from contextlib import suppress
+from uuid import uuid4
+from zipfile import BadZipFile
+
+import numpy as np
+from django.db import transaction
+
+from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save
+from common.jobs.parts import parts_send
+from learning.representations import FittedRepresentation
+from training.engine import noise
+from training.engine.attempts import attempt_load
+from training.engine.files import run_folder
+from training.engine.parts import run_part_do
+from training.engine.questions import Answer, Questions
+from training.engine.records import records_load
+from training.engine.rounds import round_under_way
+from training.models import Run, Shard
+
+MOST_SHARDS = 256
+
+
+def shards_cut(run: Run, size: int) -> None:
+    """Cut those who are asked into shards of about ``size`` holders, and send these to the workers."""
+    holders = sum(promise["holders"] for promise in run.plan["promises"])
+    number = min(MOST_SHARDS, max(1, math.ceil(holders / size)))
+    Shard.objects.bulk_create(Shard(run=run, number=place) for place in range(number))
+    transaction.on_commit(lambda: shards_send(run))
+
+
+def shards_send(run: Run) -> None:
+    """Queue the shards that wait."""
+    parts_send(run.shards.all(), "training.tasks.shard_ask")
+
+
+def shards_done(run: Run) -> bool:
+    """Whether every shard of the batch under way has been asked."""
+    return run.shards.exists() and not run.shards.exclude(state=Shard.State.DONE).exists()
+
+
+def shards_renew(run: Run, numbers: Collection[int]) -> None:
+    """Ask some shards anew: new rows, so that a worker that is still at an old one writes into nothing."""
+    old = run.shards.filter(number__in=numbers)
+    files = [artifact for artifact in old.values_list("artifact", flat=True) if artifact]
+    old.delete()
+    Shard.objects.bulk_create(Shard(run=run, number=number) for number in sorted(numbers))
+    transaction.on_commit(lambda: arrays_delete(*files))
+    transaction.on_commit(lambda: shards_send(run))
+
+
+def shard_ask(shard: Shard, questions: Questions) -> bool:
+    """Ask the holders of a shard about the batch under way, and keep what they contribute; whether this call has."""
+
+    def work(shard: Shard) -> str:
+        name = f"shard-{shard.run.batches.count()}-{shard.number}-{uuid4().hex[:12]}.npz"
+        artifact = f"{run_folder(shard.run)}/{name}"
+        arrays_save(artifact, **_answer(shard, questions))
+        return artifact
+
+    return run_part_do(shard, status=questions.status, work=work, died=questions.died)
+
+
+def _answer(shard: Shard, questions: Questions) -> Answer:
+    run, number = shard.run, shard.run.shards.count() or 1  # none where the batch is over, and nobody waits for this
+    asked = round_under_way(run)
+    attempt = attempt_load(run.assignment)
+    people = attempt.of(attempt.holders % number == shard.number)
+    cache = f"{run_folder(run)}/coordinates-{asked.index}-{number}-{shard.number}.npz"
+    answer = questions.answer(asked, people, alone=number == 1, cache=cache, noise=noise.noise_of(run))
+    return {**answer, "holder": people.holders}
+
+
+def answers_load(run: Run) -> list[Answer]:
+    """Answers of the shards of the batch under way. Raises FileNotFoundError."""
+    return [arrays_load(shard.artifact) for shard in run.shards.all()]
+
+
+def answers_delete(run: Run, until: int) -> None:
+    """Delete the answers to the first ``until`` batches, those of workers that died over them too: none stays."""
+    folder = f"{run_folder(run)}/shard-"
+    answers = (name for name in arrays_list(run_folder(run)) if name.startswith(folder))
+    arrays_delete(*(name for name in answers if int(name.removeprefix(folder).split("-")[0]) < until))
+
+
+def records_of(
+    run: Run, fitted: FittedRepresentation, holders: np.ndarray, cache: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Coordinates (N, d), classes (N,) and owners (N,) of the records of ``holders``.
+
+    Computed once in a round for each shard, and kept in the file ``cache``, if it is named. Only of those who take
+    part: a file that lacks somebody is made anew, and one that knows others is stored again without them.
+    """
+    if cache:
+        kept = _kept(cache)
+        if kept is not None and np.isin(holders, kept["asked"]).all():
+            mine = np.isin(kept["owner"], holders)
+            coordinates, classes, owners = kept["coordinates"][mine], kept["class"][mine], kept["owner"][mine]
+            if len(kept["asked"]) > len(holders):
+                _keep(cache, holders, coordinates, classes, owners)
+            return coordinates, classes, owners
+    private = records_load(run.private_dataset)
+    mine = np.isin(private["holder"], holders)
+    coordinates = fitted.transform(private["x"][mine])
+    classes, owners = private["y"][mine], private["holder"][mine]
+    if cache:
+        _keep(cache, holders, coordinates, classes, owners)
+    return coordinates, classes, owners
+
+
+def _keep(cache: str, holders: np.ndarray, coordinates: np.ndarray, classes: np.ndarray, owners: np.ndarray) -> None:
+    with suppress(OSError):  # another worker, whose claim this one has taken over, writes it too
+        arrays_save(cache, coordinates=coordinates, owner=owners, asked=holders, **{"class": classes})
+
+
+def _kept(cache: str) -> dict[str, np.ndarray] | None:
+    """Content of the file; None where there is none, or its writer died over it."""
+    try:
+        return arrays_load(cache)
+    except (OSError, EOFError, ValueError, BadZipFile):
+        return None

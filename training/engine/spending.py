@@ -1,0 +1,112 @@
+"""Spending of a run by any method: under the study's lock, one run of a study at a time, never after a restore."""
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from django.db import transaction
+from django.utils import timezone
+from django.utils.translation import gettext_noop
+
+from accounting.restores import missing_rows
+from accounting.services import ROUNDING
+from accounting.shares import share_open, share_settle
+from consent.services import study_lock
+from training.dispatch import send
+from training.engine.budgets import budgets_from_json
+from training.models import Run
+from training.notices import share_used_tell
+
+LOCKED = gettext_noop(
+    "The study is locked: its database was restored from a backup. An administrator settles that with manage.py "
+    "settle_restore."
+)
+WAITS = gettext_noop("Waits for another run of this study, which is spending its share.")
+
+
+@contextmanager
+def spending(run: Run, status: str) -> Iterator[Run | None]:
+    """One transaction under the study's lock, the only place in which a run may charge anybody.
+
+    Yields:
+        The run, read anew and locked; None where it is not in ``status`` any more, or where the database was restored
+        and nothing may be spent yet, which its message then says.
+    """
+    with transaction.atomic():
+        study_lock(run.study_id)
+        held = Run.objects.select_for_update(of=("self",)).select_related("study", "public_dataset").get(pk=run.pk)
+        if held.status != status:
+            yield None
+        elif not held.rehearsal and missing_rows(held.study):
+            message_set(held, LOCKED)
+            yield None
+        else:
+            yield held
+
+
+def message_set(run: Run, message: str) -> None:
+    """Say why a run waits."""
+    Run.objects.filter(pk=run.pk).update(message=message)
+
+
+def spending_may_begin(run: Run) -> bool:
+    """Only one run of a study spends at a time; rehearsals, which charge nobody, do not count."""
+    others = Run.objects.filter(study_id=run.study_id, status__in=Run.SPENDING, rehearsal=False)
+    return run.rehearsal or not others.exclude(pk=run.pk).exists()
+
+
+def spending_begin(run: Run, status: str, *, at: datetime | None = None) -> None:
+    """Let a run that is held by :func:`spending` spend its share from now on, by the consents of ``at``."""
+    if not run.rehearsal:
+        share_open(study=run.study, subject=run.pk)
+    now = timezone.now()
+    run.status, run.message = status, ""
+    run.started_at, run.spending_began_at = run.started_at or now, at or now
+    run.spent = [0.0] * len(run.plan["budgets"])
+    run.save(update_fields=["status", "message", "started_at", "spending_began_at", "spent"])
+
+
+def spending_end(run: Run, reason: str, **also: Any) -> None:
+    """Let a run that is held by :func:`spending` go on to its student, and the next one of the study spend.
+
+    Args:
+        run: All was asked, or no more can be.
+        reason: A :class:`training.models.Run.StopReason`.
+        also: Other fields that are written with it.
+    """
+    Run.objects.filter(pk=run.pk).update(status=Run.Status.STUDENT, stop_reason=reason, **also)
+    if not run.rehearsal:
+        share_settle(study=run.study, subject=run.pk, used=share_used(run))
+    runs_send_on(run)
+
+
+def runs_send_on(run: Run) -> None:
+    """Wake the runs of the study that wait for another to have spent."""
+    waiting = Run.objects.filter(study_id=run.study_id, status__in=(Run.Status.TRAINING, Run.Status.APPROVED))
+    for pk in waiting.exclude(pk=run.pk).values_list("pk", flat=True):
+        send("run_advance", pk)
+
+
+def charged_tell(run: Run, costs: Sequence[float]) -> None:
+    """Tell whoever wants to know what part of a run's share its groups have used once ``costs`` are charged."""
+    allowed = [budget.allowed for budget in budgets_from_json(run.plan)]
+    if run.rehearsal or not all(allowed):
+        return
+    before = np.array(run.spent) / allowed
+    share_used_tell(run, (before + np.array(costs) / allowed).tolist(), before.tolist())
+
+
+def exhausted_tell(run: Run, exhausted: Collection[int]) -> None:
+    """Tell that the next query is too dear for some groups: what is left of their share nobody can use."""
+    allowed = [budget.allowed for budget in budgets_from_json(run.plan)]
+    before = [min(spent / room, 1 - 2 * ROUNDING) for spent, room in zip(run.spent, allowed, strict=True)]
+    share_used_tell(run, [1.0 if place in exhausted else used for place, used in enumerate(before)], before)
+
+
+def share_used(run: Run) -> float:
+    """The share of every cap that a run has used at most: the largest of its groups' charges over caps. Public."""
+    budgets = budgets_from_json(run.plan) if run.plan else []
+    used = [spent / budget.cap for spent, budget in zip(run.spent, budgets, strict=False)]
+    return min(run.share, max(used, default=0.0) * (1 + ROUNDING))

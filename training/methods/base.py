@@ -1,0 +1,113 @@
+"""Protocol between a method of learning and the services: nothing outside its modules asks which one a run has."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+from accounting.models import Release
+from common.sentences import Sentence
+from learning.mechanisms.choices import AskingField
+from training.engine.asking import Asking
+from training.methods.lessons import Lesson
+from training.models import Batch, Run
+
+Wrong = Callable[[str, object], None]
+"""Notes what is wrong with a proposal: ``wrong(field, message)``."""
+
+Step = Callable[[Run], bool]
+"""Takes a run one step further: True where the next step can follow at once, False where the run has to wait."""
+
+
+class MethodPlan(Protocol):
+    """Plan of a run. Everything in it is public."""
+
+    @property
+    def notes(self) -> tuple[Sentence, ...]:
+        """Choices that were made, and warnings."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON that a run keeps of its plan: at least ``promises``, ``budgets`` (beside ``groups``) and ``notes``."""
+        ...
+
+
+class RunMethod(Protocol):
+    """A method of learning, as the services see it.
+
+    Attributes:
+        name: a :class:`training.models.Run.Method`.
+        variants: the :class:`training.models.Run.Variant` that it carries out; "" of a method without variants.
+        parts: the folder of ``templates/staff/runs`` that renders its parts of pages.
+        needs_public_points: whether a run has to name a public dataset.
+        steps: what is done in each status of a run of this method, from its approval to its student.
+        release_kind: the kind of its releases that belong to a batch.
+        charges_ahead: whether a run is charged whole before it releases anything.
+        releases_labels: whether its batches are public points with their labels, each a query.
+        batch_size: how many queries or steps are released together where a proposal does not say.
+    """
+
+    name: str
+    variants: tuple[str, ...]
+    parts: str
+    needs_public_points: bool
+    steps: Mapping[str, Step]
+    release_kind: str
+    charges_ahead: bool
+    releases_labels: bool
+    batch_size: int
+
+    @property
+    def asking(self) -> Asking | None:
+        """Engine that asks every holder; None where teachers answer."""
+        ...
+
+    def asking_fields(self) -> tuple[AskingField, ...]:
+        """Fields that ``asking`` of a run may hold."""
+        ...
+
+    def check(self, run: Run, wrong: Wrong) -> None:
+        """Note what is wrong with the method's own fields of a proposal; nothing private is looked at."""
+        ...
+
+    def plan(self, run: Run, share: float = 1.0) -> MethodPlan:
+        """Plan a run, saved or not. Raises PlanError, which says what to do."""
+        ...
+
+    def may_go_on(self, run: Run) -> bool:
+        """Whether a run that waited can go on now."""
+        ...
+
+    def round_sizes(self, run: Run) -> list[int]:
+        """Number of queries or steps of each round of the run's plan; none of a method without rounds."""
+        ...
+
+    def size(self, run: Run) -> int:
+        """Largest number of queries or steps of the run."""
+        ...
+
+    def mechanism(self, run: Run) -> dict[str, Any]:
+        """Mechanism of what was released, for the model card; ``name`` says what it is."""
+        ...
+
+    def stages(self, run: Run) -> list[tuple[str, float]]:
+        """Stages of the run, each a status and how much of it is done, 0 to 1, as it may leave staff."""
+        ...
+
+    def curves(self, run: Run) -> dict[str, list[float]]:
+        """Public quantities after every query or step so far, by name, for a chart; none if there are no such."""
+        ...
+
+    def leads(self, run: Run) -> list[list[float]]:
+        """Of each round, the shares of its labels by how much they lead; empty where no counts are released."""
+        ...
+
+    def lesson(self, run: Run) -> Lesson:
+        """Lesson that the student of the run learns from."""
+        ...
+
+    def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:
+        """Differences between a batch and the release that paid for it, in words."""
+        ...
+
+    def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
+        """Charges of a batch that differ from the same charges computed anew from what was kept."""
+        ...

@@ -1,0 +1,45 @@
+"""Answers that all variants of private gradient steps have in common."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from django.utils.translation import gettext as _
+
+from training.engine.asking import Asking
+from training.methods.base import Wrong
+from training.models import Run
+
+
+class GradientSteps(ABC):
+    """A method whose rounds are steps, and which releases no labels.
+
+    See :class:`training.methods.base.RunMethod`.
+    """
+
+    name = Run.Method.SGD.value
+    releases_labels = False
+    asking: ClassVar[Asking]
+
+    def check(self, run: Run, wrong: Wrong) -> None:
+        if run.wanted_labels is not None:
+            wrong("wanted_labels", _("Nobody is asked for labels where the model learns by gradient steps."))
+        self.check_choices(run, wrong)
+
+    @abstractmethod
+    def check_choices(self, run: Run, wrong: Wrong) -> None:
+        """Note what is wrong with the variant's own fields of a proposal."""
+
+    def may_go_on(self, run: Run) -> bool:
+        return self.asking.may_go_on(run)
+
+    def round_sizes(self, run: Run) -> list[int]:
+        return [each["plan"]["steps"] for each in run.plan.get("rounds", [])]
+
+    def size(self, run: Run) -> int:
+        return sum(self.round_sizes(run))
+
+    def stages(self, run: Run) -> list[tuple[str, float]]:
+        return [(Run.Status.LEARNING, run.position / max(self.size(run), 1))]
+
+    def leads(self, run: Run) -> list[list[float]]:
+        return []

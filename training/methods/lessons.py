@@ -1,0 +1,101 @@
+"""Lessons: what the student of a run learns from, all of it released."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from common import __version__
+from learning.learners import Model
+from learning.learners.base import Progress
+from learning.published import LINEAR
+from learning.students import Releases, labelled, refined, student_create, student_learn
+from training.methods.progress import checkpoint_at, checkpoint_drop, progress_told
+from training.methods.space import points_of
+from training.models import Run
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """Releases of a run, as its student learns from them.
+
+    Attributes:
+        releases: About points of the public dataset.
+        coordinates: (P, d) of all public points, where releases are about neighbourhoods of images: these are refined
+            before they are taught, see `learning.students.refined`. None elsewhere.
+        model: What a run has released itself, None where it releases labels alone.
+        learner: By which that is read.
+        publish: Which of the two is published: "student" or "model".
+    """
+
+    releases: Releases
+    coordinates: np.ndarray | None = None
+    model: Model | None = None
+    learner: str = LINEAR
+    publish: str = "student"
+
+    def told(self, releases: Releases, seed: int) -> Releases:
+        """All or some of the releases, as students are told of them."""
+        return releases if self.coordinates is None else refined(self.coordinates, releases, seed=seed)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Learner, parameters and seed of a student. The seed is public: the same releases give the same student."""
+
+    learner: str
+    parameters: dict[str, Any]
+    seed: int
+
+
+def run_recipe(run: Run) -> Recipe:
+    """Recipe of the run's own student."""
+    return Recipe(run.student_learner, run.student_parameters, run.seed or 0)
+
+
+def queries_lesson(run: Run) -> Lesson:
+    """The labels of the answered queries of a run."""
+    answered = run.queries.filter(label__isnull=False)
+    rows, labels = (list(answered.values_list(name, flat=True)) for name in ("row", "label"))
+    return Lesson(labelled(rows, labels, classes=len(run.classes)))
+
+
+def student_fit(run: Run, lesson: Lesson, recipe: Recipe | None = None, *, progress: Progress | None = None) -> Model:
+    """A student after the lesson: the one that the run asked for, or by another recipe.
+
+    How far it is stands in the row of the run, unless somebody else wants to hear of its progress.
+    """
+    recipe = recipe or run_recipe(run)
+    told = lesson.told(lesson.releases, recipe.seed)
+    if progress is not None:
+        return student_from(run, recipe, told, progress)
+    with progress_told(Run.objects.filter(pk=run.pk), "student_progress", end=None) as noted:
+        return student_from(run, recipe, told, noted)
+
+
+def student_from(run: Run, recipe: Recipe, told: Releases, progress: Progress) -> Model:
+    """A student by this recipe that has learned from releases about the run's public points.
+
+    If a worker dies over it, it goes on from its checkpoint.
+    """
+    place = f"{checkpoints_folder(run)}/{_key(recipe, told)}.npz"
+    student = student_create(recipe.learner, recipe.parameters)
+    points = points_of(run.public_points)
+    model = student_learn(student, points, told, seed=recipe.seed, progress=progress, checkpoint=checkpoint_at(place))
+    checkpoint_drop(place)
+    return model
+
+
+def checkpoints_folder(run: Run) -> str:
+    """Folder of the checkpoints of a run's students that are learning."""
+    return f"checkpoints/{run.pk}"
+
+
+def _key(recipe: Recipe, told: Releases) -> str:
+    """Of a training: the same for what leads to the same student."""
+    digest = hashlib.sha256(json.dumps([__version__, recipe.learner, recipe.parameters, recipe.seed]).encode())
+    for array in (told.rows, told.counts, told.sigma):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:32]

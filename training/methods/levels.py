@@ -1,0 +1,39 @@
+"""Parts of every plan in which each holder is asked: promises, budgets, levels, warnings."""
+
+from accounting.caps import caps_of
+from common.sentences import Sentence, gettext_noop
+from learning.mechanisms.levels import Level
+from learning.mechanisms.pate import PlanError
+from training.engine.budgets import RESERVE, GroupBudget, PlannedPromise
+from training.models import Run
+
+
+def budgets_of(run: Run, promises: list[PlannedPromise], share: float) -> list[GroupBudget]:
+    """Most that a run may charge holders of each promise at a ``share`` of its cap; everyone pays for their part."""
+    caps = [float(caps_of(promise.epsilon, run.study.delta)) for promise in promises]
+    return [GroupBudget(cap, share * cap * (1 - RESERVE), 0.0, 0.0) for cap in caps]
+
+
+def levels_of(promises: list[PlannedPromise], budgets: list[GroupBudget], records: float = 1.0) -> tuple[Level, ...]:
+    """The promises that somebody has, for a planner, with a public number of ``records`` per holder.
+
+    Raises PlanError where there are none.
+    """
+    levels = tuple(
+        Level(promise.name, budget.cap, float(promise.holders), records)
+        for promise, budget in zip(promises, budgets, strict=True)
+        if promise.holders
+    )
+    if not levels:
+        raise PlanError(
+            gettext_noop("By the head counts nobody takes part, so that there is nobody to ask. Wait for consents.")
+        )
+    return levels
+
+
+def share_warning(run: Run, share: float) -> tuple[Sentence, ...]:
+    """Warnings about a ``share`` of every cap, for whoever approves it."""
+    if share < 1 - RESERVE or run.rehearsal:
+        return ()
+    text = gettext_noop("The run may use all that is left of every holder's cap: no later run could ask again.")
+    return (Sentence(text),)

@@ -1,0 +1,75 @@
+"""Forecast of a run in which every holder votes at given values of ε, from public values alone."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from accounting.caps import caps_of
+from common.sentences import Sentence, gettext_noop
+from learning.mechanisms.levels import Level
+from learning.mechanisms.neighbours.choices import Asking
+from learning.mechanisms.neighbours.forecast import Forecast
+from learning.mechanisms.pate import PlanError
+from training.methods.neighbours.planning import rounds_planned
+from training.models import Dataset
+
+
+@dataclass(frozen=True)
+class Affordable:
+    """Outcome to be expected of a single round with all of a share.
+
+    ``left`` is the part of a holder's cap that is not used after it, on average, by level.
+    """
+
+    forecast: Forecast
+    warnings: tuple[Sentence, ...]
+    left: Mapping[str, float]
+
+
+def affordable(
+    public: Dataset,
+    epsilons: Mapping[str, float],
+    holders: Mapping[str, int],
+    *,
+    delta: float,
+    share: float,
+    wanted: int | None = None,
+) -> Affordable:
+    """Forecast what ``holders`` with ``epsilons``, both by level, could label of a public dataset.
+
+    The newest evaluation data of the study whose points are alike say how often labels will be right; without any, that
+    rests on an assumption.
+
+    Args:
+        public: Its points are asked about, in the usual representation, with one record per holder.
+        epsilons: At ``delta``.
+        holders: Head counts, or numbers that somebody expects; never counted from consents.
+        delta: The study's δ.
+        share: Of every cap that may be used.
+        wanted: How many labels; None for all of the points.
+
+    Raises:
+        PlanError: Nobody takes part, nothing is left to use, or the noise would be too large; it says what to do.
+    """
+    if share <= 0:
+        raise PlanError(
+            gettext_noop(
+                "All of every holder's cap is used or held for other runs. Wait until one ends, or cancel one."
+            )
+        )
+    levels = tuple(
+        Level(level, float(caps_of(epsilon, delta)), float(holders[level]))
+        for level, epsilon in epsilons.items()
+        if holders[level]
+    )
+    if not levels:
+        raise PlanError(gettext_noop("By these numbers nobody takes part, so that there is nobody to ask."))
+    rounds, notes, _student = rounds_planned(
+        public, _test(public), Asking(rounds=1), levels, share=share, wanted=wanted
+    )
+    told = rounds[0].forecast
+    return Affordable(told, notes, {level.name: share - level.spent for level in told.levels})
+
+
+def _test(public: Dataset) -> Dataset | None:
+    candidates = public.study.datasets.filter(kind=Dataset.Kind.TEST, removed_at=None).order_by("-imported_at")
+    return next((dataset for dataset in candidates if dataset.schema == public.schema), None)

@@ -1,0 +1,45 @@
+"""The lesson of votes: noisy counts of neighbourhoods, from all rounds."""
+
+from typing import Any
+
+import numpy as np
+
+from learning.students import Releases, counted, joined, labelled, neighbourhoods
+from training.methods.lessons import Lesson
+from training.methods.neighbours.rounds import question_load
+from training.methods.space import points_of
+from training.models import Query, Round, Run
+
+
+def round_counts(asked: Round) -> list[list[int]]:
+    """(Q, C) counts of a round as released, in the order in which its points were asked."""
+    counts: dict[int, Any] = dict(Query.objects.filter(batch__round=asked).values_list("row", "counts"))
+    return [counts[row] for row in question_load(asked).rows[: asked.position].tolist()]
+
+
+def votes_lesson(run: Run) -> Lesson:
+    """All counts of a run, each with its noise and with the public points that stand for its voters.
+
+    Those of images are refined in the space of the first round: later ones may come from what a student has learned.
+    """
+    public, points = run.public_points, points_of(run.public_points)
+    rounds = list(run.rounds.filter(position__gt=0).order_by("index"))
+    if not rounds:
+        return Lesson(labelled([], [], classes=len(public.classes)))
+    spaces = [question_load(each).fitted.transform(points) for each in rounds]
+    releases = joined([_releases(*each) for each in zip(rounds, spaces, strict=True)])
+    return Lesson(releases, spaces[0] if public.schema["kind"] == "image" else None)
+
+
+def _releases(asked: Round, coordinates: np.ndarray) -> Releases:
+    """Those of a round, in whose space the public points have these (P, d) coordinates."""
+    question, done = question_load(asked), slice(asked.position)
+    rows = question.rows[done]
+    return counted(
+        rows,
+        round_counts(asked),
+        question.sigma,
+        predicted=None if question.predicted is None else question.predicted[done],
+        voters=question.voters[done],
+        reach=neighbourhoods(rows, coordinates, question.radii[done], kernel=question.kernel),
+    )

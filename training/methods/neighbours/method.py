@@ -1,0 +1,122 @@
+"""Every holder votes, as the services see it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from django.utils.translation import gettext as _
+
+from accounting.models import Release
+from learning.mechanisms.choices import AskingField
+from learning.mechanisms.neighbours.choices import asking_fields, asking_from_json
+from training.engine.asking import Asking
+from training.engine.attempts import attempt_load
+from training.engine.faults import charged_faults, charges_agree
+from training.engine.rounds import position_in_round
+from training.methods.base import Step, Wrong
+from training.methods.checks import choices_check
+from training.methods.lessons import Lesson
+from training.methods.neighbours.leads import round_leads
+from training.methods.neighbours.lessons import votes_lesson
+from training.methods.neighbours.planning import AskingPlan, asking_plan
+from training.methods.neighbours.questions import Votes, bounds, contributions, counts_digest, labels_of, mechanism
+from training.methods.neighbours.rounds import question_digest, question_load
+from training.models import Batch, Run
+
+
+class Neighbours:
+    """See :class:`training.methods.base.RunMethod`."""
+
+    name = Run.Method.NEIGHBOURS.value
+    variants: tuple[str, ...] = ("",)
+    parts = "neighbours"
+    needs_public_points = True
+    release_kind = Votes.release_kind
+    charges_ahead = False
+    releases_labels = True
+    asking = Asking(Votes())
+    # Each batch goes to the workers and back: few of them, yet enough for consents to count soon and a bar to move.
+    batch_size = 1000
+    steps: Mapping[str, Step] = {
+        Run.Status.APPROVED: asking.open,
+        Votes.status: asking.step,
+    }
+
+    def asking_fields(self) -> tuple[AskingField, ...]:
+        return asking_fields()
+
+    def check(self, run: Run, wrong: Wrong) -> None:
+        run.variant = ""
+        chosen = choices_check(run, wrong, asking_from_json)
+        first = chosen.first_queries if chosen is not None else None
+        if run.public_dataset_id and first and first >= run.public_points.rows:
+            wrong("asking", _("The first round has to leave public points for the next: ask for fewer."))
+
+    def plan(self, run: Run, share: float = 1.0) -> AskingPlan:
+        return asking_plan(run, share)
+
+    def may_go_on(self, run: Run) -> bool:
+        return self.asking.may_go_on(run)
+
+    def round_sizes(self, run: Run) -> list[int]:
+        return [each["queries"] for each in run.plan.get("rounds", [])]
+
+    def size(self, run: Run) -> int:
+        return run.public_points.rows
+
+    def mechanism(self, run: Run) -> dict[str, Any]:
+        rounds = [
+            mechanism(run, each) | {"representation": each.representation, "queries": each.position}
+            for each in run.rounds.all()
+        ]
+        return {"name": "neighbours", "rounds": rounds}
+
+    def stages(self, run: Run) -> list[tuple[str, float]]:
+        planned = sum(self.round_sizes(run))
+        return [(Run.Status.ASKING, run.position / planned if planned else 0.0)]
+
+    def curves(self, run: Run) -> dict[str, list[float]]:
+        return {}
+
+    def leads(self, run: Run) -> list[list[float]]:
+        return round_leads(run)
+
+    def lesson(self, run: Run) -> Lesson:
+        return votes_lesson(run)
+
+    def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:
+        who = f"run {run.pk}, batch {batch.index}"
+        if batch.round is None or batch.round.run_id != run.pk:
+            yield f"{who}: is in no round of its run."
+            return
+        results = {query.row: query for query in batch.results.all()}
+        question, before = question_load(batch.round), position_in_round(batch)
+        part = slice(before, before + batch.size)
+        rows = question.rows[part]
+        if sorted(results) != sorted(rows.tolist()):
+            yield f"{who}: asked other points than its round says."
+            return
+        labels = np.array([results[row].label for row in rows.tolist()])
+        counts = np.array([results[row].counts for row in rows.tolist()])
+        if release.content["digest"] != counts_digest(rows, labels, counts):
+            yield f"release {release.sequence}: the counts of {who} are not those that were released."
+        if not np.array_equal(labels, labels_of(question, part, counts)):
+            yield f"{who}: its labels do not follow from the counts that were released."
+        if release.content["question"] != question_digest(question):
+            yield f"release {release.sequence}: {who} asked something else than what was released."
+        if release.content["mechanism"] != mechanism(run, batch.round):
+            yield f"release {release.sequence}: {who} was not asked as its plan says."
+        sentence = question.fitted.representation.sentence().to_json()
+        if (batch.round.size, batch.round.representation) != (len(question.rows), sentence):
+            yield f"{who}: what its round says of itself is not what it asked."
+        if batch.round.position < before + batch.size:
+            yield f"{who}: is in a round that has not asked so much."
+        if not charges_agree(run, batch, release, bounds(run, batch.size, question)):
+            yield f"release {release.sequence}: its public charge is not what {who} can have cost."
+
+    def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
+        assert batch.round is not None, "a batch by this method is in a round"
+        people, start = attempt_load(batch.asked), position_in_round(batch)
+        asked = slice(start, start + batch.size)
+        _sums, due = contributions(batch.run, question_load(batch.round), asked, people)
+        yield from charged_faults(batch, release, people.holders, due)

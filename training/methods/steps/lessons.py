@@ -1,0 +1,48 @@
+"""The lesson of private gradient steps: a linear model, and its predictions on the public points."""
+
+import numpy as np
+
+from common.artifacts import model_fetch
+from learning.mechanisms.steps.choices import steps_from_json
+from learning.mechanisms.steps.descent import Descent
+from learning.published import LINEAR
+from learning.representations import LinearModel
+from learning.students import predicted
+from training.methods.lessons import Lesson
+from training.methods.space import points_of
+from training.methods.steps.rounds import state_before, task_load
+from training.models import Round, Run, StudentModel
+
+
+def linear_model(asked: Round) -> LinearModel:
+    """The model after all steps of a round; a function of what was released."""
+    task = task_load(asked)
+    return state_before(task, asked, asked.run.batches.count()).model(task.fitted)
+
+
+def published_follows(run: Run, state: Descent) -> bool:
+    """Whether the model that a run has published has the weights of ``state``, if it is no student's."""
+    published = StudentModel.objects.filter(run=run, learner=LINEAR).first()
+    if published is None:
+        return True
+    try:
+        model = LinearModel.from_bytes(model_fetch(published.artifact))
+    except (OSError, ValueError):
+        return False
+    return np.array_equal(model.weights, state.learned)
+
+
+def descent_lesson(run: Run) -> Lesson:
+    """The last round's model, and what it makes of every public point: its predictions cost nobody anything."""
+    model = linear_model(run.rounds.select_related("run").latest("index"))
+    probabilities = model.predict_proba(points_of(run.public_points))
+    releases = predicted(np.arange(len(probabilities)), probabilities)
+    return Lesson(releases, model=model, publish=steps_from_json(run.asking).publish or published_usually(run))
+
+
+def published_usually(run: Run) -> str:
+    """Choice of what is published where a run does not say; it follows from the kind of its data alone.
+
+    A student of images knows more of them than the model that taught it; of tables it only repeats what it was told.
+    """
+    return "student" if run.schema["kind"] == "image" else "model"
