@@ -38,12 +38,9 @@ from tests.training.runs import TABLE, run_draft, table_rows
 from training.engine import commits, noise
 from training.methods import method_of
 from training.methods.neighbours.questions import Votes
-from training.methods.neighbours.rounds import question_digest, question_load
 from training.methods.pate import preparation, voting
 from training.methods.pate.ballot import predictions_load
-from training.methods.sampled_steps import rounds as sampled_rounds
-from training.methods.steps.gradients import Gradients
-from training.methods.steps.rounds import task_digest, task_load
+from training.methods.steps.questions import Gradients
 from training.models import Batch, Query, Round, Run, StudentModel
 from training.services import runs as run_commands
 from training.services import students
@@ -441,11 +438,7 @@ def public_view(study: Study) -> dict[str, Any]:
 
 def _asks(asked: Round) -> str:
     """The digest of everything that a round asks."""
-    if asked.run.variant == Run.Variant.INDIVIDUAL:
-        return task_digest(task_load(asked))
-    if asked.run.method == Run.Method.SGD:
-        return sampled_rounds.task_digest(sampled_rounds.task_load(asked))
-    return question_digest(question_load(asked))
+    return asking_of(asked.run).questions.question(asked).digest()
 
 
 def _but_digest(content: dict[str, Any]) -> dict[str, Any]:

@@ -19,17 +19,17 @@ from accounting.shares import shares
 from common.artifacts import arrays_load
 from consent.models import Level
 from consent.selectors import LEVELS, consent_snapshot
+from learning.mechanisms.base import People, Records
+from learning.mechanisms.neighbours.question import VotesQuestion
 from learning.mechanisms.pate import LEFT_OUT
+from learning.mechanisms.steps import question as steps_question
 from tests.accounting.forced import OTHERS, Step, World, differences, told_and_charged, world_play
 from training.engine import asking, attempts, commits
 from training.engine import budgets as planning
 from training.engine.asking import Asking
-from training.engine.questions import People
-from training.methods.neighbours import questions
 from training.methods.pate import preparation, teaching, voting
 from training.methods.sampled_steps import planning as sampled_planning
-from training.methods.sampled_steps.gradients import SampledGradients
-from training.methods.steps import gradients
+from training.methods.sampled_steps.questions import SampledGradients
 from training.methods.steps import planning as sgd_planning
 from training.models import Run
 
@@ -607,28 +607,25 @@ def heard_after_leaving(patch: pytest.MonkeyPatch, world: World) -> None:
 
 def fit_after_the_noise(patch: pytest.MonkeyPatch, world: World) -> None:
     """Sums of what everybody would say; then each is charged what their account allows."""
-    real = questions.contributions
+    real = VotesQuestion.contributions
 
-    def contributions(run: Run, question: Any, part: slice, people: People, cache: str) -> Any:
+    def contributions(self: VotesQuestion, part: slice, people: People, records: Records) -> Any:
         free = dataclasses.replace(people, limits=np.full(len(people.limits), 1e9))
-        return real(run, question, part, free, cache)[0], real(run, question, part, people, cache)[1]
+        return real(self, part, free, records)[0], real(self, part, people, records)[1]
 
-    patch.setattr(questions, "contributions", contributions)
+    patch.setattr(VotesQuestion, "contributions", contributions)
 
 
 def shards_by_record(patch: pytest.MonkeyPatch, world: World) -> None:
     """Every other record is asked elsewhere, with an account of its own; the larger charge counts."""
-    real = questions.records_of
+    real = VotesQuestion.contributions
 
-    def contributions(*args: Any, **rest: Any) -> Any:
-        parts = []
-        for half in (0, 1):
-            patch.setattr(questions, "records_of", lambda *a, half=half: tuple(each[half::2] for each in real(*a)))
-            parts.append(contributions_real(*args, **rest))
+    def contributions(self: VotesQuestion, part: slice, people: People, records: Records) -> Any:
+        halves = (Records(records.x[half::2], records.classes[half::2], records.owner[half::2]) for half in (0, 1))
+        parts = [real(self, part, people, half) for half in halves]
         return parts[0][0] + parts[1][0], np.maximum(parts[0][1], parts[1][1])
 
-    contributions_real = questions.contributions
-    patch.setattr(questions, "contributions", contributions)
+    patch.setattr(VotesQuestion, "contributions", contributions)
 
 
 def stop_asking_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
@@ -644,13 +641,13 @@ def stop_asking_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
 
 def counts_before_the_commit(patch: pytest.MonkeyPatch, world: World) -> None:
     """Counts are told to somebody while the transaction that charges for them can still fail."""
-    real = Asking._release
+    real = asking.batch_commit
 
-    def release(self: Asking, asked: Any, released: Any, *rest: np.ndarray) -> None:
+    def commit(run: Run, released: Any, *rest: Any, **named: Any) -> None:
         world.leaked = released.size
-        real(self, asked, released, *rest)
+        real(run, released, *rest, **named)
 
-    patch.setattr(Asking, "_release", release)
+    patch.setattr(asking, "batch_commit", commit)
 
 
 def attempt_kept(patch: pytest.MonkeyPatch, world: World) -> None:
@@ -674,7 +671,7 @@ def attempt_made_anew(patch: pytest.MonkeyPatch, world: World) -> None:
 
 def earlier_rounds_forgotten(patch: pytest.MonkeyPatch, world: World) -> None:
     """Each round begins with all of the cap."""
-    real, record = attempts.participants, asking.release_record
+    real, record = attempts.participants, commits.release_record
     patch.setattr(attempts, "accounts_stand", lambda study, holders: np.zeros(len(holders)))
 
     def participants(run: Run) -> People:
@@ -682,19 +679,19 @@ def earlier_rounds_forgotten(patch: pytest.MonkeyPatch, world: World) -> None:
         return dataclasses.replace(people, limits=np.full(len(people.limits), 0.3), spent=0.0 * people.spent)
 
     patch.setattr(attempts, "participants", participants)
-    patch.setattr(asking, "release_record", lambda **fields: record(**fields | {"limits": None}))
+    patch.setattr(commits, "release_record", lambda **fields: record(**fields | {"limits": None}))
 
 
 def gradients_beyond_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
     """Sums of everybody's gradients; then each is charged what their account allows."""
-    real = gradients.step_contributions
+    real = steps_question.step_contributions
 
     def contributions(records: Any, *args: Any, accounts: IndividualAccounts, **rest: Any) -> Any:
         free = IndividualAccounts(np.full(len(records), 1e9))
         sums, _ = real(records, *args, accounts=free, **rest)
         return sums, real(records, *args, accounts=accounts, **rest)[1]
 
-    patch.setattr(gradients, "step_contributions", contributions)
+    patch.setattr(steps_question, "step_contributions", contributions)
 
 
 def people_counted(patch: pytest.MonkeyPatch, world: World) -> None:
@@ -720,19 +717,19 @@ def rates_from_exact_counts(patch: pytest.MonkeyPatch, world: World) -> None:
 
 def charge_forgotten(patch: pytest.MonkeyPatch, world: World) -> None:
     """The register has the charge for all steps; nobody's account has it."""
-    real = asking.release_record
+    real = commits.release_record
 
     def record(**fields: Any) -> None:
         if "slack" in fields["content"]:
             fields["charges"] = 0.0 * fields["charges"]
         real(**fields)
 
-    patch.setattr(asking, "release_record", record)
+    patch.setattr(commits, "release_record", record)
 
 
 def takes_part_without_room(patch: pytest.MonkeyPatch, world: World) -> None:
     """Whoever has less left than the run costs is charged, and drawn, all the same."""
-    real, record = SampledGradients.taking_part, asking.release_record
+    real, record = SampledGradients.taking_part, commits.release_record
 
     def taking_part(self: SampledGradients, run: Run, people: People) -> People:
         free = dataclasses.replace(people, spent=0.0 * people.spent)
@@ -740,7 +737,7 @@ def takes_part_without_room(patch: pytest.MonkeyPatch, world: World) -> None:
         return people.of(kept)
 
     patch.setattr(SampledGradients, "taking_part", taking_part)
-    patch.setattr(asking, "release_record", lambda **fields: record(**fields | {"limits": None}))
+    patch.setattr(commits, "release_record", lambda **fields: record(**fields | {"limits": None}))
 
 
 def withdrawn_before_a_chunk() -> list[Step]:

@@ -480,7 +480,7 @@ def test_messages_that_come_twice_release_nothing_twice() -> None:
     commit(Run.objects.get(pk=stale.pk))
     for shard in old:
         advance.shard_ask(shard.pk)
-    assert asking_of(stale)._batch_commit(stale) is False
+    assert asking_of(stale)._batch_end(stale) is False
     assert Query.objects.filter(run=stale).count() == 4
     assert asking_of(stale).open(stale) is False
     assert_whole(run_finish(Run.objects.get(pk=stale.pk)))

@@ -16,6 +16,7 @@ from common.artifacts import arrays_load
 from common.noise import SimulationNoise
 from consent.counts import holders_per_level
 from consent.models import DataHolder, Level, Study
+from learning.mechanisms.neighbours import question
 from learning.mechanisms.neighbours.release import Release as Read
 from learning.mechanisms.sampled_steps.mechanism import FINENESS
 from learning.mechanisms.steps.linear import CLIP_STEPS
@@ -24,7 +25,6 @@ from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, NoNoise, a
 from tests.training.people import decide, everybody, small_study, withdraw
 from tests.training.runs import TABLE_RUN, run_start, run_teach, study_with_table
 from training.engine import noise
-from training.methods.neighbours import questions
 from training.methods.pate import voting
 from training.models import Query, Run
 from training.services.runs import run_cancel
@@ -109,7 +109,7 @@ def test_labels_that_were_released_and_do_not_follow_from_the_counts_are_found(m
     with monkeypatch.context() as patch:
         patch.setattr(noise, "noise_of", lambda run: Watched())
         patch.setattr(
-            questions, "read_counts", lambda counts, *_, **__: Read(counts, np.zeros(len(counts), int), np.zeros(0))
+            question, "read_counts", lambda counts, *_, **__: Read(counts, np.zeros(len(counts), int), np.zeros(0))
         )
         run = ask(small_study())
     (fault,) = release_faults(run)

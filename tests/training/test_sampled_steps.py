@@ -16,12 +16,10 @@ from accounting.privacy import sampled_gaussian_mu
 from accounting.shares import share_free, shares
 from accounting.verification import study_faults
 from common.artifacts import arrays_load, arrays_save, model_fetch, model_store
-from common.noise import SimulationNoise
 from consent.models import DataHolder, Study
 from consent.selectors import consent_snapshot
 from learning.mechanisms.pate import PlanError
 from learning.mechanisms.sampled_steps.choices import BASELINES
-from learning.mechanisms.sampled_steps.training import SimulationSampling
 from learning.published import published_load
 from tests.factories import policy_approve, user_create
 from tests.training.asking import SAMPLED_RUN, asking_of, attempt, commit, run_ask
@@ -33,10 +31,10 @@ from tests.training.runs import (
     run_start,
     study_with_data,
 )
-from training.engine import attempts, noise
+from training.engine import asking, attempts, noise
+from training.engine.questions import state_before
 from training.methods import method_of
-from training.methods.sampled_steps import gradients as sampled_gradients
-from training.methods.sampled_steps.rounds import state_before, state_load, task_load
+from training.methods.sampled_steps.rounds import question_load
 from training.models import Batch, Round, Run, Shard
 from training.services import advance
 from training.services import runs as run_commands
@@ -50,8 +48,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 @pytest.fixture
 def repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same noise, and the same draws, in the same chunk of every run."""
-    monkeypatch.setattr(noise, "noise_of", lambda run: SimulationNoise(run.batches.count()))
-    monkeypatch.setattr(sampled_gradients, "sampling_of", lambda run: SimulationSampling(run.batches.count()))
+    monkeypatch.setattr(noise, "seed_of", lambda run: run.batches.count())
 
 
 def approved(study: Study, *, share: float = 0.5, **fields: Any) -> Run:
@@ -79,7 +76,7 @@ def asked(run: Run, batch: int) -> set[int]:
 
 
 def weights(run: Run, batch: int) -> np.ndarray:
-    return state_load(run.batches.get(index=batch)).weights
+    return arrays_load(run.batches.get(index=batch).released)["weights"]
 
 
 def contributions(run: Run, batch: int, among: list[DataHolder]) -> np.ndarray:
@@ -89,7 +86,7 @@ def contributions(run: Run, batch: int, among: list[DataHolder]) -> np.ndarray:
     from learning.mechanisms.sampled_steps.networks import network_create, with_weights
 
     chunk = run.rounds.get()
-    task, private = task_load(chunk), arrays_load(run.private_dataset.artifact)
+    task, private = question_load(chunk), arrays_load(run.private_dataset.artifact)
     caps = [budget["cap"] for budget in run.plan["budgets"]]
     state, total = state_before(task, chunk, batch), 0.0
     network = with_weights(network_create(task.network, task.shape, task.classes), state.weights).double()
@@ -108,7 +105,8 @@ def contributions(run: Run, batch: int, among: list[DataHolder]) -> np.ndarray:
 
 def heard(run: Run, batch: int, among: list[DataHolder]) -> None:
     """These are heard in a chunk of one step without noise, each with their clipped gradients, and nobody else."""
-    task, before = task_load(run.rounds.get()), state_before(task_load(run.rounds.get()), run.rounds.get(), batch)
+    task = question_load(run.rounds.get())
+    before = state_before(task, run.rounds.get(), batch)
     expected = contributions(run, batch, among) / task.plan.mechanism.expected
     moved = (before.weights - weights(run, batch)) / task.step_size - task.momentum * before.velocity
     np.testing.assert_allclose(moved, expected, atol=1e-4)
@@ -293,7 +291,7 @@ def test_a_holder_with_many_records_changes_sums_by_one_clipped_contribution(exa
         if not with_me:
             withdraw(people[5])
         run = commit(attempt(commit(begun(study, batch_size=1, asking={"network": "mlp"}))))
-        before, after = (task_load(run.rounds.get()).begin.weights, weights(run, 1))
+        before, after = (question_load(run.rounds.get()).begin.weights, weights(run, 1))
         plan = run.plan["rounds"][0]["plan"]
         moved[with_me] = (before - after) / plan["step_size"] * plan["expected"]
     difference = moved[True] - moved[False]
@@ -341,7 +339,7 @@ def test_a_resumed_run_is_charged_like_an_uninterrupted_one(repeated: None, monk
         run = attempt(run)
         if interrupted:
             with monkeypatch.context() as patch, pytest.raises(OSError, match="disk"):
-                patch.setattr(sampled_gradients, "state_save", _fails)
+                patch.setattr(asking, "_kept", _fails)
                 asking_of(run).step(run)
         run = run_ask(run)
         assert Release.objects.filter(run=run.pk, content__has_key="slack").count() == 1
@@ -359,7 +357,7 @@ def test_messages_that_come_twice_charge_nothing_twice() -> None:
     old = stale.shards.get()
     commit(Run.objects.get(pk=stale.pk))
     advance.shard_ask(old.pk)
-    assert asking_of(stale)._batch_commit(stale) is False
+    assert asking_of(stale)._batch_end(stale) is False
     assert Batch.objects.filter(run=stale).count() == 1
     assert_whole(run_ask(Run.objects.get(pk=stale.pk)))
 
@@ -443,8 +441,8 @@ def charges_change(run: Run) -> None:
 
 FORGERIES: list[tuple[Callable[[Run], object], str]] = [
     (state_change, "are not those that were released"),
-    (plan_change, "trained something else"),
-    (plan_change, "was not trained as its plan says"),
+    (plan_change, "asked something else"),
+    (plan_change, "was not asked as its plan says"),
     (charges_change, "is not what run"),
     (lambda run: Round.objects.update(sigma=99.0), "what its round says of itself"),
     (lambda run: Batch.objects.filter(index=1).update(released="rounds/none.npz"), "cannot be read"),

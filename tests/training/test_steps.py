@@ -32,12 +32,12 @@ from tests.training.runs import (
     run_start,
     study_with_data,
 )
-from training.engine import noise
+from training.engine import asking, noise
+from training.engine.questions import state_before
 from training.methods import method_of
-from training.methods.steps import gradients
-from training.methods.steps.gradients import Gradients
 from training.methods.steps.lessons import linear_model
-from training.methods.steps.rounds import state_before, task_load
+from training.methods.steps.questions import Gradients
+from training.methods.steps.rounds import question_load
 from training.models import Batch, Round, Run, Shard
 from training.services import advance, ending
 from training.services import runs as run_commands
@@ -77,7 +77,7 @@ def sums(run: Run, batch: int) -> np.ndarray:
 def gradients_of(run: Run, batch: int, among: list[DataHolder]) -> dict[int, list[np.ndarray]]:
     """Clipped gradients of some holders at every step of a batch, in clipping norms, in plain floating point."""
     asked = run.rounds.get()
-    task, private = task_load(asked), arrays_load(run.private_dataset.artifact)
+    task, private = question_load(asked), arrays_load(run.private_dataset.artifact)
     caps = {budget["cap"] for budget in run.plan["budgets"]}
     state, found = state_before(task, asked, batch), {who.pk: [] for who in among}
     for released in arrays_load(run.batches.get(index=batch).released)["sums"]:
@@ -310,14 +310,14 @@ def test_what_was_drawn_for_a_commit_that_failed_is_deleted(
     study = small_study()
     with django_capture_on_commit_callbacks(execute=True):
         run = begun(study)
-    real = gradients.chunk_save
+    real = asking._kept
 
     def fails(*args: Any) -> str:
         real(*args)
         raise OSError("no space left")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="space"):
-        patch.setattr(gradients, "chunk_save", fails)
+        patch.setattr(asking, "_kept", fails)
         asking_of(run).step(run)
     assert len(files(run, "rounds")) == 2, "the round, and what nobody has seen"
     with django_capture_on_commit_callbacks(execute=True):
@@ -331,7 +331,7 @@ def test_messages_that_come_twice_release_nothing_twice() -> None:
     old = stale.shards.get()
     commit(Run.objects.get(pk=stale.pk))
     advance.shard_ask(old.pk)
-    assert asking_of(stale)._batch_commit(stale) is False
+    assert asking_of(stale)._batch_end(stale) is False
     assert Batch.objects.filter(run=stale).count() == 1
     assert_whole(run_finish(Run.objects.get(pk=stale.pk)))
 

@@ -473,7 +473,7 @@ def test_going_on_without_an_exhausted_group_charges_it_nothing_more(silent: lis
 
 
 def test_the_noise_of_a_real_vote_cannot_be_repeated() -> None:
-    assert not voting._noise().is_simulation
+    assert not noise.noise_of(run_voting(study_with_table())).is_simulation
 
 
 def test_a_query_on_which_nobody_votes_is_answered_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,11 +14,14 @@ import numpy as np
 from django.db import transaction
 
 from accounting.caps import epsilon_of
+from common.artifacts import arrays_save
 from consent.selectors import promises_possible
-from training.engine import attempts, noise, shards
+from learning.mechanisms.base import Arrays, People
+from training.engine import attempts, shards
 from training.engine.budgets import budgets_from_json
 from training.engine.commits import Charges, batch_commit
-from training.engine.questions import Answer, People, Questions
+from training.engine.files import released_name, released_tidy
+from training.engine.questions import Questions, Released, batch_part, draws_of, state_before
 from training.engine.rounds import round_under_way
 from training.engine.spending import (
     WAITS,
@@ -28,7 +31,7 @@ from training.engine.spending import (
     spending_end,
     spending_may_begin,
 )
-from training.models import Run
+from training.models import Query, Run
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +106,7 @@ class Asking:
 
     def _batch_end(self, run: Run) -> bool:
         """Release a batch that every shard has answered, with what it cost everybody."""
-        self.questions.round_load(round_under_way(run))  # before the lock: it takes time
+        self.questions.question(round_under_way(run))  # before the lock: reading it takes time
         with spending(run, self.questions.status) as held:
             if held is None or not shards.shards_done(held):
                 return False
@@ -115,7 +118,7 @@ class Asking:
                 transaction.on_commit(lambda: shards.answers_delete(held, until))
         return True
 
-    def _answers(self, run: Run) -> list[Answer] | None:
+    def _answers(self, run: Run) -> list[Arrays] | None:
         """Answers of all shards; None where some have to be asked anew."""
         try:
             changed = attempts.attempt_renew(run, self._people)
@@ -128,25 +131,50 @@ class Asking:
             shards.shards_renew(run, set(run.shards.values_list("number", flat=True)))
         return None
 
-    def _release(self, run: Run, answers: list[Answer]) -> None:
+    def _release(self, run: Run, answers: list[Arrays]) -> None:
         """Release a batch and charge for it; the caller's transaction makes them one."""
-        asked, attempt = round_under_way(run), attempts.attempt_load(run.assignment)
+        asked, attempt, index = round_under_way(run), attempts.attempt_load(run.assignment), run.batches.count()
         holders = np.concatenate([answer["holder"] for answer in answers])
         spent = np.concatenate([answer["charge"] for answer in answers])
         order = np.argsort(holders)
         charges = Charges(holders[order], spent[order], attempt.limits)
-        released = self.questions.release(asked, answers, noise.noise_of(run))
+        question = self.questions.question(asked)
+        part = batch_part(question, asked)
+        release = question.release(part, state_before(question, asked, index), answers, draws_of(run).noise)
+        # Of several shards a part may be only begun: it is charged as far as it was released.
+        bounds = question.bounds(slice(part.start, part.start + release.size))
+        released = Released(
+            size=release.size,
+            labels=len(release.labels),
+            bounds=bounds or [0.0] * len(run.plan["budgets"]),
+            content={"mechanism": question.describe(), "question": question.digest(), **release.content},
+            queries=[
+                Query(run=run, row=row, label=label, counts=counts)
+                for row, label, counts in zip(release.rows, release.labels, release.counts, strict=True)
+            ],
+            artifact=_kept(run, index, release.arrays),
+        )
         batch_commit(
             run,
             released,
-            _costs(run, released.bounds) if released.charged else released.bounds,
-            charges if released.charged else None,
+            released.bounds if bounds is None else _costs(run, bounds),
+            None if bounds is None else charges,
             kind=self.questions.release_kind,
             asked=asked,
             attempt=run.assignment,
         )
         if run.rehearsal:
             attempts.attempt_write(run, replace(attempt, spent=attempt.spent + charges.spent))
+
+
+def _kept(run: Run, index: int, arrays: Arrays) -> str:
+    """Keep what a batch releases in a new file, public once the row names it; returns its name, empty without any."""
+    if not arrays:
+        return ""
+    artifact = released_name(run, index)
+    arrays_save(artifact, **arrays)
+    transaction.on_commit(lambda: released_tidy(run))
+    return artifact
 
 
 def _rehearsed_outcome(run: Run, spent: list[float | None]) -> dict:

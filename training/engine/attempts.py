@@ -14,9 +14,9 @@ from accounting.ceilings import rooms
 from accounting.shares import share_open
 from common.artifacts import arrays_delete, arrays_load, arrays_save
 from consent.selectors import consent_snapshot
+from learning.mechanisms.base import People
 from training.engine.budgets import RESERVE
 from training.engine.files import run_folder
-from training.engine.questions import People
 from training.engine.records import owners_of
 from training.engine.rehearsals import rehearsal_holders
 from training.models import Run

@@ -1,4 +1,4 @@
-"""Faults of batches in which every holder was asked: do charges agree with the plan, and with the records kept?"""
+"""Faults of batches in which every holder was asked: do they agree with their question, the plan, the records kept?"""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,7 +8,33 @@ from accounting.book import charges_of
 from accounting.models import Release
 from accounting.services import ROUNDING
 from consent.disposals import holders_erased_once
+from learning.mechanisms.base import Question
+from training.engine.rounds import position_in_round
 from training.models import Batch, Run
+
+
+def batch_faults(question: Question, batch: Batch, release: Release) -> Iterator[str]:
+    """Differences between a batch, the question of its round and the release that paid for it, whatever was asked."""
+    run, asked, content = batch.run, batch.round, release.content
+    assert asked is not None, "it has a question"
+    who, entry, before = f"run {run.pk}, batch {batch.index}", f"release {release.sequence}", position_in_round(batch)
+    if content["question"] != question.digest():
+        yield f"{entry}: {who} asked something else than what was released."
+    if content["mechanism"] != question.describe():
+        yield f"{entry}: {who} was not asked as its plan says."
+    space = asked.representation
+    if question.fitted is not None:
+        space = question.fitted.representation.sentence().to_json()
+    if (asked.size, asked.sigma, asked.representation) != (question.size, question.sigma, space):
+        yield f"{who}: what its round says of itself is not what it asked."
+    if asked.position < before + batch.size:
+        yield f"{who}: is in a round that has not asked so much."
+    bounds = question.bounds(question.part(batch.index, before, batch.size))
+    if bounds is None:
+        if release.charges or release.charge or any(content["charges"]):
+            yield f"{entry}: charges somebody once more for steps that were paid for before."
+    elif not charges_agree(run, batch, release, bounds):
+        yield f"{entry}: its public charge is not what {who} can have cost."
 
 
 def charges_agree(run: Run, batch: Batch, release: Release, bounds: Sequence[float]) -> bool:

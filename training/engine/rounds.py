@@ -10,11 +10,6 @@ def round_under_way(run: Run) -> Round:
     return asked
 
 
-def batch_slice(asked: Round) -> slice:
-    """The part of the round that the batch under way asks."""
-    return slice(asked.position, min(asked.position + asked.run.batch_size, asked.size))
-
-
 def position_in_round(batch: Batch) -> int:
     """Number of queries or steps of its round before a batch."""
     earlier = batch.run.batches.filter(round=batch.round_id, index__lt=batch.index)

@@ -11,12 +11,12 @@ from django.db import transaction
 
 from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save
 from common.jobs.parts import parts_send
+from learning.mechanisms.base import Arrays, Records
 from learning.representations import FittedRepresentation
-from training.engine import noise
 from training.engine.attempts import attempt_load
 from training.engine.files import run_folder
 from training.engine.parts import run_part_do
-from training.engine.questions import Answer, Questions
+from training.engine.questions import Questions, batch_part, draws_of, state_before
 from training.engine.records import records_load
 from training.engine.rounds import round_under_way
 from training.models import Run, Shard
@@ -64,17 +64,25 @@ def shard_ask(shard: Shard, questions: Questions) -> bool:
     return run_part_do(shard, status=questions.status, work=work, died=questions.died)
 
 
-def _answer(shard: Shard, questions: Questions) -> Answer:
+def _answer(shard: Shard, questions: Questions) -> Arrays:
     run, number = shard.run, shard.run.shards.count() or 1  # none where the batch is over, and nobody waits for this
     asked = round_under_way(run)
+    question = questions.question(asked)
     attempt = attempt_load(run.assignment)
     people = attempt.of(attempt.holders % number == shard.number)
     cache = f"{run_folder(run)}/coordinates-{asked.index}-{number}-{shard.number}.npz"
-    answer = questions.answer(asked, people, alone=number == 1, cache=cache, noise=noise.noise_of(run))
+    answer = question.answer(
+        batch_part(question, asked),
+        state_before(question, asked, run.batches.count()),
+        people,
+        lambda: records_of(run, question.fitted, people.holders, cache),
+        alone=number == 1,
+        draws=draws_of(run),
+    )
     return {**answer, "holder": people.holders}
 
 
-def answers_load(run: Run) -> list[Answer]:
+def answers_load(run: Run) -> list[Arrays]:
     """Answers of the shards of the batch under way. Raises FileNotFoundError."""
     return [arrays_load(shard.artifact) for shard in run.shards.all()]
 
@@ -86,15 +94,20 @@ def answers_delete(run: Run, until: int) -> None:
     arrays_delete(*(name for name in answers if int(name.removeprefix(folder).split("-")[0]) < until))
 
 
-def records_of(
-    run: Run, fitted: FittedRepresentation, holders: np.ndarray, cache: str
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Coordinates (N, d), classes (N,) and owners (N,) of the records of ``holders``.
+def records_of(run: Run, fitted: FittedRepresentation | None, holders: np.ndarray, cache: str = "") -> Records:
+    """Records of ``holders`` (H,), ids in rising order, as coordinates of a representation; as they are without one.
 
-    Computed once in a round for each shard, and kept in the file ``cache``, if it is named. Only of those who take
-    part: a file that lacks somebody is made anew, and one that knows others is stored again without them.
+    Coordinates are computed once in a round for each shard, and kept in the file ``cache``, if it is named. Only of
+    those who take part: a file that lacks somebody is made anew, and one that knows others is stored again without.
     """
-    if cache:
+    x, classes, owners = _coordinates(run, fitted, holders, cache)
+    return Records(x, classes, np.searchsorted(holders, owners))
+
+
+def _coordinates(
+    run: Run, fitted: FittedRepresentation | None, holders: np.ndarray, cache: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    if fitted is not None and cache:
         kept = _kept(cache)
         if kept is not None and np.isin(holders, kept["asked"]).all():
             mine = np.isin(kept["owner"], holders)
@@ -104,8 +117,10 @@ def records_of(
             return coordinates, classes, owners
     private = records_load(run.private_dataset)
     mine = np.isin(private["holder"], holders)
-    coordinates = fitted.transform(private["x"][mine])
-    classes, owners = private["y"][mine], private["holder"][mine]
+    x, classes, owners = private["x"][mine], private["y"][mine], private["holder"][mine]
+    if fitted is None:
+        return x, classes, owners
+    coordinates = fitted.transform(x)
     if cache:
         _keep(cache, holders, coordinates, classes, owners)
     return coordinates, classes, owners

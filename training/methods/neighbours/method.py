@@ -9,18 +9,20 @@ from django.utils.translation import gettext as _
 from accounting.models import Release
 from learning.mechanisms.choices import AskingField
 from learning.mechanisms.neighbours.choices import asking_fields, asking_from_json
+from learning.mechanisms.neighbours.question import counts_digest
 from training.engine.asking import Asking
 from training.engine.attempts import attempt_load
-from training.engine.faults import charged_faults, charges_agree
+from training.engine.faults import batch_faults, charged_faults
 from training.engine.rounds import position_in_round
+from training.engine.shards import records_of
 from training.methods.base import Step, Wrong
 from training.methods.checks import choices_check
 from training.methods.lessons import Lesson
 from training.methods.neighbours.leads import round_leads
 from training.methods.neighbours.lessons import votes_lesson
 from training.methods.neighbours.planning import AskingPlan, asking_plan
-from training.methods.neighbours.questions import Votes, bounds, contributions, counts_digest, labels_of, mechanism
-from training.methods.neighbours.rounds import question_digest, question_load
+from training.methods.neighbours.questions import Votes
+from training.methods.neighbours.rounds import question_load
 from training.models import Batch, Run
 
 
@@ -66,7 +68,7 @@ class Neighbours:
 
     def mechanism(self, run: Run) -> dict[str, Any]:
         rounds = [
-            mechanism(run, each) | {"representation": each.representation, "queries": each.position}
+            question_load(each).describe() | {"representation": each.representation, "queries": each.position}
             for each in run.rounds.all()
         ]
         return {"name": "neighbours", "rounds": rounds}
@@ -90,8 +92,7 @@ class Neighbours:
             yield f"{who}: is in no round of its run."
             return
         results = {query.row: query for query in batch.results.all()}
-        question, before = question_load(batch.round), position_in_round(batch)
-        part = slice(before, before + batch.size)
+        question, part = question_load(batch.round), _part(batch)
         rows = question.rows[part]
         if sorted(results) != sorted(rows.tolist()):
             yield f"{who}: asked other points than its round says."
@@ -100,23 +101,19 @@ class Neighbours:
         counts = np.array([results[row].counts for row in rows.tolist()])
         if release.content["digest"] != counts_digest(rows, labels, counts):
             yield f"release {release.sequence}: the counts of {who} are not those that were released."
-        if not np.array_equal(labels, labels_of(question, part, counts)):
+        if not np.array_equal(labels, question.labels(part, counts)):
             yield f"{who}: its labels do not follow from the counts that were released."
-        if release.content["question"] != question_digest(question):
-            yield f"release {release.sequence}: {who} asked something else than what was released."
-        if release.content["mechanism"] != mechanism(run, batch.round):
-            yield f"release {release.sequence}: {who} was not asked as its plan says."
-        sentence = question.fitted.representation.sentence().to_json()
-        if (batch.round.size, batch.round.representation) != (len(question.rows), sentence):
-            yield f"{who}: what its round says of itself is not what it asked."
-        if batch.round.position < before + batch.size:
-            yield f"{who}: is in a round that has not asked so much."
-        if not charges_agree(run, batch, release, bounds(run, batch.size, question)):
-            yield f"release {release.sequence}: its public charge is not what {who} can have cost."
+        yield from batch_faults(question, batch, release)
 
     def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
         assert batch.round is not None, "a batch by this method is in a round"
-        people, start = attempt_load(batch.asked), position_in_round(batch)
-        asked = slice(start, start + batch.size)
-        _sums, due = contributions(batch.run, question_load(batch.round), asked, people)
+        people, question = attempt_load(batch.asked), question_load(batch.round)
+        records = records_of(batch.run, question.fitted, people.holders)
+        _sums, due = question.contributions(_part(batch), people, records)
         yield from charged_faults(batch, release, people.holders, due)
+
+
+def _part(batch: Batch) -> slice:
+    """Queries of a batch that was released."""
+    start = position_in_round(batch)
+    return slice(start, start + batch.size)

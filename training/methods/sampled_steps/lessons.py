@@ -5,11 +5,13 @@ import numpy as np
 from common.artifacts import model_fetch
 from learning.learners import Model
 from learning.mechanisms.sampled_steps.choices import samples_from_json
+from learning.mechanisms.sampled_steps.question import SampledQuestion
 from learning.mechanisms.sampled_steps.training import SampledSteps
 from learning.published import network_learner, published_load
 from learning.students import predicted
+from training.engine.questions import state_before
 from training.methods.lessons import Lesson
-from training.methods.sampled_steps.rounds import SampledTask, state_before, task_load
+from training.methods.sampled_steps.rounds import question_load
 from training.methods.space import points_of
 from training.methods.steps.lessons import published_usually
 from training.models import Run, StudentModel
@@ -18,11 +20,11 @@ from training.models import Run, StudentModel
 def network_lesson(run: Run) -> Lesson:
     """The network after the last step, and what it makes of every public point: that costs nobody anything."""
     asked = run.rounds.select_related("run").get()
-    task = task_load(asked)
-    model = _model(task, state_before(task, asked, run.batches.count()))
-    learner = network_learner(task.network)
+    question = question_load(asked)
+    model = _model(question, state_before(question, asked, run.batches.count()))
+    learner = network_learner(question.network)
     if run.public_dataset is None:
-        nothing = predicted([], np.empty((0, task.classes)))
+        nothing = predicted([], np.empty((0, question.classes)))
         return Lesson(nothing, model=model, learner=learner, publish="model")
     probabilities = model.predict_proba(points_of(run.public_dataset))
     publish = samples_from_json(run.asking).publish or published_usually(run)
@@ -31,9 +33,9 @@ def network_lesson(run: Run) -> Lesson:
     )
 
 
-def published_follows(run: Run, task: SampledTask, state: SampledSteps) -> bool:
+def published_follows(run: Run, question: SampledQuestion, state: SampledSteps) -> bool:
     """Whether the network that a run has published is that of ``state``, if it is no student."""
-    learner = network_learner(task.network)
+    learner = network_learner(question.network)
     published = StudentModel.objects.filter(run=run, learner=learner).first()
     if published is None:
         return True
@@ -41,10 +43,10 @@ def published_follows(run: Run, task: SampledTask, state: SampledSteps) -> bool:
         told = published_load(learner, model_fetch(published.artifact)).to_bytes()
     except (OSError, ValueError):
         return False
-    return told == _model(task, state).to_bytes()
+    return told == _model(question, state).to_bytes()
 
 
-def _model(task: SampledTask, state: SampledSteps) -> Model:
-    from training.methods.sampled_steps.networks import network_model  # PyTorch takes a second to import
+def _model(question: SampledQuestion, state: SampledSteps) -> Model:
+    from learning.mechanisms.sampled_steps.chunks import network_model  # PyTorch takes a second to import
 
-    return network_model(task, state)
+    return network_model(question, state)

@@ -8,18 +8,20 @@ from django.utils.translation import gettext as _
 
 from accounting.caps import SLACKS
 from accounting.models import Release
+from common.artifacts import arrays_load
 from learning.formats import schema_from_json
+from learning.mechanisms.base import content_digest
 from learning.mechanisms.choices import AskingField
 from learning.mechanisms.sampled_steps.choices import BASELINES, VARIANTS, samples_fields, samples_from_json
+from learning.mechanisms.sampled_steps.question import CHARGE, SampledQuestion
 from training.engine.asking import Asking
 from training.engine.attempts import attempt_load
-from training.engine.faults import charged_faults, charges_agree
+from training.engine.faults import batch_faults, charged_faults
 from training.engine.rounds import position_in_round
 from training.methods.base import Step, Wrong
 from training.methods.checks import choices_check
 from training.methods.gradient_steps import GradientSteps
 from training.methods.lessons import Lesson
-from training.methods.sampled_steps.gradients import SampledGradients, charged_caps, charged_content, groups_of
 from training.methods.sampled_steps.lessons import network_lesson, published_follows
 from training.methods.sampled_steps.planning import (
     ONLY_REHEARSED,
@@ -28,16 +30,9 @@ from training.methods.sampled_steps.planning import (
     sampling_plan,
     slacks_left,
 )
-from training.methods.sampled_steps.rounds import (
-    CHARGE,
-    SampledTask,
-    mechanism,
-    state_digest,
-    state_load,
-    task_digest,
-    task_load,
-)
-from training.models import Batch, Round, Run
+from training.methods.sampled_steps.questions import SampledGradients, charged_caps
+from training.methods.sampled_steps.rounds import question_load
+from training.models import Batch, Run
 
 _SMALLEST_IMAGE = 16  # pixels; learning.mechanisms.sampled_steps.networks.SMALLEST_SIDE
 
@@ -84,10 +79,10 @@ class SgdSampled(GradientSteps):
 
     def mechanism(self, run: Run) -> dict[str, Any]:
         asked = run.rounds.select_related("run").get()
-        task = task_load(asked)
-        return mechanism(task) | {
+        question = question_load(asked)
+        return question.describe() | {
             "representation": asked.representation,
-            "slack": task.plan.slack,
+            "slack": question.plan.slack,
             "levels": [promise["name"] for promise in run.plan["promises"]],
         }
 
@@ -98,54 +93,37 @@ class SgdSampled(GradientSteps):
         return network_lesson(run)
 
     def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:
-        who, content = f"run {run.pk}, batch {batch.index}", release.content
-        asked = batch.round
+        who, asked = f"run {run.pk}, batch {batch.index}", batch.round
         if asked is None or asked.run_id != run.pk:
             yield f"{who}: is in no round of its run."
             return
-        task = task_load(asked)
-        if content["question"] != task_digest(task):
-            yield f"release {release.sequence}: {who} trained something else than what was released."
-        if content["mechanism"] != mechanism(task):
-            yield f"release {release.sequence}: {who} was not trained as its plan says."
-        if batch.index == CHARGE:
-            yield from self._charge_faults(run, batch, release, task)
-        else:
-            yield from self._chunk_faults(run, batch, release, asked, task)
-
-    def _charge_faults(self, run: Run, batch: Batch, release: Release, task: SampledTask) -> Iterator[str]:
-        """Was everybody charged for the whole run before its first step?"""
-        if batch.size or any(release.content.get(name) != said for name, said in charged_content(task).items()):
+        question = question_load(asked)
+        yield from batch_faults(question, batch, release)
+        if batch.index != CHARGE:
+            yield from self._chunk_faults(run, batch, release, question)
+        elif batch.size or any(release.content.get(name) != said for name, said in question.charged_content().items()):
             yield f"release {release.sequence}: is not the charge for all of run {run.pk}."
-        if not charges_agree(run, batch, release, task.charges.tolist()):
-            yield f"release {release.sequence}: its public charge is not what run {run.pk} can have cost."
 
-    def _chunk_faults(self, run: Run, batch: Batch, release: Release, asked: Round, task: SampledTask) -> Iterator[str]:
-        who, content = f"run {run.pk}, batch {batch.index}", release.content
-        if release.charges or release.charge or any(content["charges"]):
-            yield f"release {release.sequence}: charges somebody once more for steps that were paid for before."
+    def _chunk_faults(self, run: Run, batch: Batch, release: Release, question: SampledQuestion) -> Iterator[str]:
+        who, content, before = f"run {run.pk}, batch {batch.index}", release.content, position_in_round(batch)
         try:
-            state = state_load(batch)
+            state = question.state(arrays_load(batch.released))
         except (OSError, KeyError, ValueError):
             yield f"{who}: what it released cannot be read."
             return
-        before = position_in_round(batch)
         if not state.step - before == batch.size == content["steps"]:
             yield f"{who}: says {batch.size} steps, its file {state.step - before}, its release {content['steps']}."
-        if content["digest"] != state_digest(state):
+        if content["digest"] != content_digest(state.to_arrays()):
             yield f"release {release.sequence}: the weights of {who} are not those that were released."
-        if (asked.size, asked.sigma) != (task.plan.steps, task.plan.mechanism.noise_multiplier):
-            yield f"{who}: what its round says of itself is not what it trained."
-        if asked.position < before + batch.size:
-            yield f"{who}: is in a round that has not taken so many steps."
-        if run.position == batch.start + batch.size and not published_follows(run, task, state):
+        if run.position == batch.start + batch.size and not published_follows(run, question, state):
             yield f"run {run.pk}: the network that it published is not where its steps led to."
 
     def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
         run, people = batch.run, attempt_load(batch.asked)
         if batch.index == CHARGE:
             assert batch.round is not None, "a batch by this method is in a round"
-            due = task_load(batch.round).charges[groups_of(run, people.caps)]
+            question = question_load(batch.round)
+            due = question.charges[question.groups(people.caps)]
             yield from charged_faults(batch, release, people.holders, due)
             return
         charged, _caps = charged_caps(run)

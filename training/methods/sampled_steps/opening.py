@@ -14,7 +14,7 @@ from training.models import Round, Run
 
 def round_open(run: Run) -> Round:
     """The only round of a run, in a new file; the caller's transaction writes the row. Nothing private is looked at."""
-    from training.methods.sampled_steps.networks import steps_begin  # PyTorch takes a second to import
+    from learning.mechanisms.sampled_steps.chunks import steps_begin  # PyTorch takes a second to import
 
     planned, inputs = run.plan["rounds"][0]["plan"], inputs_of(run, samples_from_json(run.asking))
     classes = len(run.classes)

@@ -219,7 +219,7 @@ def _sampled(
 @lru_cache(maxsize=32)
 def _weights(network: str, shape: tuple[int, ...], classes: int) -> int:
     """Number of weights of the network. Raises ValueError where it takes no such records."""
-    from training.methods.sampled_steps.networks import (
+    from learning.mechanisms.sampled_steps.chunks import (
         weights_number,  # PyTorch takes a second, the site may not need it
     )
 

@@ -8,16 +8,17 @@ from learning.mechanisms.steps.descent import Descent
 from learning.published import LINEAR
 from learning.representations import LinearModel
 from learning.students import predicted
+from training.engine.questions import state_before
 from training.methods.lessons import Lesson
 from training.methods.space import points_of
-from training.methods.steps.rounds import state_before, task_load
+from training.methods.steps.rounds import question_load
 from training.models import Round, Run, StudentModel
 
 
 def linear_model(asked: Round) -> LinearModel:
     """The model after all steps of a round; a function of what was released."""
-    task = task_load(asked)
-    return state_before(task, asked, asked.run.batches.count()).model(task.fitted)
+    question = question_load(asked)
+    return state_before(question, asked, asked.run.batches.count()).model(question.fitted)
 
 
 def published_follows(run: Run, state: Descent) -> bool:

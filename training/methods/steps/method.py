@@ -4,21 +4,24 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from accounting.models import Release
+from common.artifacts import arrays_load
 from learning.mechanisms.choices import AskingField
 from learning.mechanisms.steps.choices import steps_fields, steps_from_json
+from learning.mechanisms.steps.question import state_same, states_after, sums_digest
 from training.engine.asking import Asking
 from training.engine.attempts import attempt_load
-from training.engine.faults import charged_faults, charges_agree
-from training.engine.rounds import position_in_round
+from training.engine.faults import batch_faults, charged_faults
+from training.engine.questions import state_before
+from training.engine.shards import records_of
 from training.methods.base import Step, Wrong
 from training.methods.checks import choices_check
 from training.methods.gradient_steps import GradientSteps
 from training.methods.lessons import Lesson
-from training.methods.steps.gradients import Contributions, Gradients, mechanism, states_after
 from training.methods.steps.lessons import descent_lesson, published_follows
 from training.methods.steps.planning import DescentPlan, descent_plan
 from training.methods.steps.progress import gradient_curves
-from training.methods.steps.rounds import chunk_load, state_before, state_same, sums_digest, task_digest, task_load
+from training.methods.steps.questions import Gradients
+from training.methods.steps.rounds import question_load
 from training.models import Batch, Run
 
 
@@ -50,7 +53,7 @@ class Sgd(GradientSteps):
 
     def mechanism(self, run: Run) -> dict[str, Any]:
         rounds = [
-            mechanism(task_load(each), each) | {"representation": each.representation, "steps": each.position}
+            question_load(each).describe() | {"representation": each.representation, "steps": each.position}
             for each in run.rounds.select_related("run")
         ]
         return {"name": "sgd", "rounds": rounds}
@@ -62,45 +65,35 @@ class Sgd(GradientSteps):
         return descent_lesson(run)
 
     def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:
-        who, content = f"run {run.pk}, batch {batch.index}", release.content
-        asked = batch.round
+        who, content, asked = f"run {run.pk}, batch {batch.index}", release.content, batch.round
         if asked is None or asked.run_id != run.pk:
             yield f"{who}: is in no round of its run."
             return
-        task, before = task_load(asked), position_in_round(batch)
+        question = question_load(asked)
         try:
-            chunk, state = chunk_load(task, batch), state_before(task, asked, batch.index)
+            kept, state = arrays_load(batch.released), state_before(question, asked, batch.index)
+            sums, told = kept["sums"], question.state(kept)
         except (OSError, KeyError, ValueError):
             yield f"{who}: what it released, or what came before it, cannot be read."
             return
-        if not len(chunk.sums) == batch.size == content["steps"]:
-            yield f"{who}: says {batch.size} steps, its file {len(chunk.sums)}, its release {content['steps']}."
+        if not len(sums) == batch.size == content["steps"]:
+            yield f"{who}: says {batch.size} steps, its file {len(sums)}, its release {content['steps']}."
             return
-        if content["digest"] != sums_digest(chunk.sums):
+        if content["digest"] != sums_digest(sums):
             yield f"release {release.sequence}: the sums of {who} are not those that were released."
-        *_states, after = states_after(state, chunk.sums)
-        if not state_same(after, chunk.state):
+        *_states, after = states_after(state, sums)
+        if not state_same(after, told):
             yield f"{who}: its state does not follow from what was released."
-        if content["question"] != task_digest(task):
-            yield f"release {release.sequence}: {who} asked something else than what was released."
-        if content["mechanism"] != mechanism(task, asked):
-            yield f"release {release.sequence}: {who} was not asked as its plan says."
-        sentence = task.fitted.representation.sentence().to_json()
-        if (asked.size, asked.sigma, asked.representation) != (task.plan.steps, task.plan.sigma, sentence):
-            yield f"{who}: what its round says of itself is not what it asked."
-        if asked.position < before + batch.size:
-            yield f"{who}: is in a round that has not asked so much."
-        if not charges_agree(run, batch, release, task.bounds(run, batch.size)):
-            yield f"release {release.sequence}: its public charge is not what {who} can have cost."
+        yield from batch_faults(question, batch, release)
         if run.position == batch.start + batch.size and not published_follows(run, after):
             yield f"run {run.pk}: the model that it published is not where its steps led to."
 
     def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
         asked, people = batch.round, attempt_load(batch.asked)
         assert asked is not None, "a batch by this method is in a round"
-        task = task_load(asked)
-        contributions = Contributions(batch.run, task, people)
-        state, sums = state_before(task, asked, batch.index), chunk_load(task, batch).sums
+        question = question_load(asked)
+        contributions = question.contributions(people, records_of(batch.run, question.fitted, people.holders))
+        state, sums = state_before(question, asked, batch.index), arrays_load(batch.released)["sums"]
         for state_next in states_after(state, sums):
             contributions.at(state)
             state = state_next

@@ -10,9 +10,9 @@ from common.noise import Noise
 from learning.mechanisms.sampled_steps.contributions import Gradients
 from learning.mechanisms.sampled_steps.mechanism import phases_within
 from learning.mechanisms.sampled_steps.networks import NetworkModel, network_create, with_weights
+from learning.mechanisms.sampled_steps.question import SampledQuestion
 from learning.mechanisms.sampled_steps.training import SampledSteps, Sampling, run_chunk
 from learning.mechanisms.steps.records import OwnedRecords
-from training.methods.sampled_steps.rounds import SampledTask
 
 
 def weights_number(network: str, shape: tuple[int, ...], classes: int) -> int:
@@ -26,7 +26,7 @@ def steps_begin(network: str, shape: tuple[int, ...], classes: int, seed: int) -
 
 
 def chunk_run(
-    task: SampledTask,
+    question: SampledQuestion,
     state: SampledSteps,
     records: OwnedRecords,
     group: np.ndarray,
@@ -36,8 +36,8 @@ def chunk_run(
     sampling: Sampling,
 ) -> SampledSteps:
     """The state some steps later, of holders in these groups ``(H,)`` of the plan."""
-    gradients = Gradients(_network(task), task.shape, scale=task.scale)
-    for mechanism, count in phases_within(task.plan.phases, state.step, steps):
+    gradients = Gradients(_network(question), question.shape, scale=question.scale)
+    for mechanism, count in phases_within(question.plan.phases, state.step, steps):
         state = run_chunk(
             state,
             records,
@@ -45,21 +45,25 @@ def chunk_run(
             gradients=gradients,
             mechanism=mechanism,
             steps=count,
-            step_size=task.step_size,
-            momentum=task.momentum,
+            step_size=question.step_size,
+            momentum=question.momentum,
             noise=noise,
             sampling=sampling,
         )
     return state
 
 
-def network_model(task: SampledTask, state: SampledSteps) -> NetworkModel:
+def network_model(question: SampledQuestion, state: SampledSteps) -> NetworkModel:
     """The network with the weights of a state; a function of what was released."""
-    shape = task.shape if task.fitted is None else task.fitted.encoder.shape
+    shape = question.shape if question.fitted is None else question.fitted.encoder.shape
     return NetworkModel(
-        with_weights(_network(task), state.weights), task.classes, shape, space=task.fitted, scale=task.scale
+        with_weights(_network(question), state.weights),
+        question.classes,
+        shape,
+        space=question.fitted,
+        scale=question.scale,
     )
 
 
-def _network(task: SampledTask) -> nn.Module:
-    return network_create(task.network, task.shape, task.classes)
+def _network(question: SampledQuestion) -> nn.Module:
+    return network_create(question.network, question.shape, question.classes)

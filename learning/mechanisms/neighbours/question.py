@@ -1,0 +1,140 @@
+"""Question of a round of votes: which public points are asked about, in which space, against which guess."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.noise import Noise
+from learning.mechanisms.base import Arrays, Draws, People, Records, Release, content_digest
+from learning.mechanisms.neighbours.release import read_counts
+from learning.mechanisms.neighbours.votes import shard_contributions
+from learning.representations import FittedRepresentation, representation_load
+
+
+@dataclass(frozen=True, eq=False)
+class VotesQuestion:
+    """See :class:`learning.mechanisms.base.Question`.
+
+    ``rows`` (Q,) of the public dataset in the order in which they are asked, ``queries`` (Q, d) their coordinates,
+    ``radii`` (Q,) squared, ``voters`` (Q,) by the forecast, and ``predicted`` (Q,) where votes are residual; ``index``
+    of the round, and the number of ``promises`` of the plan.
+    """
+
+    rows: NDArray[np.int64]
+    queries: NDArray[Any]
+    radii: NDArray[np.int64]
+    voters: NDArray[np.float64]
+    predicted: NDArray[np.int64] | None
+    fitted: FittedRepresentation
+    sigma: float
+    radius_share: float | None
+    kernel: str
+    n_classes: int
+    index: int
+    promises: int
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays, **about: Any) -> VotesQuestion:
+        """From the file of a round, with what its row and its run say."""
+        return cls(
+            rows=arrays["rows"],
+            queries=arrays["queries"],
+            radii=arrays["radii"],
+            voters=arrays["voters"],
+            predicted=arrays.get("predicted"),
+            fitted=representation_load(arrays["representation"].tobytes()),
+            **about,
+        )
+
+    @property
+    def size(self) -> int:
+        return len(self.rows)
+
+    @property
+    def norm(self) -> float:
+        """The largest squared norm of a contribution to one query: 2 where votes are residual."""
+        return 1.0 if self.predicted is None else 2.0
+
+    def digest(self) -> str:
+        arrays = {"rows": self.rows, "queries": self.queries, "radii": self.radii, "voters": self.voters}
+        guessed = {} if self.predicted is None else {"predicted": self.predicted}
+        return content_digest(arrays | guessed | self.fitted.state())
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "name": "neighbours",
+            "sigma": self.sigma,
+            "radius_share": self.radius_share,
+            "kernel": self.kernel,
+            "round": self.index + 1,
+        }
+
+    def part(self, batch: int, start: int, most: int) -> slice:
+        del batch
+        return slice(start, min(start + most, self.size))
+
+    def state(self, released: Arrays | None) -> None:
+        """There is none: no query depends on the release of another."""
+
+    def bounds(self, part: slice) -> list[float]:
+        return [(part.stop - part.start) * self.norm / self.sigma**2] * self.promises
+
+    def answer(
+        self, part: slice, state: Any, people: People, records: Callable[[], Records], *, alone: bool, draws: Draws
+    ) -> Arrays:
+        del state, alone, draws  # noise is drawn once, over the sum of all shards
+        sums, charges = self.contributions(part, people, records())
+        return {"sums": sums, "charge": charges}
+
+    def contributions(
+        self, part: slice, people: People, records: Records
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Unnoised sums (Q, C) of what people contribute to a part, and what each is charged, (H,) μ²."""
+        accounts = people.accounts()
+        sums, _norms = shard_contributions(
+            self.queries[part],
+            self.radii[part],
+            records.x,
+            records.classes,
+            records.owner,
+            n_classes=self.n_classes,
+            accounts=accounts,
+            sigma=self.sigma,
+            predicted=self._guessed(part),
+            kernel=self.kernel,
+        )
+        # The difference of the accounts, not the sum of the norms: what is charged and what is left are the same.
+        return sums, accounts.spent - people.spent
+
+    def release(self, part: slice, state: Any, answers: Sequence[Arrays], noise: Noise) -> Release:
+        del state
+        totals = np.sum([answer["sums"] for answer in answers], axis=0)
+        counts = np.rint(totals + noise.normal(self.sigma, totals.shape)).astype(np.int64)
+        rows, labels = self.rows[part], self.labels(part, counts)
+        return Release(
+            size=len(rows),
+            content={"queries": len(rows), "labels": len(rows), "digest": counts_digest(rows, labels, counts)},
+            rows=rows.tolist(),
+            labels=labels.tolist(),
+            counts=counts.tolist(),
+        )
+
+    def labels(self, part: slice, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Labels (Q,) of a part, which follow from its noisy counts (Q, C)."""
+        return read_counts(counts, self.sigma, predicted=self._guessed(part), voters=self.voters[part]).labels
+
+    def _guessed(self, part: slice) -> NDArray[np.int64] | None:
+        return None if self.predicted is None else self.predicted[part]
+
+
+def counts_digest(rows: NDArray[Any], labels: NDArray[Any], counts: NDArray[Any]) -> str:
+    """SHA-256 of released counts: rows of the public dataset, each with its label and noisy counts."""
+    told = [[int(row), int(label), each] for row, label, each in zip(rows, labels, counts.tolist(), strict=True)]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
