@@ -20,7 +20,7 @@ def modules() -> Iterator[Path]:
     for name in FOLLOWED:
         path = ROOT / name
         for module in [path] if path.is_file() else sorted(path.rglob("*.py")):
-            if "migrations" not in module.parts and module.read_text(encoding="utf-8").strip():
+            if module.read_text(encoding="utf-8").strip():
                 yield module
 
 

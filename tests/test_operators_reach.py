@@ -63,6 +63,8 @@ COMMANDS: dict[str, list[str] | str] = {
     "demo": "builds its own study with its own people",
     "up": "starts the site",
     "backup": "copies everything, and changes nothing",
+    "makemigrations": ["--check", "--dry-run"],
+    "migrate": [],
     "restore": "puts everything back to what it was, roles included",
     "export_ledger": ["table"],
     "settle_restore": ["table", "--user", "otto"],

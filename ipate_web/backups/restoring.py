@@ -65,7 +65,10 @@ def backup_check(path: Path, identities: Sequence[Identity]) -> dict[str, Any]:
     apps = {app for app, _ in known}
     for app, name in manifest["migrations"]:
         if app in apps and (app, name) not in known:
-            raise BackupError(f"This backup was made by a newer version ({app} {name}). Install that version first.")
+            raise BackupError(
+                f"This backup was made by a version that this one does not know ({app} {name}): a newer one, or one "
+                "from before the first release. Restore it with that version."
+            )
     for name, digest in manifest["files"].items():
         if (name, digest) not in found:
             raise BackupError(f"{name} is missing or has changed since the backup was made. Use another backup.")

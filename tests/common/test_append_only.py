@@ -1,10 +1,8 @@
 """Rule 9, on the database that DATABASE_URL names: run the suite a second time for the other one."""
 
 from collections.abc import Callable
-from importlib import import_module
 
 import pytest
-from django.apps import apps
 from django.core.exceptions import ValidationError
 from django.db import DatabaseError, IntegrityError, connection, models, transaction
 from django.urls import reverse
@@ -179,18 +177,6 @@ def test_a_study_is_deleted_only_while_nothing_is_on_record() -> None:
     assert not ChainHead.objects.exists()
     with pytest.raises(models.ProtectedError):
         factories.study_create("operated").delete()
-
-
-def test_the_migration_signs_the_heads_of_empty_chains_alone(study: Study) -> None:
-    kept = ChainHead.objects.get(study=study, chain="consent.epsilonpolicy")
-    ChainHead.objects.exclude(pk=kept.pk).delete()
-    import_module("consent.migrations.0012_heads_of_empty_chains").sign(apps, None)
-    heads = {head.chain: head for head in ChainHead.objects.filter(study=study)}
-    empty = {"consent.levelaccess"}
-    assert heads.keys() == empty | {"consent.epsilonpolicy"}, "other chains came with later migrations"
-    assert all(head.is_genuine for head in heads.values())
-    assert heads["consent.levelaccess"].sequence == 0
-    assert any("not signed" in fault for fault in faults(study))
 
 
 def test_whoever_waits_can_watch_a_chain_being_checked(study: Study) -> None:

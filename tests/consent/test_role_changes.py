@@ -1,12 +1,9 @@
 """Roles: who gives them, that nobody is on both sides of a study, and that every change is on record."""
 
-from importlib import import_module
-
 import pytest
-from django.apps import apps
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
 from django.urls import reverse
 
@@ -257,43 +254,3 @@ def test_a_role_given_behind_the_record_is_found(study: Study, hanna: User, olga
         f"user {olga.pk} is on record as {role}, but does not have the role, and nobody as having taken it away."
         for role in ("operator", "steward")
     ]
-
-
-def test_the_migration_parts_roles_that_must_not_meet(study: Study, olga: User, hanna: User) -> None:
-    with connection.cursor() as cursor:
-        for name in ("a_user_operates_a_study_or_oversees_it", "a_user_sees_sizes_or_researches"):
-            cursor.execute(f"DROP INDEX {name}")
-        cursor.execute("DROP INDEX a_user_handles_records_or_oversees_a_study")
-    give_all = [(olga, "auditor"), (hanna, "steward"), (hanna, "researcher"), (hanna, "committee")]
-    for user, role in give_all:
-        membership = Membership(study=study, user=user, role=role)
-        Membership.objects.bulk_create([membership])
-        RoleChange.append([RoleChange(study=study, user=user, role=role, kind="given")])
-    import_module("consent.migrations.0029_roles_kept_apart").keep_apart(apps, None)
-    assert role_of(study, olga) == {"operator", "steward"}
-    assert role_of(study, hanna) == {"steward"}
-    assert record(study)[-3:] == [
-        ("olga", "auditor", "taken"),
-        ("hanna", "committee", "taken"),
-        ("hanna", "researcher", "taken"),
-    ]
-    assert list(RoleChange.chain_faults(study.pk)) == list(role_faults(study)) == []
-
-
-def test_the_migration_records_the_roles_held_and_parts_the_two_sides(db: None) -> None:
-    study = Study.objects.create(slug="old", title="T", purpose="P", controller="C", contact="c@example.org")
-    people = {name: factories.user_create(name) for name in ("olga", "carla", "both")}
-    with connection.cursor() as cursor:
-        cursor.execute("DROP INDEX a_user_operates_a_study_or_oversees_it")
-    for name, role in (("olga", "operator"), ("carla", "committee"), ("both", "committee"), ("both", "operator")):
-        Membership.objects.bulk_create([Membership(study=study, user=people[name], role=role)])
-    import_module("consent.migrations.0015_one_side_of_a_study").begin(apps, None)
-    assert record(study) == [
-        ("olga", "operator", "held"),
-        ("carla", "committee", "held"),
-        ("both", "committee", "held"),
-        ("both", "operator", "held"),
-        ("both", "committee", "taken"),
-    ]
-    assert role_of(study, people["both"]) == {"operator"}
-    assert list(RoleChange.chain_faults(study.pk)) == list(role_faults(study)) == []

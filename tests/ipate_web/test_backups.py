@@ -39,6 +39,7 @@ from ipate_web.backups import MANIFEST, STORAGES
 from ipate_web.backups.archives import archive_opened, archive_written, identities_read
 from ipate_web.backups.files import member_add, names_in
 from ipate_web.backups.references import FIELDS
+from ipate_web.tokens.models import ApiToken
 from tests.databases import database_url
 from tests.factories import user_create
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, run_ask
@@ -281,7 +282,7 @@ def test_what_a_restoration_refuses_leaves_everything_as_it_is(
     for change, words in (
         (into(vendor="oracle"), "is of oracle"),
         (into(format=3), "newer version"),
-        (into(migrations=later), "training 9999_later"),
+        (into(migrations=later), "does not know .training 9999_later"),
         (file_missing, "missing or has changed"),
         (file_changed, "missing or has changed"),
     ):
@@ -381,7 +382,7 @@ def study_since(folder: Path) -> Path:
 def test_a_restoration_that_fails_leaves_database_and_files_whole(tmp_path: Path, breakage: str) -> None:
     if breakage == "migrations that fail":  # the backup lacks the note of one that it has been through
         with connection.cursor() as cursor:
-            cursor.execute("DELETE FROM django_migrations WHERE app = 'common' AND name = '0001_throttle'")
+            cursor.execute("DELETE FROM django_migrations WHERE app = 'common' AND name = '0001_initial'")
     made = study_since(tmp_path / "backups")
     if breakage == "no dump":
         made = changed(made, tmp_path / "changed", lambda *both: dump_broken(*both, lambda dump: b"no database"))
@@ -400,10 +401,20 @@ def test_a_restoration_that_fails_leaves_database_and_files_whole(tmp_path: Path
         if breakage == "migrations that fail":
             with connection.cursor() as cursor:
                 cursor.execute(
-                    "INSERT INTO django_migrations (app, name, applied) VALUES ('common', '0001_throttle', %s)",
+                    "INSERT INTO django_migrations (app, name, applied) VALUES ('common', '0001_initial', %s)",
                     [timezone.now()],
                 )
     is_left_whole(before)
+
+
+def test_a_backup_of_an_earlier_version_is_migrated(tmp_path: Path) -> None:
+    call_command("migrate", "tokens", "zero", verbosity=0)
+    try:
+        made = backup(tmp_path / "backups")
+    finally:
+        call_command("migrate", verbosity=0)
+    restore(made, "--replace")
+    assert not ApiToken.objects.exists()
 
 
 @pytest.mark.parametrize("step", ["FilesBeside.check", "call_command", "_locked", "FilesBeside.settle"])

@@ -1,0 +1,44 @@
+"""Counted events, and when workers and backups were last heard of."""
+
+from django.db import migrations, models
+
+from common.migrations._parts import ID
+
+
+class Migration(migrations.Migration):
+    initial = True
+
+    dependencies = []
+
+    operations = [
+        migrations.CreateModel(
+            "ThrottleEntry",
+            [
+                ID,
+                ("key", models.CharField(max_length=64)),
+                ("expires_at", models.DateTimeField()),
+            ],
+            options={
+                "indexes": [
+                    models.Index(name="throttle_by_key", fields=["key", "expires_at"]),
+                    models.Index(name="throttle_by_expiry", fields=["expires_at"]),
+                ]
+            },
+        ),
+        migrations.CreateModel(
+            "WorkerHeartbeat",
+            [
+                ID,
+                ("name", models.CharField(max_length=300, unique=True)),
+                ("heard_at", models.DateTimeField(db_index=True)),
+            ],
+        ),
+        migrations.CreateModel(
+            "BackupRecord",
+            [
+                ID,
+                ("made_at", models.DateTimeField(db_index=True)),
+                ("encrypted", models.BooleanField()),
+            ],
+        ),
+    ]

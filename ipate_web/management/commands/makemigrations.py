@@ -1,0 +1,39 @@
+"""``makemigrations`` for the schema alone: texts, choices and validators of a field need no migration."""
+
+from typing import Any
+
+from django.core.management.commands import makemigrations
+from django.db.migrations.autodetector import MigrationAutodetector
+from django.db.migrations.state import ProjectState
+
+#: Arguments of fields and constraints that forms and pages read, and no database knows.
+_BEYOND_THE_SCHEMA = {
+    *("choices", "editable", "error_messages", "help_text", "validators", "verbose_name"),
+    *("violation_error_code", "violation_error_message"),
+}
+
+
+class SchemaAutodetector(MigrationAutodetector):
+    """Autodetector that compares and writes fields and constraints without what is beyond the schema."""
+
+    def __init__(self, from_state: ProjectState, to_state: ProjectState, questioner: Any = None) -> None:
+        super().__init__(_schema_of(from_state), _schema_of(to_state), questioner)
+
+
+def _schema_of(state: ProjectState) -> ProjectState:
+    state = state.clone()
+    for model in state.models.values():
+        model.fields = {name: _bare(field) for name, field in model.fields.items()}
+        constraints = [_bare(constraint) for constraint in model.options.get("constraints", ())]
+        model.options = {**model.options, "constraints": constraints}
+    return state
+
+
+def _bare(part: Any) -> Any:
+    """Copy of a field or constraint without what is beyond the schema."""
+    *_, args, kwargs = part.deconstruct()
+    return type(part)(*args, **{name: value for name, value in kwargs.items() if name not in _BEYOND_THE_SCHEMA})
+
+
+class Command(makemigrations.Command):
+    autodetector = SchemaAutodetector

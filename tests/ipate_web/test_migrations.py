@@ -1,0 +1,41 @@
+"""Changes of models that need a migration, and those that need none."""
+
+from io import StringIO
+
+import pytest
+from django.core.management import call_command
+from django.core.validators import MaxLengthValidator
+
+from consent.models import Membership, Study
+
+pytestmark = pytest.mark.django_db
+
+
+def is_asked_for() -> bool:
+    try:
+        call_command("makemigrations", check=True, dry_run=True, stdout=StringIO())
+    except SystemExit:
+        return True
+    return False
+
+
+def test_a_migration_is_asked_for_where_the_schema_changes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    field = Study._meta.get_field("title")
+    (rule, *_) = (each for each in Membership._meta.constraints if each.name == "a_user_sees_sizes_or_researches")
+    for thing, name, value in (
+        (field, "_verbose_name", "other"),
+        (field, "help_text", "Other."),
+        (field, "choices", [("a", "A")]),
+        (field, "_validators", [MaxLengthValidator(3)]),
+        (rule, "violation_error_message", "Other."),
+    ):
+        monkeypatch.setattr(thing, name, value)
+    assert not is_asked_for()
+    out = StringIO()
+    call_command("migrate", stdout=out)
+    assert "No migrations to apply" in out.getvalue() and "not yet reflected" not in out.getvalue()
+    for name, value in (("max_length", 201), ("null", True), ("blank", True)):
+        with monkeypatch.context() as patched:
+            patched.setattr(field, name, value)
+            assert is_asked_for(), name
+    assert not is_asked_for()
