@@ -20,7 +20,7 @@ def catalogues_compile() -> None:
 
 
 def catalogues_check(app_configs: Any, **_: object) -> Iterable[CheckMessage]:
-    """Check of every command and worker: nobody reads an old translation unnoticed."""
+    """Check before every command: nobody installs or starts a site with an old translation unnoticed."""
     return [
         Error(
             f"{source.relative_to(FOLDER.parent)} is not compiled, or has changed since.",
