@@ -129,7 +129,7 @@ def test_up_serves_until_it_is_told_to_stop_and_leaves_no_process(tmp_path: Path
 
 
 def health(address: str) -> bytes:
-    """What the site says of itself; nothing as long as it does not answer."""
+    """Health of the site in its own words; nothing as long as it does not answer."""
     try:
         with urllib.request.urlopen(f"{address}/healthz", timeout=5) as answer:
             return answer.read()
