@@ -1,3 +1,4 @@
 """Foundations that every part uses: append-only tables, bulk inserts, row hashes, logging."""
 
-__version__ = "0.1.0"
+#: Version of iPATE by https://semver.org: the only place of it besides CHANGELOG.md and client/pyproject.toml.
+__version__ = "0.9.0"

@@ -10,6 +10,8 @@ class IpateWebConfig(AppConfig):
     name = "ipate_web"
 
     def ready(self) -> None:
+        from ipate_web.catalogues import catalogues_check
         from ipate_web.signing_key import key_check
 
+        checks.register(catalogues_check, checks.Tags.translation)
         checks.register(key_check, checks.Tags.security, deploy=True)

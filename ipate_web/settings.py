@@ -12,6 +12,7 @@ from csp.constants import NONE, SELF
 from django.utils.translation import gettext_lazy as _
 from environ import Env
 
+from common import __version__
 from ipate_web import environment as env
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -435,8 +436,8 @@ SPECTACULAR_SETTINGS = {
         "Make a token on the page “API tokens” and send it with every request: `Authorization: Bearer ipate_…`. "
         "What the API tells depends on your role in each study; what you may not see answers 404."
     ),
-    "VERSION": "1",
-    "TAGS": [{"name": "studies"}, {"name": "runs"}, {"name": "labels and models"}, {"name": "webhooks"}],
+    "VERSION": __version__,
+    "TAGS": [{"name": name} for name in ("root", "studies", "runs", "labels and models", "webhooks")],
     "SERVE_INCLUDE_SCHEMA": False,
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "defaultModelsExpandDepth": 0},
     "SWAGGER_UI_DIST": "SIDECAR",

@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import get_language
 from django.views.decorators.http import require_safe
 
+from common import __version__
 from consent.rendering import markdown_html
 
 _LOGOS = {".svg": "image/svg+xml", ".png": "image/png"}
@@ -35,6 +36,7 @@ def _page(request: HttpRequest, name: str) -> HttpResponse:
         "site_operator": settings.SITE_OPERATOR,
         "site_contact": settings.SITE_CONTACT,
         "backup_days": settings.BACKUP_DAYS,
+        "version": __version__,
     }
     return render(request, f"site/{name}.html", context)
 

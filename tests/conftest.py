@@ -14,11 +14,17 @@ from hypothesis import settings as hypothesis_settings
 from pytest_django.plugin import DjangoDbBlocker
 
 from common.append_only import triggers_remove
+from ipate_web.catalogues import catalogues_compile
 from tests.databases import MigratedFile
 
 # The same examples every time, however slow the machine.
 hypothesis_settings.register_profile("ipate", derandomize=True, deadline=None)
 hypothesis_settings.load_profile("ipate")
+
+
+def pytest_configure() -> None:
+    """Compile translations that have changed: pages are tested in German, too."""
+    catalogues_compile()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,9 +8,8 @@ import shutil
 import ssl
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
@@ -31,6 +30,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ipate_web.processes import free_port, running
 from tests.ipate_web.accounts.conftest import Mailbox, words
+from tests.workers import wait_until
 
 ROOT = Path(settings.BASE_DIR)
 BIN = Path(sys.executable).parent
@@ -186,18 +186,12 @@ EmailAddress.objects.create(user=ada, email=ada.email, verified=True, primary=Tr
 """
 
 
-def wait_for(condition: Any, installation: Installation, seconds: float = 120) -> Any:
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            if found := condition():
-                return found
-        except httpx.TransportError:
-            pass
-        if time.monotonic() > deadline:
-            logs = "\n".join(path.read_text()[-2000:] for path in installation.folder.glob("*.log"))
-            pytest.fail(f"Nothing happened within {seconds} s:\n{logs}")
-        time.sleep(0.2)
+def wait_for(condition: Any, installation: Installation) -> Any:
+    def found() -> Any:
+        with suppress(httpx.TransportError):
+            return condition()
+
+    return wait_until(found, *installation.folder.glob("*.log"), seconds=120, pause=0.2)
 
 
 @pytest.mark.worker

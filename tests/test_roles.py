@@ -209,6 +209,7 @@ TABLE: dict[str, Row] = {
     "api-docs": Row(EVERYBODY),
     "api-tokens": Row(RUNNERS | ADMINISTRATORS, turned_away=NOT_FOUND),
     "api-token-revoke": Row(frozenset(), ("token",), "post", turned_away=NOT_FOUND),
+    "api:root": Row(SIGNED_IN),
     "api:studies": Row(SIGNED_IN),
     "api:study": Row(RUNNERS, SLUG),
     "api:study-datasets": Row(STEWARDS, SLUG, "post", answer=400),  # nothing is sent

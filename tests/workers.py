@@ -1,16 +1,19 @@
-"""Real Celery worker processes on a test's database and broker."""
+"""Real Celery worker processes on a test's database and broker, and waits for what processes do."""
 
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from django.conf import settings
 
 from ipate_web.processes import running, worker_command
 from tests.databases import database_url
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -27,10 +30,12 @@ def worker(log: Path, **environment: str) -> Iterator[subprocess.Popen]:
         yield process
 
 
-def wait_until(condition: Callable[[], bool], log: Path, seconds: float = 300) -> None:
-    """Wait for ``condition``; a test whose wait is in vain fails with the end of the worker's log."""
+def wait_until(condition: Callable[[], T], *logs: Path, seconds: float = 300, pause: float = 0.01) -> T:
+    """First true value of ``condition``; a test whose wait is in vain fails with the ends of the logs."""
     deadline = time.monotonic() + seconds
-    while not condition():
+    while not (found := condition()):
         if time.monotonic() > deadline:
-            pytest.fail(f"Nothing happened within {seconds} s; the worker says:\n{log.read_text()[-5000:]}")
-        time.sleep(0.01)
+            said = "".join(f"\n{log.name}: {log.read_text()[-5000:]}" for log in logs)
+            pytest.fail(f"Nothing happened within {seconds} s.{said}")
+        time.sleep(pause)
+    return found

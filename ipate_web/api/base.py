@@ -7,6 +7,8 @@ from typing import Any, ClassVar, cast
 from django.contrib.auth.models import User
 from django.db.models import Model
 from django.http import HttpResponse
+from django.urls import reverse
+from drf_spectacular.utils import extend_schema
 from rest_framework import exceptions, serializers
 from rest_framework.pagination import LimitOffsetPagination
 from rest_framework.request import Request
@@ -14,6 +16,7 @@ from rest_framework.response import Response
 from rest_framework.settings import api_settings
 from rest_framework.views import APIView
 
+from common import __version__
 from consent.models import Study
 from consent.permissions import studies_with_permission
 from ipate_web.tokens.models import Scope
@@ -121,6 +124,22 @@ def visible_study(user: Any, slug: str) -> Study:
     if study is None:
         raise exceptions.NotFound("There is no such study, or none that you may see. GET /api/v1/studies lists yours.")
     return study
+
+
+class RootSerializer(serializers.Serializer):
+    version = serializers.CharField(help_text="Version of iPATE that answers, such as 0.9.0.")
+    documentation = serializers.CharField(help_text="Path of the page that describes every address.")
+    schema = serializers.CharField(help_text="Path of the same as an OpenAPI document.")
+
+
+class Root(ApiView):
+    """Entry to the API."""
+
+    @extend_schema(summary="Root", tags=["root"], operation_id="root", responses=RootSerializer)
+    def get(self, request: Request) -> Response:
+        """The version of the software, and where the API is described."""
+        paths = {"documentation": reverse("api-docs"), "schema": reverse("schema")}
+        return Response(RootSerializer({"version": __version__, **paths}).data)
 
 
 class NotFoundView(ApiView):

@@ -22,6 +22,7 @@ from ipate_web.api import (
 from ipate_web.tokens import views as tokens
 
 version_1 = [
+    path("", base.Root.as_view(), name="root"),
     path("studies", studies.StudyList.as_view(), name="studies"),
     path("studies/<slug:slug>", studies.StudyDetail.as_view(), name="study"),
     path("studies/<slug:slug>/datasets", datasets.StudyDatasets.as_view(), name="study-datasets"),

@@ -22,6 +22,7 @@ from django.core.files.storage import storages
 from django.db import DatabaseError, connection
 from django.utils import timezone
 
+from common import __version__
 from common.journal import acts_forget
 from common.models import BackupRecord
 from common.progress import progress_bar
@@ -147,6 +148,7 @@ def _copy(archive: tarfile.TarFile, folder: Path) -> None:
     content = json.dumps(
         {
             "format": FORMAT,
+            "version": __version__,
             "made_at": made_at.isoformat(),
             "vendor": connection.vendor,
             "database": dump.name,

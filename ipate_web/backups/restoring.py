@@ -18,6 +18,7 @@ from django.db.migrations.loader import MigrationLoader
 from pyrage.x25519 import Identity
 
 from accounting.restores import journal_distrust, missing_rows
+from common import __version__
 from common.models import WorkerHeartbeat
 from common.progress import progress_bar
 from common.worker_heartbeats import workers_heard
@@ -55,8 +56,12 @@ def backup_check(path: Path, identities: Sequence[Identity]) -> dict[str, Any]:
             found.add((name, digest.hexdigest()))
     if not manifest:
         raise BackupError(f"{path} is no backup: it has no {MANIFEST}.")
+    other_version = (
+        f"This backup was made by iPATE {manifest.get('version', 'before 0.9.0')}, and this is iPATE {__version__}. "
+        "Install the version that made it"
+    )
     if manifest["format"] != FORMAT:
-        raise BackupError("This backup was made by a newer version. Install that version first.")
+        raise BackupError(f"{other_version}.")
     if manifest["vendor"] != connection.vendor:
         raise BackupError(
             f"This backup is of {manifest['vendor']}, the installation runs on {connection.vendor}. Set DATABASE_URL."
@@ -65,10 +70,7 @@ def backup_check(path: Path, identities: Sequence[Identity]) -> dict[str, Any]:
     apps = {app for app, _ in known}
     for app, name in manifest["migrations"]:
         if app in apps and (app, name) not in known:
-            raise BackupError(
-                f"This backup was made by a version that this one does not know ({app} {name}): a newer one, or one "
-                "from before the first release. Restore it with that version."
-            )
+            raise BackupError(f"{other_version}; this one does not know the migration {app} {name}.")
     for name, digest in manifest["files"].items():
         if (name, digest) not in found:
             raise BackupError(f"{name} is missing or has changed since the backup was made. Use another backup.")

@@ -31,6 +31,7 @@ from tests.factories import user_create
 from tests.pages import as_
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, attempt, batch_ask, commit, run_ask
 from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
+from tests.workers import wait_until
 from training.methods.pate import voting
 from training.models import Run
 from training.services.advance import run_advance
@@ -310,6 +311,15 @@ def test_two_studies_that_charge_at_once_do_not_exceed_the_ceiling_together(
         assert list(study_faults(study)) == []
 
 
+def somebody_waits_for_us() -> bool:
+    """Whether another transaction waits for a lock that this one holds."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid)))"
+        )
+        return cursor.fetchone()[0]
+
+
 @pytest.mark.django_db(transaction=True)
 def test_one_study_that_opens_waits_for_the_look_of_another(settings: Any, pair: tuple[Study, Study]) -> None:
     """Of two votes that open at the same moment one has to see the other's share, whichever is first."""
@@ -318,14 +328,14 @@ def test_one_study_that_opens_waits_for_the_look_of_another(settings: Any, pair:
     settings.PERSON_CEILING = 1.1 * CAP
     teachers = TABLE_RUN | {"variant": Run.Variant.STANDARD, "aggregator": {"name": "gnmax", "sigma": 6.0}}
     runs = [run_teach(run_start(study, **teachers)) for study in pair]
-    looked, go_on = threading.Event(), threading.Event()
+    looked, opened = threading.Event(), threading.Event()
     genuine = voting.rooms
 
     def slow(study: Study, holders: np.ndarray) -> np.ndarray:
         found = genuine(study, holders)
         if study.pk == pair[0].pk:
             looked.set()
-            go_on.wait(1)  # the other would have opened meanwhile, if it could
+            wait_until(lambda: opened.is_set() or somebody_waits_for_us(), seconds=60)
         return found
 
     with pytest.MonkeyPatch.context() as patch:
@@ -334,7 +344,7 @@ def test_one_study_that_opens_waits_for_the_look_of_another(settings: Any, pair:
         def second() -> None:
             looked.wait(60)
             run_advance(runs[1].pk)
-            go_on.set()
+            opened.set()
 
         at_once(lambda: run_advance(runs[0].pk), second)
     for run in runs:

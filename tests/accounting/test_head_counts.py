@@ -65,6 +65,7 @@ def test_the_noise_is_that_of_the_guarantee(epsilon: float, sigma: int) -> None:
     assert drawing_plan(study).sigma == sigma
 
 
+@pytest.mark.statistical
 def test_counts_are_the_true_ones_and_gaussian_noise() -> None:
     study = study_create("noise", delta=0.01)
     form_publish(study)

@@ -5,11 +5,13 @@ import re
 from collections.abc import Callable, Iterator
 from ipaddress import ip_network
 from urllib.parse import urlsplit
+from uuid import UUID
 
 import pytest
 from allauth.account.models import EmailAddress, EmailConfirmationHMAC
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
+from django.conf import settings
 from django.contrib.auth.models import Permission, User
 from django.core.files.base import ContentFile
 from django.urls import URLPattern, URLResolver, get_resolver, resolve, reverse
@@ -23,7 +25,7 @@ from common.throttle import TooManyTriesError
 from consent import invitations, services
 from consent.access import holder_level_access
 from consent.accounts import account_create
-from consent.invitations import link_reissue
+from consent.invitations import IssuedInvitation, link_reissue
 from consent.mail import mail_render, mails_send
 from consent.models import DataHolder, Mail, Membership, Role, Study, WebhookDelivery, WebhookEndpoint
 from consent.webhook_endpoints import endpoint_test
@@ -145,9 +147,18 @@ class Tour:
 
     def open(self, name: str, *arguments: object, look: bool = True) -> None:
         self.site.open(reverse(name, args=arguments))
-        self.seen.add(resolve(urlsplit(self.site.page.url).path).view_name)
+        self.here(look=look)
+
+    def open_each(self, names: str, *arguments: object) -> None:
+        """Open several pages with the same arguments, their names divided by spaces."""
+        for name in names.split():
+            self.open(name, *arguments)
+
+    def here(self, *, look: bool = True) -> None:
+        """Count the page that is open as seen."""
         if look:
             self.look()
+        self.seen.add(resolve(urlsplit(self.site.page.url).path).view_name)
 
     def submit(self, *, look: bool = True) -> None:
         """Press the first button of the page proper, and look at what comes."""
@@ -271,29 +282,13 @@ def send_empty(tour: Tour, name: str) -> None:
     tour.submit()
 
 
-@pytest.mark.parametrize(("language", "scheme"), [("en", "light"), ("de", "dark")])
-def test_every_page_is_accessible_and_fits(visit, study: Study, settings, language: str, scheme: str) -> None:
-    provider = {"provider_id": "sso", "name": "Clinic", "settings": {"server_url": "http://127.0.0.1:9"}}
-    settings.SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": [provider | {"client_id": "us", "secret": "x"}]}}
-    settings.OIDC_SERVER = "http://127.0.0.1:9"
-    tour = Tour(visit, language, scheme)
-    finished, draft = Run.objects.get(title="First vote").pk, Run.objects.get(title="Next vote").pk
-    waiting = Run.objects.get(title="Waiting").pk
-    asked, asking = Run.objects.get(title="All were asked").pk, Run.objects.get(title="All are asked").pk
-    to_ask = Run.objects.get(title="All to be asked").pk
-    learned, to_learn = Run.objects.get(title="Steps were taken").pk, Run.objects.get(title="Steps to be taken").pk
-    (invitation,) = invitations.invitations_create(study=study, acting_user=None, pseudonyms=["guest"])
-    (old,) = invitations.invitations_create(study=Study.objects.get(slug="over"), acting_user=None, open_places=1)
-    study_close(
-        study=Study.objects.get(slug="over"),
-        reason="Done.",
-        acting_user=User.objects.get(username="olga"),
-        erase_after=timezone.localdate(),
-    )
+def run_of(title: str) -> UUID:
+    return Run.objects.get(title=title).pk
 
+
+def see_as_a_stranger(tour: Tour) -> None:
     tour.begin()
-    for name in ("home", "account_login", "glossary", "privacy", "accessibility", "join"):
-        tour.open(name)
+    tour.open_each("home account_login glossary privacy accessibility join")
     tour.submit()  # no code
     tour.open("open_link", "wrong")
     for _ in range(settings.INVITATION_TRIES):
@@ -302,24 +297,26 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, settings, langua
     tour.refused(reverse("join"))  # too many wrong codes
     ThrottleEntry.objects.all().delete()
 
-    tour.begin()
-    tour.site.open(reverse("open_link", args=[old.code]))  # of a study that was closed since
-    tour.seen.add("closed")
-    tour.site.complaints.clear()  # Chromium notes the status itself.
-    tour.look()
 
+def see_as_a_guest(tour: Tour, invited: IssuedInvitation, late: IssuedInvitation) -> None:
+    """By an invitation to the study, and by one to a study that was closed since."""
     tour.begin()
-    tour.open("open_link", invitation.code)
+    tour.site.open(reverse("open_link", args=[late.code]))
+    tour.site.complaints.clear()  # Chromium notes the status itself.
+    tour.here()
+    tour.begin()
+    tour.open("open_link", invited.code)
     tour.open("consent:choice", "digits")
     tour.open("account")
     tour.submit()  # nothing filled in
 
+
+def see_how_to_get_back_in(tour: Tour) -> None:
     tour.begin()
-    for name in (
-        "account_reset_password", "account_reset_password_done", "account_reset_password_from_key_done",
-        "account_inactive", "socialaccount_login_cancelled",
-    ):  # fmt: skip
-        tour.open(name)
+    tour.open_each(
+        "account_reset_password account_reset_password_done account_reset_password_from_key_done account_inactive "
+        "socialaccount_login_cancelled"
+    )
     tour.open("openid_connect_login", "sso")
     tour.open("account_reset_password_from_key", "1", "wrong")
     (reset,) = Mail.objects.filter(kind="password_reset")
@@ -327,141 +324,137 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, settings, langua
     tour.look()
     tour.submit()  # nothing filled in
 
+
+def see_an_account(tour: Tour) -> None:
     tour.begin("hanna")
-    for name in ("account_overview", "account_email", "account_change_password", "socialaccount_connections"):
-        tour.open(name)
+    tour.open_each("account_overview account_email account_change_password socialaccount_connections")
+    address = EmailAddress.objects.get(email="new@example.org")
+    tour.open("account_confirm_email", EmailConfirmationHMAC.create(address).key)
+
+
+def see_second_factors(tour: Tour) -> None:
     hanna = User.objects.get(username="hanna")
-    tour.open(
-        "account_confirm_email", EmailConfirmationHMAC.create(EmailAddress.objects.get(email="new@example.org")).key
-    )
+    tour.begin("hanna")
     tour.open("mfa_index")
     tour.open("account_reauthenticate")
     tour.password()
-    for name in ("mfa_activate_totp", "mfa_add_webauthn", "mfa_list_webauthn"):
-        tour.open(name)
+    tour.open_each("mfa_activate_totp mfa_add_webauthn mfa_list_webauthn")
     TOTP.activate(hanna, generate_totp_secret())
     RecoveryCodes.activate(hanna)
-    for name in (
-        "mfa_index", "mfa_deactivate_totp", "mfa_view_recovery_codes", "mfa_generate_recovery_codes",
-        "mfa_reauthenticate",
-    ):  # fmt: skip
-        tour.open(name)
+    tour.open_each(
+        "mfa_index mfa_deactivate_totp mfa_view_recovery_codes mfa_generate_recovery_codes mfa_reauthenticate"
+    )
     tour.begin("hanna")
-    tour.seen.add("mfa_authenticate")
-    tour.look()
+    tour.here()
     tour.submit()  # no code
     hanna.authenticator_set.all().delete()
 
-    tour.begin("root")
-    for name in ("staff_accounts", "staff_account_new"):
-        tour.open(name)
-    tour.submit()  # nothing filled in
-    for name in ("staff_account_invite", "staff_account_close", "administrator"):
-        tour.open(name, User.objects.get(username="waiting").pk)
 
+def see_as_an_administrator(tour: Tour) -> None:
+    tour.begin("root")
+    tour.open_each("staff_accounts staff_account_new")
+    tour.submit()  # nothing filled in
+    tour.open_each("staff_account_invite staff_account_close administrator", User.objects.get(username="waiting").pk)
+
+
+def see_as_a_holder(tour: Tour) -> None:
     tour.begin("hanna")
-    for name in ("home", "consent:my_studies"):
-        tour.open(name)
-    for name in ("consent:study", "consent:choice", "consent:withdraw", "consent:uses"):
-        tour.open(name, "digits")
-    tour.open("consent:receipt", "digits", 1)
-    tour.open("consent:receipt_text", "digits", 1)
+    tour.open_each("home consent:my_studies")
+    tour.open_each("consent:study consent:choice consent:withdraw consent:uses", "digits")
+    tour.open_each("consent:receipt consent:receipt_text", "digits", 1)
     tour.open("consent:study", "digits", look=False)
     tour.submit()  # no answer
     tour.site.page.locator("[name=choice]").first.check()
     tour.submit()  # an answer, to be checked
-    tour.seen.add(resolve(urlsplit(tour.site.page.url).path).view_name)
-
+    tour.here(look=False)
     tour.begin("hedwig")
-    for name in ("consent:choice", "consent:erase"):
-        tour.open(name, "digits")
+    tour.open_each("consent:choice consent:erase", "digits")
 
-    tour.begin("olga")
-    for name in ("home", "api-tokens", "staff:study_new"):
-        tour.open(name)
-    tour.open("api-tokens", look=False)
+
+def see_tokens_and_the_api(tour: Tour) -> None:
+    tour.open("api-tokens")
     tour.site.page.locator("[name=name]").fill("notebook")
     tour.submit()  # the new token
     tour.open("api-token-revoke", ApiToken.objects.get().token_key)
     tour.open("api-docs", look=False)
     tour.site.page.locator(".opblock").first.wait_for()
     tour.site.fits()  # Swagger UI's own violations are not ours
-    for name in (
-        "study", "study_edit", "members", "invitations", "invitations_everyone", "letters", "link_new", "circumstances",
-        "recruitment", "paper_consent", "paper_list", "holder_looks",
-        "holder_look",
-        "study", "study_edit", "study_close", "members", "invitations", "link_new", "recruitment", "paper_consent",
-        "paper_list", "paper_blank", "holder_look", "disposals",
-        "consent_forms", "consent_form_new", "consent_form_publish", "policies", "datasets", "import_new", "runs",
-        "run_new", "models", "ledger", "ledger_check", "head_counts",
-    ):  # fmt: skip
-        tour.open(f"staff:{name}", "digits")
-    imports = [begun.pk for begun in imports_begin(study)]
-    for name, *arguments in (
-        ("member_remove", Membership.objects.filter(study=study, role=Role.RESEARCHER).get().pk),
-        ("invitation_revoke", invitation.invitation.pk),
-        ("consent_form", 1),
-        ("dataset", study.datasets.get(kind="private").pk),
-        ("dataset", study.datasets.get(kind="public").pk),
-        ("run", finished),
-        ("run", draft),
-        ("run", waiting),
-        ("model_stage", finished),
-        ("run_student_new", finished),
-        ("run_student_publish", finished, 2),
-        ("run_student_withdraw", finished, 2),
-        ("dataset_remove", study.datasets.get(kind="private").pk),
-        *(("import", pk) for pk in imports),
-        ("import_drop", imports[0]),
-        ("run_labels", finished),
-        ("run_approve", draft),
-        ("run_cancel", waiting),
-        ("ledger_report", finished),
-        ("run", asked),
-        ("run", asking),
-        ("run_labels", asked),
-        ("run_approve", to_ask),
-        ("run_cancel", asking),
-        ("ledger_report", asked),
-        ("run", learned),
-        ("run_approve", to_learn),
-        ("ledger_report", learned),
-    ):
-        tour.open(f"staff:{name}", "digits", *arguments)
-    tour.site.open(f"{reverse('staff:run_compare', args=['digits'])}?run={finished}&run={asked}&run={learned}")
-    tour.seen.add("staff:run_compare")
-    tour.look()
-    for name in (
-        "study",
-        "recruitment",
-        "runs",
-        "run_compare",
-        "models",
-        "datasets",
-        "policies",
-        "consent_forms",
-        "ledger",
-        "head_counts",
-    ):
-        tour.open(f"staff:{name}", "empty")  # nothing there yet
-    for name in ("study", "runs", "run_new", "datasets"):
-        tour.open(f"staff:{name}", "rehearsal")
-    tour.open("staff:study", "over")  # closed
-    for run in Run.objects.filter(rehearsal=True):
-        tour.open("staff:run", "rehearsal", run.pk)
-    tour.open("staff:run_approve", "rehearsal", Run.objects.get(title="To be rehearsed").pk)
+
+
+def see_as_an_operator(tour: Tour, study: Study, invited: IssuedInvitation) -> None:
+    tour.begin("olga")
+    tour.open_each("home staff:study_new")
+    see_tokens_and_the_api(tour)
+    tour.open_each(
+        "staff:study staff:study_edit staff:study_close staff:members staff:invitations staff:invitations_everyone "
+        "staff:letters staff:link_new staff:circumstances staff:recruitment staff:paper_consent staff:paper_list "
+        "staff:paper_blank staff:holder_looks staff:holder_look staff:disposals staff:consent_forms "
+        "staff:consent_form_new staff:consent_form_publish staff:policies staff:datasets staff:import_new staff:runs "
+        "staff:run_new staff:models staff:ledger staff:ledger_check staff:head_counts",
+        "digits",
+    )
+    researcher = Membership.objects.get(study=study, role=Role.RESEARCHER)
+    tour.open("staff:member_remove", "digits", researcher.pk)
+    tour.open("staff:invitation_revoke", "digits", invited.invitation.pk)
+    tour.open("staff:consent_form", "digits", 1)
+    see_datasets(tour, study)
+    see_runs(tour)
+    see_other_studies(tour)
     for name in ("run_new", "paper_consent", "invitations"):
         send_empty(tour, name)
 
+
+def see_datasets(tour: Tour, study: Study) -> None:
+    private = study.datasets.get(kind="private")
+    tour.open("staff:dataset", "digits", study.datasets.get(kind="public").pk)
+    tour.open_each("staff:dataset staff:dataset_remove", "digits", private.pk)
+    imports = imports_begin(study)
+    for each in imports:
+        tour.open("staff:import", "digits", each.pk)
+    tour.open("staff:import_drop", "digits", imports[0].pk)
+
+
+def see_runs(tour: Tour) -> None:
+    """Runs of every method, as drafts, under way and finished."""
+    finished = run_of("First vote")
+    tour.open_each("staff:run staff:model_stage staff:run_labels staff:ledger_report", "digits", finished)
+    tour.open("staff:run_student_new", "digits", finished)
+    tour.open_each("staff:run_student_publish staff:run_student_withdraw", "digits", finished, 2)
+    tour.open_each("staff:run staff:run_approve", "digits", run_of("Next vote"))
+    tour.open_each("staff:run staff:run_cancel", "digits", run_of("Waiting"))
+    asked, learned = run_of("All were asked"), run_of("Steps were taken")
+    tour.open_each("staff:run staff:run_labels staff:ledger_report", "digits", asked)
+    tour.open_each("staff:run staff:run_cancel", "digits", run_of("All are asked"))
+    tour.open("staff:run_approve", "digits", run_of("All to be asked"))
+    tour.open_each("staff:run staff:ledger_report", "digits", learned)
+    tour.open("staff:run_approve", "digits", run_of("Steps to be taken"))
+    tour.site.open(f"{reverse('staff:run_compare', args=['digits'])}?run={finished}&run={asked}&run={learned}")
+    tour.here()
+
+
+def see_other_studies(tour: Tour) -> None:
+    """One in which nothing has happened yet, a rehearsal, and one that is closed."""
+    tour.open_each(
+        "staff:study staff:recruitment staff:runs staff:run_compare staff:models staff:datasets staff:policies "
+        "staff:consent_forms staff:ledger staff:head_counts",
+        "empty",
+    )
+    tour.open_each("staff:study staff:runs staff:run_new staff:datasets", "rehearsal")
+    for run in Run.objects.filter(rehearsal=True):
+        tour.open("staff:run", "rehearsal", run.pk)
+    tour.open("staff:run_approve", "rehearsal", run_of("To be rehearsed"))
+    tour.open("staff:study", "over")
+
+
+def see_as_a_chair(tour: Tour, study: Study) -> None:
     tour.begin("carla")
-    for name in ("members", "changes", "policies", "policy_new"):
-        tour.open(f"staff:{name}", "digits")
+    tour.open_each("staff:members staff:changes staff:policies staff:policy_new", "digits")
     tour.open("home")  # proposals are waiting
     tour.open("staff:role_change", "digits", study.role_changes.filter(kind="to_give").get().sequence)
     tour.open("staff:policy_approve", "digits", 2)
     tour.open("staff:consent_form_proposal", "digits", 1)
-    tour.open("staff:consent_form_as_read", "digits", language)
-    tour.open("staff:run", "digits", draft)
+    tour.open("staff:consent_form_as_read", "digits", tour.language)
+    tour.open("staff:run", "digits", run_of("Next vote"))
     send_empty(tour, "policy_new")
     tour.open("staff:policy_new", "digits", look=False)
     tour.site.page.locator("[formaction]").click()
@@ -472,29 +465,51 @@ def test_every_page_is_accessible_and_fits(visit, study: Study, settings, langua
             "(({ form, formAction }) => { form.action = formAction; form.submit(); })"
             "(document.querySelector('[formaction]'))"
         )
-    tour.seen.add("staff:policy_affordable")
-    tour.look()
+    tour.here()
 
+
+def see_as_a_proposer(tour: Tour, study: Study) -> None:
     tour.begin("otto")
-    for name in ("run", "run_approve", "run_edit", "run_withdraw"):
-        tour.open(f"staff:{name}", "digits", draft)  # his own
+    tour.open_each("staff:run staff:run_approve staff:run_edit staff:run_withdraw", "digits", run_of("Next vote"))
     tour.open("queue")
-    tour.open("staff:webhooks", "digits")
     tour.open("staff:webhook_remove", "digits", study.webhooks.get().pk)
-    settings.WEBHOOK_NETWORKS = [ip_network("127.0.0.0/8"), ip_network("::1/128")]
-    tour.open("staff:webhooks", "digits", look=False)
+    tour.open("staff:webhooks", "digits")
     tour.site.page.locator("[name=url]").fill("https://localhost/a/program/that/is/told")
     tour.submit()
 
-    tour.begin("dan")
-    for name in ("staff:runs", "staff:run_new"):
-        tour.open(name, "digits")
-    tour.open("staff:run", "digits", finished)
 
-    missing = sorted(
-        name for name in set(addresses(get_resolver().url_patterns)) if is_page(name) and name not in tour.seen
-    )
-    assert missing == [], "visit them here, or say in NO_PAGES why nobody looks at them"
+def see_as_a_researcher(tour: Tour) -> None:
+    tour.begin("dan")
+    tour.open_each("staff:runs staff:run_new", "digits")
+    tour.open("staff:run", "digits", run_of("First vote"))
+
+
+@pytest.mark.parametrize(("language", "scheme"), [("en", "light"), ("de", "dark")])
+def test_every_page_is_accessible_and_fits(visit, study: Study, settings, language: str, scheme: str) -> None:
+    provider = {"provider_id": "sso", "name": "Clinic", "settings": {"server_url": "http://127.0.0.1:9"}}
+    settings.SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": [provider | {"client_id": "us", "secret": "x"}]}}
+    settings.OIDC_SERVER = "http://127.0.0.1:9"
+    settings.WEBHOOK_NETWORKS = [ip_network("127.0.0.0/8"), ip_network("::1/128")]
+    olga, over = User.objects.get(username="olga"), Study.objects.get(slug="over")
+    (invited,) = invitations.invitations_create(study=study, acting_user=None, pseudonyms=["guest"])
+    (late,) = invitations.invitations_create(study=over, acting_user=None, open_places=1)
+    study_close(study=over, reason="Done.", acting_user=olga, erase_after=timezone.localdate())
+
+    tour = Tour(visit, language, scheme)
+    see_as_a_stranger(tour)
+    see_as_a_guest(tour, invited, late)
+    see_how_to_get_back_in(tour)
+    see_an_account(tour)
+    see_second_factors(tour)
+    see_as_an_administrator(tour)
+    see_as_a_holder(tour)
+    see_as_an_operator(tour, study, invited)
+    see_as_a_chair(tour, study)
+    see_as_a_proposer(tour, study)
+    see_as_a_researcher(tour)
+
+    pages = {name for name in addresses(get_resolver().url_patterns) if is_page(name)}
+    assert sorted(pages - tour.seen) == [], "visit them here, or say in NO_PAGES why nobody looks at them"
     assert tour.problems == [], "\n".join(tour.problems)
 
 

@@ -1,7 +1,6 @@
 """Claims exclude each other, stay alive while work goes on, and expire."""
 
 import os
-import time
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +10,7 @@ from django.utils import timezone
 from common.jobs import leases
 from common.jobs.leases import lease
 from tests.training.runs import TABLE_RUN, run_draft, study_with_table
+from tests.workers import wait_until
 from training.models import Run
 from training.selectors import run_is_claimed
 
@@ -60,7 +60,8 @@ def test_a_claim_stays_alive_as_long_as_the_work(settings: Any) -> None:
     run = run_draft(study_with_table(), **TABLE_RUN)
     settings.HEARTBEAT_TIMEOUT = 0.6
     with lease(Run, run.pk):
-        time.sleep(1.2)
+        expires = timezone.now() + timedelta(seconds=settings.HEARTBEAT_TIMEOUT)
+        wait_until(lambda: Run.objects.get(pk=run.pk).heartbeat > expires, seconds=30)
         assert run_is_claimed(run)
         with lease(Run, run.pk) as second:
             assert second is None

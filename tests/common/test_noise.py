@@ -19,6 +19,7 @@ def repeatable_system(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "urandom", generator.bytes)
 
 
+@pytest.mark.statistical
 @pytest.mark.usefixtures("repeatable_system")
 @pytest.mark.parametrize("noise", [SystemNoise(), SimulationNoise(3)], ids=["system", "simulation"])
 @pytest.mark.parametrize(
@@ -71,6 +72,7 @@ def rounded_probabilities(scale: float, values: np.ndarray) -> np.ndarray:
     return stats.norm.cdf((values + 0.5) / scale) - stats.norm.cdf((values - 0.5) / scale)
 
 
+@pytest.mark.statistical
 @pytest.mark.usefixtures("repeatable_system")
 @pytest.mark.parametrize("noise", [SystemNoise(), SimulationNoise(3)], ids=["system", "simulation"])
 @pytest.mark.parametrize("scale", [0.4, 1.0, 7.3, 40.0])
@@ -86,6 +88,7 @@ def test_rounded_noise_has_the_probabilities_of_the_rounded_gaussian(noise, scal
     assert stats.chisquare(observed, expected).pvalue > 0.001
 
 
+@pytest.mark.statistical
 @pytest.mark.usefixtures("repeatable_system")
 @pytest.mark.parametrize("scale", [1e4, 1e9])
 def test_rounded_noise_of_a_large_scale_is_gaussian(scale: float) -> None:

@@ -30,6 +30,7 @@ from accounting.book import balances, charges_of
 from accounting.head_counts import head_counts_draw
 from accounting.models import Release
 from accounting.restores import missing_rows
+from common import __version__
 from common.models import BackupRecord, WorkerHeartbeat
 from common.noise import SimulationNoise
 from consent.models import ConsentEvent, Study
@@ -281,8 +282,8 @@ def test_what_a_restoration_refuses_leaves_everything_as_it_is(
     later = [*manifest_of(made)["migrations"], ["training", "9999_later"]]
     for change, words in (
         (into(vendor="oracle"), "is of oracle"),
-        (into(format=3), "newer version"),
-        (into(migrations=later), "does not know .training 9999_later"),
+        (into(format=3, version="9.8.7"), f"by iPATE 9.8.7, and this is iPATE {__version__}. Install the version"),
+        (into(migrations=later), "training 9999_later"),
         (file_missing, "missing or has changed"),
         (file_changed, "missing or has changed"),
     ):

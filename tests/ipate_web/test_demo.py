@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from django.conf import settings
 
 from ipate_web.processes import free_port
+from tests.workers import wait_until
 
 pytestmark = pytest.mark.worker
 
@@ -48,20 +48,15 @@ def processes_in(var: Path) -> list[int]:
     return found
 
 
-def gone(var: Path, seconds: float = 10) -> bool:
-    deadline = time.monotonic() + seconds
-    while processes_in(var):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
-    return True
+def wait_until_none_is_left(var: Path) -> None:
+    wait_until(lambda: not processes_in(var), seconds=10)
 
 
 def demo(var: Path, *options: str) -> list[dict[str, Any]]:
     with manage(var, "demo", "--no-serve", "--json", *options) as process:
         out, _ = process.communicate(timeout=400)
     assert process.returncode == 0, out
-    assert gone(var), "a process was left behind"
+    wait_until_none_is_left(var)
     return json.loads(out.splitlines()[-1])["runs"]
 
 
@@ -113,7 +108,7 @@ def test_up_serves_until_it_is_told_to_stop_and_leaves_no_process(tmp_path: Path
             assert process.stdout is not None
             said = process.stdout.readline()
             assert "The site runs at" in said
-            answer = _health(said.split()[4])
+            answer = wait_until(lambda: health(said.split()[4]), seconds=60)
             assert json.loads(answer)["status"] == "ok"
             assert len(processes_in(tmp_path)) > 3
             site = f"IPATE_SITE_URL=http://127.0.0.1:{port}".encode()
@@ -130,16 +125,13 @@ def test_up_serves_until_it_is_told_to_stop_and_leaves_no_process(tmp_path: Path
                 process.kill()  # or leaving the block would wait for ever
                 raise
         assert status == 0
-    assert gone(tmp_path)
+    wait_until_none_is_left(tmp_path)
 
 
-def _health(address: str, seconds: float = 60) -> bytes:
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            with urllib.request.urlopen(f"{address}/healthz", timeout=5) as answer:
-                return answer.read()
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
+def health(address: str) -> bytes:
+    """Health of the site in its own words; nothing as long as it does not answer."""
+    try:
+        with urllib.request.urlopen(f"{address}/healthz", timeout=5) as answer:
+            return answer.read()
+    except OSError:
+        return b""

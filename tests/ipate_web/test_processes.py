@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,14 @@ from celery.beat import Scheduler
 from django.utils import timezone
 
 from ipate_web.processes import free_port, running, site_environment
+from tests.workers import wait_until
 
 #: Starts a child of its own and writes both ids; both live until they are stopped.
 FAMILY = """
-import os, subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+import os, signal, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
 print(os.getpid(), child.pid, os.environ["WORD"], flush=True)
-time.sleep(60)
+signal.pause()
 """
 
 
@@ -41,22 +41,13 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
-def gone(pids: tuple[int, int]) -> bool:
-    """Are all of them gone, or about to be? Death by signal takes the system a moment."""
-    deadline = time.monotonic() + 5
-    while any(map(alive, pids)):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
+def wait_until_gone(pids: tuple[int, int]) -> None:
+    """Wait for the system to end both: death by signal takes a moment."""
+    wait_until(lambda: not any(map(alive, pids)), seconds=5)
 
 
 def family(log: Path) -> tuple[int, int]:
-    deadline = time.monotonic() + 20
-    while not (log.exists() and log.read_text().strip()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    parent, child, word = log.read_text().split()
+    parent, child, word = wait_until(lambda: log.exists() and log.read_text().split(), seconds=20)
     assert word == "given"
     return int(parent), int(child)
 
@@ -73,7 +64,7 @@ def test_a_process_is_stopped_with_its_children(tmp_path: Path, ending: str) -> 
                 raise KeyboardInterrupt
     except KeyboardInterrupt:
         pass
-    assert gone(pids)
+    wait_until_gone(pids)
 
 
 def test_a_process_that_died_by_itself_is_cleared_away(tmp_path: Path) -> None:
@@ -93,14 +84,14 @@ def test_a_port_that_is_taken_is_passed_over() -> None:
 def test_ctrl_c_and_sigterm_unwind_what_was_started(tmp_path: Path, number: signal.Signals) -> None:
     log = tmp_path / "family.log"
     script = f"""
-import os, sys, time
+import os, signal, sys
 from pathlib import Path
 os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
 from ipate_web.processes import running, unwind_on_signals
 unwind_on_signals()
 try:
     with running([sys.executable, "-c", {FAMILY!r}], Path({str(log)!r}), {{"WORD": "given"}}):
-        time.sleep(60)
+        signal.pause()
 except KeyboardInterrupt:
     sys.exit(0)
 """
@@ -108,7 +99,7 @@ except KeyboardInterrupt:
         pids = family(log)
         parent.send_signal(number)
         assert parent.wait(timeout=20) == 0
-    assert gone(pids)
+    wait_until_gone(pids)
 
 
 def test_periodic_tasks_that_wait_too_long_are_dropped(settings: Any) -> None:

@@ -33,11 +33,13 @@ def exceeds(canary: Canary, transcripts: int = 20_000) -> bool:
     return gdp_bound(*canary.scores(transcripts), doubt=DOUBT).least > canary.promise
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("canary", QUICK, ids=lambda canary: canary.name)
 def test_no_bound_exceeds_its_promise(canary):
     assert not exceeds(canary)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(("fault", "name"), [(fault, name) for fault, names in FOUND_BY.items() for name in names])
 def test_a_planted_fault_is_found(fault, name):
     canary = next(each for each in QUICK if each.name == name)
@@ -45,6 +47,7 @@ def test_a_planted_fault_is_found(fault, name):
         assert exceeds(canary, 160_000 if fault == "weight-squared" else 20_000)
 
 
+@pytest.mark.statistical
 @pytest.mark.slow
 @pytest.mark.parametrize("canary", SLOW, ids=lambda canary: canary.name)
 def test_steps_stay_below_their_promise_and_lose_it_with_half_of_the_noise(canary: Canary):
@@ -53,6 +56,7 @@ def test_steps_stay_below_their_promise_and_lose_it_with_half_of_the_noise(canar
         assert gdp_bound(*canary.scores(COUNTS[canary.name]), doubt=DOUBT).point > 1.2 * canary.promise
 
 
+@pytest.mark.statistical
 def test_the_bound_covers_the_truth_and_comes_near():
     """100 audits of N(0, 1) against N(1, 1), each with a doubt of 1 %."""
     random = np.random.default_rng(5)
@@ -64,6 +68,7 @@ def test_the_bound_covers_the_truth_and_comes_near():
     assert np.mean(bounds) > 0.8
 
 
+@pytest.mark.statistical
 def test_nothing_is_told_of_a_mechanism_that_tells_nothing():
     random = np.random.default_rng(6)
     assert gdp_bound(random.standard_normal(5_000), random.standard_normal(5_000), doubt=DOUBT).least == 0
@@ -80,6 +85,7 @@ def test_guesses_about_randomised_response_are_as_likely_as_the_theorem_says(eps
         assert one_run_doubt(guesses, guesses, right, epsilon=epsilon, delta=0.0) == pytest.approx(exact)
 
 
+@pytest.mark.statistical
 def test_one_run_of_a_gaussian_stays_below_its_mu():
     random = np.random.default_rng(7)
     takes_part = random.random(1_000) < 0.5
@@ -90,6 +96,7 @@ def test_one_run_of_a_gaussian_stays_below_its_mu():
     assert gdp_epsilon(bound, 1e-5) < gdp_epsilon(2.0, 1e-5)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_one_run_of_the_real_mechanisms(name):
     takes_part = np.random.default_rng(8).random(400) < 0.5
@@ -99,6 +106,7 @@ def test_one_run_of_the_real_mechanisms(name):
     assert one_run_mu(400, 100, right, doubt=DOUBT) < 1.6
 
 
+@pytest.mark.statistical
 def test_likelihood_ratios_find_members_of_a_model_that_remembers():
     """Confidences of those who took part are higher by μ standard deviations: the area is Φ(μ/√2)."""
     random, mu = np.random.default_rng(9), 1.5
@@ -114,6 +122,7 @@ def test_likelihood_ratios_find_members_of_a_model_that_remembers():
     assert found.curve[1.0] == 1.0
 
 
+@pytest.mark.statistical
 def test_a_study_that_is_attacked_is_not_learned_from():
     """Noise alone: were its own confidence among those it is compared with, the area would not be a half."""
     random = np.random.default_rng(10)

@@ -150,7 +150,8 @@ def test_steps_over_samples_are_charged_by_the_noise_that_is_drawn(watched: Watc
     assert charge == pytest.approx(6 * (FINENESS / scale) ** 2), "everybody is in all of the six steps"
 
 
-def test_statistical_noise_of_counts_has_the_spread_that_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.statistical
+def test_noise_of_counts_has_the_spread_that_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     """The squares of 300 numbers; under another seed than this one it would fail once in 10⁹ times."""
     told: list[np.ndarray] = []
     for seeded in (NoNoise(), SimulationNoise(11)):

@@ -13,6 +13,7 @@ from accounting.book import balances
 from accounting.models import Release
 from accounting.shares import shares
 from accounting.verification import study_faults
+from common import __version__
 from common.artifacts import arrays_list, model_fetch
 from common.jobs import sweeping
 from learning.published import published_load
@@ -66,7 +67,7 @@ def test_another_version_learns_from_the_same_releases_and_costs_nothing(run: Ru
     assert (second.version, second.learner, second.asked_by.username) == (2, "boosting", "dan")
     assert second.card["learner"]["parameters"] == BOOSTED["student_parameters"]
     assert second.card["learned_from"] == first.card["learned_from"]
-    assert second.card["software"].startswith("iPATE ") and second.seconds >= 0
+    assert second.card["software"] == f"iPATE {__version__}" and second.seconds >= 0
     public = run.public_dataset
     lesson = method_of(run).lesson(run)
     expected = students_learn(

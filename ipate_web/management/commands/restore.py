@@ -40,7 +40,8 @@ class Command(BaseCommand):
                     f"This installation is not empty: {found}. Make a backup of it, then call this with --replace, "
                     "which deletes them."
                 )
-            self._confirm(f"{file}, made {manifest['made_at']}, {len(manifest['files'])} files", found, yes)
+            made = f"made {manifest['made_at']} by iPATE {manifest['version']}"
+            self._confirm(f"{file}, {made}, {len(manifest['files'])} files", found, yes)
             locked = backup_restore(file, identities, manifest)
         except BackupError as error:
             raise CommandError(str(error)) from error

@@ -228,6 +228,7 @@ def log_likelihood_ratios(mu: float, takes_part: bool, charged_share: float = 1.
     return ratio + left * last - left**2 / 2
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("takes_part", [False, True])
 @pytest.mark.parametrize("mu", [0.27, 1.5])
 def test_at_full_spending_the_log_likelihood_ratio_is_that_of_one_gaussian(mu: float, takes_part: bool) -> None:

@@ -16,6 +16,7 @@ from training.models import Run, StudentModel
 ROLES = ("operator", "committee", "auditor", "researcher", "holder", "stranger", "")
 TABLE = {
     # endpoint            operator committee auditor researcher holder stranger nobody
+    ("GET", "root"): (200, 200, 200, 200, 200, 200, 401),
     ("GET", "studies"): (200, 200, 200, 200, 200, 200, 401),
     ("POST", "studies"): (403, 403, 403, 403, 403, 403, 401),  # administrators set them up, see test_rehearsals
     ("POST", "study-datasets"): (403, 403, 403, 403, 404, 404, 401),  # data stewards of a rehearsal, there as well

@@ -35,6 +35,7 @@ SECRET_NAMES = {
 KEYS = {"id", "private_dataset", "public_dataset", "test_dataset", "row", "counts", "webhook"}
 """Names under which a number counts something else, or holds noise and may be any."""
 ALONE = {
+    "root",
     "studies",
     "waiting",
     "learners",

@@ -18,6 +18,7 @@ def _simulated(counts, sigma, draws=100_000):
     return np.bincount(drawn.argmax(axis=1), minlength=len(counts)) / draws
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     ("counts", "sigma"),
     [([60, 40], 10), ([5, -3, 2], 4), ([-20, -30], 10), ([100, 90, 80, 0, -15], 20), ([3, 3, 3], 2), ([0, -40], 8)],
@@ -106,15 +107,17 @@ def test_of_many_points_some_stand_for_all():
     assert reach.shape == (2, 12_000) and len(np.unique(reach.indices)) < 10_000
 
 
-def test_scores_are_unbiased_in_the_noise_and_best_for_the_true_shares():
+@pytest.mark.statistical
+def test_what_a_score_adds_up_is_unbiased_in_the_noise_and_best_for_the_true_shares():
     rng = np.random.default_rng(7)
     truth = rng.dirichlet([1, 2, 3], 30)
-    votes = np.stack([rng.multinomial(200, shares) for shares in truth]).astype(float)
-    clean = counted(np.arange(30), votes, 0.0)
-    scores = [counted(np.arange(30), votes + rng.normal(0, 40, votes.shape), 40.0).score(truth) for _ in range(3000)]
-    assert np.mean(scores) == pytest.approx(clean.score(truth), abs=0.002)
+    clean = counted(np.arange(30), 200 * truth, 0.0)
+    noisy = [200 * truth + rng.normal(0, 40, truth.shape) for _ in range(3000)]
+    added = [counted(np.arange(30), counts, 40.0).score(truth) * counts.sum() for counts in noisy]
+    error = np.std(added) / np.sqrt(len(added))
+    assert np.mean(added) == pytest.approx(clean.score(truth) * 200 * 30, abs=3 * error)
     assert clean.score(truth) > clean.score(0.8 * truth + 0.2 / 3) > clean.score(np.full((30, 3), 1 / 3))
-    assert clean.score(votes / 200) == pytest.approx(((votes / 200) ** 2).sum() / 30)
+    assert clean.score(truth) == pytest.approx((truth**2).sum() / 30)
 
 
 def test_scores_compare_votes_with_averages_of_neighbourhoods():

@@ -1,12 +1,14 @@
 """From totals to what leaves."""
 
 import numpy as np
+import pytest
 from scipy.stats import kstest
 
 from common.noise import SimulationNoise
 from learning.mechanisms.neighbours.release import read_counts, release_counts
 
 
+@pytest.mark.statistical
 def test_counts_are_whole_and_their_noise_has_the_sigma_that_is_charged() -> None:
     totals = np.tile([[100.25, 3.5]], (20_000, 1))
     counts = release_counts(totals, 30.0, SimulationNoise(0))

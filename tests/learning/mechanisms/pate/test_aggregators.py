@@ -53,6 +53,7 @@ def assert_frequencies(labels: np.ndarray, probabilities: dict[int, float]) -> N
     assert stats.chisquare(observed, expected).pvalue > 0.001
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("votes", [[60.0, 30.0, 10.0], [40.0, 40.0, 20.0], [12.75, 55.5, 31.75], [50.0, 50.0]])
 @pytest.mark.parametrize(
     ("aggregator", "noise"),
@@ -66,6 +67,7 @@ def test_labels_are_as_frequent_as_the_noise_makes_them(aggregator: Aggregator, 
     assert_frequencies(release.labels, dict(enumerate(winning_probabilities(votes, noise))))
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("votes", [[60.0, 30.0, 10.0], [40.0, 40.0, 20.0]])
 def test_confident_gnmax_rejects_as_often_as_the_check_fails(votes: list[float]) -> None:
     aggregator = ConfidentGNMax(sigma=20.0, sigma_threshold=30.0, threshold=60.0)
@@ -78,6 +80,7 @@ def test_confident_gnmax_rejects_as_often_as_the_check_fails(votes: list[float])
     assert not release.reinforced.any()
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("student", [[0.1, 0.8, 0.1], [0.5, 0.3, 0.2], [0.0, 0.0, 0.0]])
 def test_interactive_gnmax_asks_where_the_teachers_contradict_the_student(student: list[float]) -> None:
     votes = [60.0, 30.0, 10.0]
@@ -126,6 +129,7 @@ def test_interactive_gnmax_asks_for_the_students_probabilities(student) -> None:
             call()
 
 
+@pytest.mark.statistical
 @by_name
 def test_a_query_nobody_voted_on_is_decided_by_the_noise_alone(aggregator: Aggregator) -> None:
     """To reject it would tell its only voter; every class is as likely as any other."""

@@ -54,6 +54,7 @@ def test_a_step_is_the_noisy_sum_over_the_public_size() -> None:
     assert state.step == 2
 
 
+@pytest.mark.statistical
 def test_noise_has_the_scale_that_was_planned() -> None:
     """With nobody drawn, what is left is noise alone."""
     start = SampledSteps.start(NETWORK)
@@ -105,6 +106,7 @@ def test_a_group_that_is_left_out_changes_nothing() -> None:
     assert (results[0] == results[1]).all()
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("sampling", [SystemSampling(), SimulationSampling(8)])
 def test_everybody_is_drawn_at_their_own_rate_and_independently(sampling: SystemSampling | SimulationSampling) -> None:
     rates = np.repeat([0.0, 0.05, 0.6, 1.0], 20_000)

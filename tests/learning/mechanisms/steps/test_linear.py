@@ -160,6 +160,7 @@ def test_an_account_that_allows_so_many_steps_allows_no_more() -> None:
     assert np.array(charged).sum(axis=0).tolist() == [3, 3]
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("takes_part", [False, True])
 def test_at_full_spending_the_log_likelihood_ratio_is_that_of_one_gaussian(takes_part: bool) -> None:
     """N(±μ²/2, μ²) for a holder whose account ends, steps following from releases (docs/gaussian-accounts.md)."""
@@ -182,6 +183,7 @@ def test_at_full_spending_the_log_likelihood_ratio_is_that_of_one_gaussian(takes
     assert kstest(ratios, norm(side * mu**2 / 4, mu / np.sqrt(2)).cdf).pvalue < 1e-3
 
 
+@pytest.mark.statistical
 def test_noise_has_the_size_that_was_planned() -> None:
     sums = np.zeros((200, 100), np.int64)
     released = release_sums(sums, 3.0, SimulationNoise(1))
