@@ -8,7 +8,6 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -87,5 +86,5 @@ def endpoint_remove(*, endpoint: WebhookEndpoint, acting_user: AbstractBaseUser)
 @transaction.atomic
 def endpoint_test(*, endpoint: WebhookEndpoint) -> WebhookDelivery:
     """Send an event that nothing has happened for."""
-    page = settings.SITE_URL + reverse("staff:webhooks", args=[endpoint.study.slug])
+    page = settings.SITE_URL + endpoint.get_absolute_url()  # type: ignore[attr-defined]
     return deliveries_put_down([endpoint], TEST, {"url": page})[0]

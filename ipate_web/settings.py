@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from csp.constants import NONE, SELF
+from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 from environ import Env
 
@@ -96,6 +97,11 @@ MIDDLEWARE = [
 ]
 
 ROOT_URLCONF = "ipate_web.urls"
+# Pages of rows, for apps that do not know the site.
+ABSOLUTE_URL_OVERRIDES = {
+    "training.run": lambda run: reverse("staff:run", args=[run.study.slug, run.pk]),
+    "consent.webhookendpoint": lambda endpoint: reverse("staff:webhooks", args=[endpoint.study.slug]),
+}
 WSGI_APPLICATION = "ipate_web.wsgi.application"
 
 TEMPLATES = [

@@ -10,8 +10,8 @@ from consent.models import DataHolder, Membership, Role
 from consent.permissions import administers, studies_with_permission
 from consent.views.visits import visit_of
 from ipate_web.backups.records import backup_age, backup_last
+from ipate_web.waiting import waiting_for
 from training.queue import queue_watchable
-from training.waiting import waiting_for
 from training.watch import OVERDUE, installation_watch, watches
 
 

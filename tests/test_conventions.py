@@ -112,3 +112,12 @@ def test_logs_and_commands_say_1_person() -> None:
         and BROKEN_PLURAL.search(ast.unparse(node))
     ]
     assert written == []
+
+
+def test_no_app_names_a_page_or_a_template_of_the_site() -> None:
+    """Import-linter sees imports; these arrows are strings."""
+    arrow = re.compile(r"""["'](?:staff|api)(?::|/)""")
+    site = ("ipate_web", "tests", "benchmarks", "manage.py")
+    apps = [path for path in modules() if path.relative_to(ROOT).parts[0] not in site]
+    assert len(apps) > 300
+    assert [str(path.relative_to(ROOT)) for path in apps if arrow.search(path.read_text(encoding="utf-8"))] == []

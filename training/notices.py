@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django.conf import settings
-from django.urls import reverse
 
 from accounting.shares import ROUNDING
 from consent.mail import holders_mail, mails_send
@@ -67,5 +66,5 @@ def model_withdrawn_mail(model: StudentModel, users: Iterable[int]) -> None:
 
 def _about(run: Run) -> dict[str, Any]:
     """Facts that a program is told of a run, as every reader of it may know."""
-    page = settings.SITE_URL + reverse("staff:run", args=[run.study.slug, run.pk])
+    page = settings.SITE_URL + run.get_absolute_url()  # type: ignore[attr-defined]
     return {"run": {"id": str(run.pk), "title": run.title, "status": run.status}, "url": page}

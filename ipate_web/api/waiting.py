@@ -7,7 +7,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ipate_web.api.base import ApiView, MinuteField, request_user
-from training.waiting import Kind, waiting_for
+from ipate_web.waiting import Kind, waiting_for
 
 #: Told on pages alone: they follow from how long private work takes, and from who decided what.
 _NOT_TOLD = frozenset({Kind.SILENT, Kind.ERASURES, Kind.LETTERS})

@@ -16,6 +16,7 @@ from consent.letters import letters_print
 from consent.models import ConsentEvent, Disposal, Role, Study
 from consent.paper import PaperConsent, paper_consents_record
 from consent.standing import REMINDED
+from ipate_web.waiting import Kind, Waiting, waiting_for
 from tests import factories
 from tests.pages import as_
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_start, study_with_table
@@ -23,7 +24,6 @@ from training.models import Dataset, Run, StudentModel
 from training.services.closing import study_close
 from training.services.erasures import records_erase
 from training.services.students import student_publish, student_withdraw
-from training.waiting import Kind, Waiting, waiting_for
 
 pytestmark = pytest.mark.django_db
 
