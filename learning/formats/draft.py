@@ -19,10 +19,11 @@ from typing import Any
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.formats import idx, limits, mat, npz
+from learning.formats.arrays import array_missing
 from learning.formats.columns import shown
 from learning.formats.files import open_content
 from learning.formats.icd9 import icd9_group
-from learning.formats.parquet import open_parquet
+from learning.formats.parquet import open_parquet, sound_parquet
 from learning.formats.read import format_of
 from learning.formats.rows import DataError
 from learning.formats.table import SEPARATORS, text_of
@@ -67,7 +68,7 @@ def schema_draft(path: Path) -> Draft:
 def _of_npz(path: Path) -> Draft:
     found = npz.shapes(path)
     if "x" not in found:
-        raise DataError(_("The array is missing."), _("Save the records as the array x."), file=path, column="x")
+        raise array_missing("x", _("Save the records as the array x.")).at(file=path)
     shape, _dtype = found["x"]
     if len(shape) == 2:
         if shape[1] > MOST_COLUMNS:
@@ -84,7 +85,7 @@ def _of_npz(path: Path) -> Draft:
 def _of_mat(path: Path) -> Draft:
     found = mat.shapes(path)
     if "X" not in found:
-        raise DataError(_("The array is missing."), _("Choose a file of cropped digits."), file=path, column="X")
+        raise array_missing("X", mat.NO_DIGITS).at(file=path)
     return _of_images(found["X"][:-1], path)
 
 
@@ -112,11 +113,8 @@ def _of_parquet(path: Path) -> Draft:
         names = file.schema_arrow.names
         if len(names) > MOST_COLUMNS:
             raise _too_wide(len(names), path)
-        try:
+        with sound_parquet(path):
             batch = next(file.iter_batches(batch_size=_FIRST), None)
-        except (OSError, ValueError) as error:
-            problem = Sentence(_("The file is no sound Parquet file (%(error)s)."), error=error)
-            raise DataError(problem, _("Get it again."), file=path) from error
         records = [] if batch is None else zip(*(column.to_pylist() for column in batch.columns), strict=True)
         rows = [["" if value is None else str(value) for value in record] for record in records]
     return _of_rows(list(dict.fromkeys(names)), rows, {}, path)

@@ -17,6 +17,8 @@ from learning.formats.rows import DataError, Rows
 from learning.formats.schema import TabularSchema
 
 Columns = Mapping[str, Sequence[object]]
+Batch = tuple[Columns, Sequence[int]]
+"""Records column by column, and their row numbers in the file."""
 LONGEST_PSEUDONYM = 200
 #: A spreadsheet that opens a list of pseudonyms would run what begins so.
 _FORMULA = ("=", "+", "-", "@")

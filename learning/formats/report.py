@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
@@ -94,6 +95,14 @@ class Report:
                 self.add(DataError(problem(place), remedy, row=place + 1, column=column))
             else:
                 self.count += 1
+
+    @contextmanager
+    def noting(self, file: Path) -> Iterator[None]:
+        """Add what is raised about a file as a fault."""
+        try:
+            yield
+        except DataError as error:
+            self.add(error if error.file else error.at(file=file))
 
     def take(self, other: Report, file: Path) -> None:
         """Take over the faults that another report has of a file."""

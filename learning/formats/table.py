@@ -10,14 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
 
+from common.progress import Progress
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.formats import limits
 from learning.formats.columns import shown
 from learning.formats.files import open_content
-from learning.formats.records import Columns, RecordEncoder, check_names, wanted_names
+from learning.formats.records import Batch, Columns, check_names
 from learning.formats.report import Report
-from learning.formats.rows import DataError, Progress, Rows
+from learning.formats.rows import DataError
 from learning.formats.schema import TabularSchema
 
 _CHUNK = 10_000
@@ -30,40 +31,13 @@ Line = tuple[int, list[str]]
 """The line of the file where a record starts (from 1), and its cells."""
 
 
-def read_table(
-    path: Path,
-    schema: TabularSchema,
-    *,
-    member: str | None = None,
-    labels: bool = True,
-    holders: bool = True,
-    progress: Progress | None = None,
-    report: Report | None = None,
-) -> Rows:
-    """Read all records of a CSV file.
+def table_batches(
+    path: Path, member: str | None, schema: TabularSchema, wanted: set[str], report: Report, progress: Progress
+) -> Iterator[Batch]:
+    """Records of a CSV file, with the lines where they start; ``progress`` counts bytes.
 
-    Columns are found by the names in the header, in any order; without header by their order in the schema. Where
-    ``labels`` or ``holders`` is false, that column is not read and may be missing. ``progress`` counts bytes.
-
-    Raises:
-        DataError: names row and column of everything that is wrong. With ``report`` it goes there instead, and the
-            records without a fault are returned.
+    Columns are found by the names in the header, in any order; without header by their order in the schema.
     """
-    told = Report() if report is None else report
-    encoder = RecordEncoder(schema, told, path, labels=labels, holders=holders)
-    try:
-        _read(path, encoder, member, progress)
-    except DataError as error:
-        told.add(error.at(file=path))
-    rows = encoder.rows()
-    if report is None:
-        told.raise_faults()
-    return rows
-
-
-def _read(path: Path, encoder: RecordEncoder, member: str | None, progress: Progress | None) -> None:
-    schema, report = encoder.schema, encoder.report
-    wanted = wanted_names(schema, labels=encoder.labels, holders=encoder.holders)
     with open_content(path, member) as content:
         text = text_of(content.stream)
         lines = _lines(text, schema, report, path)
@@ -72,9 +46,8 @@ def _read(path: Path, encoder: RecordEncoder, member: str | None, progress: Prog
             return
         while chunk := list(itertools.islice(lines, _CHUNK)):
             whole = [line for line in chunk if _fits(line, names, schema, report, path)]
-            encoder.add(_columns(whole, names, wanted), [row for row, _cells in whole])
-            if progress:
-                progress(content.position(), content.size)
+            yield _columns(whole, names, wanted), [row for row, _cells in whole]
+            progress(content.position(), content.size)
 
 
 def text_of(stream: IO[bytes]) -> io.TextIOWrapper:

@@ -23,12 +23,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from common.artifacts import arrays_delete, arrays_delete_folder, private_copy, private_load, private_save
+from common.progress import Progress
 from common.sentences import Sentence
 from consent.models import Study
 from consent.services import study_lock, study_open_check
 from learning.formats import DataError, Report, Rows, Schema, read_file, schema_draft, schema_from_json
 from learning.formats.preview import preview
-from learning.formats.rows import Progress
 from training.dispatch import send
 from training.errors import STATE
 from training.leases import lease, stale_before

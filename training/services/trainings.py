@@ -17,9 +17,9 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from common.logging import logging_run
+from common.progress import Progress
 from consent.services import study_lock
 from learning.learners import Model
-from learning.learners.base import Progress
 from learning.students import STUDENTS, Releases, labelled
 from training.dispatch import send
 from training.errors import STATE, RunError
