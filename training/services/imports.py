@@ -98,7 +98,7 @@ def _draft(begun: DatasetImport) -> None:
         with private_copy(f"{begun.folder}/data", begun.file) as path:
             draft = schema_draft(path)
     except DataError as error:
-        raise ValidationError({"file": f"{in_words(error.problem)} {in_words(error.remedy)}"}) from error
+        raise ValidationError({"file": f"{translated(error.problem)} {translated(error.remedy)}"}) from error
     begun.schema, begun.remarks = draft.document, [_kept(remark) for remark in draft.remarks]
 
 
@@ -314,8 +314,10 @@ def imports_sweep() -> None:
         import_drop(dataset_import=found)
 
 
-def in_words(sentence: str) -> str:
-    """A sentence of a reader of files, in the language of whoever asks."""
+def translated(sentence: str | dict[str, Any]) -> str:
+    """A sentence of a reader of files, or what a report kept of one, in the language of whoever asks."""
+    if isinstance(sentence, dict):
+        sentence = Sentence.from_json(sentence)
     if isinstance(sentence, Sentence):
         return _(sentence.template) % sentence.values
     return _(sentence) if sentence else ""
@@ -333,12 +335,7 @@ def _fault(fault: DataError) -> dict[str, Any]:
 
 def _kept(sentence: str) -> Any:
     """A sentence as JSON, for it to be translated when it is read."""
-    if not isinstance(sentence, Sentence):
-        return sentence
-    values = {
-        name: value if isinstance(value, int | float | str) else str(value) for name, value in sentence.values.items()
-    }
-    return {"template": sentence.template, "values": values}
+    return sentence.to_json() if isinstance(sentence, Sentence) else sentence
 
 
 def _rows(dataset_import: DatasetImport, *states: str) -> Any:
