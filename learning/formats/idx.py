@@ -30,7 +30,7 @@ def idx_arrays(
     The report has the faults of both files, each with its own.
     """
     found: dict[str, Array] = {}
-    with report.noting(images):
+    with report.noting():
         found["x"] = x = _read_array(images, 1 + len(schema.shape), progress)
         if x.shape[1:] != schema.shape:
             text = _("The images measure %(found)s, the schema %(declared)s.")

@@ -27,8 +27,8 @@ def parquet_batches(
 ) -> Iterator[Batch]:
     """Records of a Parquet file; rows are counted from 1. A value that is null reads as an empty one."""
     with open_parquet(path) as file, sound_parquet(path):
-        check_names(file.schema_arrow.names, schema, wanted, report, path, row=None)
-        present = _plain(file.schema_arrow, wanted, report, path)
+        check_names(file.schema_arrow.names, schema, wanted, report, row=None)
+        present = _plain(file.schema_arrow, wanted, report)
         row, size = 1, path.stat().st_size
         for batch in file.iter_batches(batch_size=_CHUNK, columns=present):
             columns = {name: _values(batch.column(name)) for name in present}
@@ -54,7 +54,7 @@ def sound_parquet(path: Path) -> AbstractContextManager[None]:
     return sound(path, _("The file is no sound Parquet file (%(error)s)."), _("Get it again."), pa.ArrowException)
 
 
-def _plain(schema: pa.Schema, wanted: set[str], report: Report, path: Path) -> list[str]:
+def _plain(schema: pa.Schema, wanted: set[str], report: Report) -> list[str]:
     """Names of the wanted columns that can be read: there once, and of plain values."""
     names = []
     for name in dict.fromkeys(schema.names):
@@ -63,7 +63,7 @@ def _plain(schema: pa.Schema, wanted: set[str], report: Report, path: Path) -> l
         kind = schema.field(name).type
         if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
             problem = Sentence(_("The column holds %(type)s."), type=kind)
-            report.add(DataError(problem, _("Save it as numbers or text."), file=path, column=name))
+            report.add(DataError(problem, _("Save it as numbers or text."), column=name))
         else:
             names.append(name)
     return names

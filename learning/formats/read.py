@@ -10,7 +10,7 @@ import numpy as np
 from common.progress import Progress, silent
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
-from learning.formats.arrays import checked_rows
+from learning.formats.arrays import Array, checked_rows
 from learning.formats.files import kind_of, open_content
 from learning.formats.idx import idx_arrays
 from learning.formats.mat import mat_arrays
@@ -72,12 +72,10 @@ def read_file(
     Raises:
         DataError: everything that is wrong, unless there is a ``report``.
     """
-    told, kind = Report() if report is None else report, "table"
-    followed = progress or silent
-    rows = None
-    with told.noting(path):
-        if member is None:
-            kind = format_of(path)
+    told, followed = Report() if report is None else report, progress or silent
+    found, rows = Report(), None
+    with found.noting():
+        kind = "table" if member else format_of(path)
         if isinstance(schema, ImageSchema) or kind == "npz":
             if holders and kind != "npz":
                 told.add(DataError(_("The format has no place for holders."), _NO_HOLDERS, file=path))
@@ -85,21 +83,23 @@ def read_file(
                 problem = _("An idx file of images holds no labels.")
                 told.add(DataError(problem, _("Give the file of labels as well."), file=path))
             wanted = ["x", *(["y"] if labels else []), *(["holder"] if holders and kind == "npz" else [])]
-            rows = _array_rows(path, kind, schema, wanted, label_file if labels else None, told, followed)
+            arrays = _arrays(path, kind, schema, wanted, label_file if labels else None, found, followed)
+            rows = checked_rows(schema, found, arrays)
         elif kind in ("mat", "idx"):
             raise DataError(_("The file holds images, the schema declares a table."), _("Change one of them."))
         else:
-            encoder = RecordEncoder(schema, told, path, labels=labels, holders=holders)
-            with told.noting(path):
+            encoder = RecordEncoder(schema, found, labels=labels, holders=holders)
+            with found.noting():
                 for columns, numbers in _batches(path, kind, encoder, member, followed):
                     encoder.add(columns, numbers)
             rows = encoder.rows()
+    told.take(found, path)
     if report is None:
         told.raise_faults()
     return Rows(np.empty((0, *schema.shape), np.float32)) if rows is None else rows
 
 
-def _array_rows(
+def _arrays(
     path: Path,
     kind: str,
     schema: Schema,
@@ -107,23 +107,19 @@ def _array_rows(
     label_file: Path | None,
     report: Report,
     progress: Progress,
-) -> Rows | None:
-    """Records of a file of arrays, if it has no fault."""
-    inner, rows = Report(), None
-    with inner.noting(path):
-        match kind:
-            case "npz":
-                arrays = npz_arrays(path, wanted, inner)
-            case "mat":
-                arrays = mat_arrays(path, wanted, len(schema.classes), inner)
-            case "idx":
-                arrays = idx_arrays(path, label_file, schema, inner, progress)
-            case _:
-                raise DataError(_("The file is neither npz, mat nor idx."), _("Save the images as one of them."))
-        progress(path.stat().st_size, path.stat().st_size)
-        rows = checked_rows(schema, inner, arrays)
-    report.take(inner, path)
-    return rows
+) -> dict[str, Array]:
+    """The wanted arrays of a file, as far as they are there."""
+    match kind:
+        case "npz":
+            arrays = npz_arrays(path, wanted, report)
+        case "mat":
+            arrays = mat_arrays(path, wanted, len(schema.classes), report)
+        case "idx":
+            arrays = idx_arrays(path, label_file, schema, report, progress)
+        case _:
+            raise DataError(_("The file is neither npz, mat nor idx."), _("Save the images as one of them."))
+    progress(path.stat().st_size, path.stat().st_size)
+    return arrays
 
 
 def _batches(path: Path, kind: str, encoder: RecordEncoder, member: str | None, progress: Progress) -> Iterator[Batch]:

@@ -40,12 +40,12 @@ def table_batches(
     """
     with open_content(path, member) as content:
         text = text_of(content.stream)
-        lines = _lines(text, schema, report, path)
-        names = _header(lines, schema, wanted, report, path)
+        lines = _lines(text, schema, report)
+        names = _header(lines, schema, wanted, report)
         if not names:
             return
         while chunk := list(itertools.islice(lines, _CHUNK)):
-            whole = [line for line in chunk if _fits(line, names, schema, report, path)]
+            whole = [line for line in chunk if _fits(line, names, schema, report)]
             yield _columns(whole, names, wanted), [row for row, _cells in whole]
             progress(content.position(), content.size)
 
@@ -73,7 +73,7 @@ def _bounded_lines(text: io.TextIOWrapper, comment: str) -> Iterator[str]:
         yield "\n" if comment and line.startswith(comment) else line
 
 
-def _lines(text: io.TextIOWrapper, schema: TabularSchema, report: Report, path: Path) -> Iterator[Line]:
+def _lines(text: io.TextIOWrapper, schema: TabularSchema, report: Report) -> Iterator[Line]:
     """Lines that are neither blank nor comments, and can be read."""
     lines = _bounded_lines(text, schema.comment)
     reader = csv.reader(lines, delimiter=schema.delimiter, skipinitialspace=True, strict=True)
@@ -85,15 +85,13 @@ def _lines(text: io.TextIOWrapper, schema: TabularSchema, report: Report, path: 
             return
         except csv.Error as error:
             problem = Sentence(_("The line cannot be read (%(error)s)."), error=error)
-            report.add(DataError(problem, _("Check its quotes."), file=path, row=start))
+            report.add(DataError(problem, _("Check its quotes."), row=start))
             continue
         if cells:
             yield start, cells
 
 
-def _header(
-    lines: Iterator[Line], schema: TabularSchema, wanted: set[str], report: Report, path: Path
-) -> list[str] | None:
+def _header(lines: Iterator[Line], schema: TabularSchema, wanted: set[str], report: Report) -> list[str] | None:
     """Names of the file's columns; None, and why in the report, where no row can be read without them."""
     declared = [column.name for column in schema.columns]
     if not schema.header:
@@ -107,16 +105,16 @@ def _header(
             found=repr(other),
             declared=repr(schema.delimiter),
         )
-        report.add(DataError(problem, _("Correct the delimiter in the schema."), file=path, row=row))
+        report.add(DataError(problem, _("Correct the delimiter in the schema."), row=row))
         return None
     if names and len(declared) > 1 and not set(names) & set(declared):
         problem = Sentence(
             _("The first row (%(row)s) names none of the declared columns."), row=shown(", ".join(names))
         )
         remedy = _("Add a header, or declare “header”: false in the schema if the file has none.")
-        report.add(DataError(problem, remedy, file=path, row=row))
+        report.add(DataError(problem, remedy, row=row))
         return None
-    check_names(names, schema, wanted, report, path, row=row)
+    check_names(names, schema, wanted, report, row=row)
     return names
 
 
@@ -127,7 +125,7 @@ def _other_separator(cells: list[str], schema: TabularSchema) -> str:
     return found if text.count(found) > text.count(schema.delimiter) else ""
 
 
-def _fits(line: Line, names: list[str], schema: TabularSchema, report: Report, path: Path) -> bool:
+def _fits(line: Line, names: list[str], schema: TabularSchema, report: Report) -> bool:
     """Whether the values of a row can be told apart and are text; otherwise the report says why."""
     row, cells = line
     if len(cells) != len(names):
@@ -139,13 +137,13 @@ def _fits(line: Line, names: list[str], schema: TabularSchema, report: Report, p
         if other and schema.delimiter.join(cells).count(other) == len(names) - 1:
             text = _("It is separated by %(found)s; write %(declared)s as in the other rows.")
             remedy = Sentence(text, found=repr(other), declared=repr(schema.delimiter))
-        report.add(DataError(problem, remedy, file=path, row=row))
+        report.add(DataError(problem, remedy, row=row))
         return False
     joined = "".join(cells)
     if joined.isascii() and "\0" not in joined:
         return True
     faults = list(_no_text(row, cells, names))
-    report.add(*(fault.at(file=path) for fault in faults))
+    report.add(*faults)
     return not faults
 
 
