@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from consent.models import Level, Study, StudyChained
+from consent.models.actors import actor
 
 
 class Release(StudyChained):
@@ -41,9 +42,7 @@ class Release(StudyChained):
     charge = models.FloatField(default=0.0, help_text="The most that any account was charged for it, in μ²; public.")
     charges = models.CharField(max_length=200, blank=True, help_text="The charge file in private storage.")
     charges_digest = models.CharField(max_length=64, blank=True, help_text="SHA-256 of the charge file.")
-    recorded_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.DO_NOTHING, db_constraint=False, null=True, related_name="+"
-    )
+    recorded_by = actor(null=True)
     recorded_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta(StudyChained.Meta):
@@ -82,9 +81,7 @@ class ShareRecord(StudyChained):
     limit = models.FloatField(
         null=True, blank=True, help_text="Opened: up to which share of its cap an account may go by then."
     )
-    recorded_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.DO_NOTHING, db_constraint=False, null=True, related_name="+"
-    )
+    recorded_by = actor(null=True)
     recorded_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta(StudyChained.Meta):

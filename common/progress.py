@@ -1,4 +1,4 @@
-"""Progress bars of commands: drawn on a terminal, and lines now and then where output goes to a log or a file."""
+"""Progress, and its bars in commands: drawn on a terminal, lines now and then where output goes to a log or a file."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -6,8 +6,15 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
+Progress = Callable[[int, int], None]
+"""Called as ``progress(done, total)`` while something long goes on."""
+
 #: Seconds between two lines.
 _EVERY = 10.0
+
+
+def silent(done: int, total: int) -> None:
+    """The progress of what nobody follows."""
 
 
 def progress_bar(items: Iterable[Any] | None = None, **options: Any) -> tqdm:

@@ -1,5 +1,6 @@
 """Translatable sentences for packages that import no Django: marked here, translated by the pages."""
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -25,7 +26,15 @@ class Sentence(str):
         return sentence
 
     def to_json(self) -> dict[str, Any]:
-        return {"template": self.template, "values": self.values}
+        """JSON that `from_json` reads; values that JSON does not know become their texts."""
+        values = {
+            name: each if isinstance(each, int | float | str) else str(each) for name, each in self.values.items()
+        }
+        return {"template": self.template, "values": values}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "Sentence":
+        return cls(document["template"], **document["values"])
 
 
 def in_words(document: Any) -> Any:
@@ -35,5 +44,5 @@ def in_words(document: Any) -> Any:
     if not isinstance(document, dict):
         return document
     if document.keys() == {"template", "values"}:
-        return document["template"] % document["values"]
+        return str(Sentence.from_json(document))
     return {name: in_words(value) for name, value in document.items()}

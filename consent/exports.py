@@ -7,10 +7,7 @@ holder's receipt, a keyed hash of the row's hash, which covers all that was reco
 policies and remarks tell nothing of holders and have their hashes.
 """
 
-import csv
-import io
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC
 from typing import Any
 
@@ -18,6 +15,7 @@ from django.conf import settings
 from django.utils import timezone
 from django.utils.crypto import salted_hmac
 
+from common.pieces import csv_pieces, json_pieces
 from common.row_hashes import hashed_columns
 from consent.circumstances import day_of
 from consent.models import (
@@ -107,29 +105,14 @@ def circumstances(study: Study, key: str | None = None) -> Iterator[dict[str, An
 
 def export_csv(study: Study) -> Iterator[str]:
     """Decisions as a table, piece by piece."""
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, COLUMNS)
-    writer.writeheader()
-    for row in decisions(study):
-        writer.writerow(row)
-        yield buffer.getvalue()
-        buffer.seek(0)
-        buffer.truncate()
-    yield buffer.getvalue()
+    return csv_pieces(COLUMNS, decisions(study))
 
 
 def export_json(study: Study) -> Iterator[str]:
     """Decisions, and the chains of what people were asked, as one JSON document, piece by piece."""
     head = {"study": study.slug, "delta": study.delta, "exported_at": timezone.now().isoformat()}
-    yield json.dumps(head)[:-1]
-    chains = {name: _rows(model, study) for name, model in _PUBLIC_CHAINS.items()}
-    about_holders = {"circumstances": circumstances(study), "decisions": decisions(study)}
-    for name, rows in {**chains, **about_holders}.items():
-        yield f', "{name}": ['
-        for place, row in enumerate(rows):
-            yield (", " if place else "") + json.dumps(row, default=str, ensure_ascii=False)
-        yield "]"
-    yield "}\n"
+    lists = {name: _rows(model, study) for name, model in _PUBLIC_CHAINS.items()}
+    return json_pieces(head, lists | {"circumstances": circumstances(study), "decisions": decisions(study)})
 
 
 def _rows(model: Any, study: Study) -> Iterator[dict[str, Any]]:
@@ -177,8 +160,5 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-#: Ending → media type, and what writes the file piece by piece.
-FORMATS: dict[str, tuple[str, Callable[[Study], Iterable[str]]]] = {
-    "csv": ("text/csv; charset=utf-8", export_csv),
-    "json": ("application/json", export_json),
-}
+FORMATS: dict[str, Callable[[Study], Iterator[str]]] = {"csv": export_csv, "json": export_json}
+"""What writes the file piece by piece, by its ending."""

@@ -63,14 +63,3 @@ def published_label(learner: str) -> str:
     if released_itself(learner):
         return LABELS[learner]
     return STUDENTS[learner].label if learner in STUDENTS else learner
-
-
-def published_loader(learner: str) -> str:
-    """The program in `learning.exports.loaders` that loads the file.
-
-    >>> published_loader("linear"), published_loader("random_forest"), published_loader("cnn")
-    ('steps', 'estimator', 'cnn')
-    """
-    if released_itself(learner):
-        return "steps"
-    return "estimator" if published_format(learner) == "skops" else learner

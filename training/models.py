@@ -3,7 +3,6 @@
 import uuid
 from typing import Any
 
-from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import F, Q
@@ -12,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from common.jobs.parts import Part
 from consent.models import Recorded, Study, StudyChained
+from consent.models.actors import actor, actor_or_null
 from learning.published import released_itself
 
 
@@ -47,9 +47,7 @@ class Dataset(Recorded):
     )
     artifact = models.CharField(max_length=200, help_text="Its arrays in private storage.")
     digest = models.CharField(max_length=64, help_text="SHA-256 of the arrays.")
-    imported_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
-    )
+    imported_by = actor_or_null(blank=True)
     imported_at = models.DateTimeField(default=timezone.now, editable=False)
     removed_at = models.DateTimeField(
         null=True, blank=True, editable=False, help_text="When its arrays were deleted; the row stays for its runs."
@@ -218,7 +216,7 @@ class Run(Recorded):
         help_text=_("How much of every holder's cap the run may use; set at its approval."),
     )
 
-    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+")
+    created_by = actor_or_null()
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     proposal_key = models.CharField(
         max_length=100, blank=True, editable=False, help_text="Its proposer's, by which a repeated proposal is known."
@@ -227,9 +225,7 @@ class Run(Recorded):
     revision = models.PositiveIntegerField(
         default=1, editable=False, help_text="Of the proposal: counted up with each change of the draft."
     )
-    approved_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
-    )
+    approved_by = actor_or_null(blank=True)
     approved_at = models.DateTimeField(null=True, blank=True)
     started_at = models.DateTimeField(null=True, blank=True)
     spending_began_at = models.DateTimeField(null=True, blank=True)
@@ -356,9 +352,7 @@ class ProposalChange(StudyChained):
     content = models.JSONField(
         default=list, blank=True, help_text="Of each parameter that was changed: name, value before, value after."
     )
-    changed_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+"
-    )
+    changed_by = actor()
     changed_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta(StudyChained.Meta):
@@ -517,9 +511,7 @@ class StudentModel(models.Model):
     reference = models.JSONField(
         null=True, blank=True, help_text="How the same student does on true labels of the public points."
     )
-    asked_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
-    )
+    asked_by = actor_or_null(blank=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     stage = models.CharField(max_length=10, choices=Stage, default=Stage.CANDIDATE, editable=False)
     withdrawn_at = models.DateTimeField(null=True, blank=True, editable=False)
@@ -558,9 +550,7 @@ class StudentTraining(Part):
     parameters = models.JSONField(default=dict, blank=True)
     progress = models.FloatField(default=0.0, help_text="How much is done, 0 to 1.")
     message = models.TextField(blank=True, help_text="Why nothing came of it, and what to do.")
-    asked_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
-    )
+    asked_by = actor_or_null(blank=True)
     asked_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
@@ -614,9 +604,7 @@ class DatasetImport(models.Model):
     dataset = models.ForeignKey(Dataset, on_delete=models.SET_NULL, null=True, blank=True, related_name="+")
     claimed_by = models.CharField(max_length=80, blank=True, help_text="The worker that holds it.")
     heartbeat = models.DateTimeField(null=True, blank=True)
-    asked_by = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, blank=True, related_name="+"
-    )
+    asked_by = actor_or_null(blank=True)
     touched_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:

@@ -18,7 +18,7 @@ from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
 from learning.formats import catalogue_load
 from learning.formats.catalogue import Splits
-from learning.formats.table import read_table
+from learning.formats.read import read_file
 from learning.mechanisms.levels import Level
 from learning.mechanisms.steps.choices import Steps
 from learning.mechanisms.steps.descent import Descent
@@ -117,7 +117,7 @@ def case_of(name: str, public: Points, test: Points, truth: Labels, steps: Steps
 def _patients_divided(split: int) -> Splits:
     """Diabetes with other patients, as many as in the catalogue, private, public and for the test."""
     schema = splits_load("diabetes").schema
-    rows = read_table(_data_dir() / "diabetes130" / "dataset_diabetes.zip", schema, member="diabetic_data.csv")
+    rows = read_file(_data_dir() / "diabetes130" / "dataset_diabetes.zip", schema, member="diabetic_data.csv")
     patient = np.unique(np.array(rows.holders), return_inverse=True)[1]
     place = np.random.default_rng(split).permutation(int(patient.max()) + 1)[patient]
     public = rows.without_holders()

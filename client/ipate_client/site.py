@@ -278,7 +278,7 @@ class Site:
         return self._json("POST", f"models/{_id(run)}/stage", json={"stage": stage})
 
     def card(self, run: Run | str, *, version: int | None = None) -> dict[str, Any]:
-        """The document of a run's model: its card, the schema of a row, and its files with all that they need."""
+        """The document of a run's model: its card, the schema of a row, and its files."""
         return self._get(f"models/{_id(run)}", _version(version)).json()
 
     def model(self, run: Run | str, *, version: int | None = None) -> LocalModel:

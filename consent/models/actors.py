@@ -11,3 +11,8 @@ def actor(**kwargs: Any) -> models.ForeignKey:
     return models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+", **kwargs
     )
+
+
+def actor_or_null(**kwargs: Any) -> models.ForeignKey:
+    """Foreign key to the user who acted, empty once their account is gone."""
+    return models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.SET_NULL, null=True, related_name="+", **kwargs)

@@ -25,9 +25,10 @@ from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, permissio
 from ipate_web.api.pagination import LARGEST
 from ipate_web.api.problems import CONFLICT, GONE
 from ipate_web.tokens.models import Scope
+from learning.published import published_format
 from training.models import StudentModel
 from training.services.downloads import download_record
-from training.services.exports import ModelFile, file_native, file_onnx, files_described
+from training.services.exports import ModelFile, file_native, file_onnx
 from training.services.stages import model_stage_set, models_registered
 from training.services.statements import model_statement
 from training.services.students import student_predict
@@ -111,31 +112,12 @@ class ModelSerializer(serializers.ModelSerializer):
         ]
 
 
-class FeatureSerializer(serializers.Serializer):
-    """One number of an encoded record."""
-
-    name = serializers.CharField()
-    column = serializers.CharField()
-    value = serializers.CharField(help_text="How it follows from the column's value x.")
-
-
-class RecordSerializer(serializers.Serializer):
-    """Input of a model in a file."""
-
-    shape = serializers.ListField(child=serializers.IntegerField(), help_text="Of one record.")
-    array = serializers.CharField()
-    features = FeatureSerializer(many=True, help_text="The numbers of a record in order; none of images and ONNX.")
-
-
 class ModelFileSerializer(serializers.Serializer):
-    """A file of the model, with all that others need to use it."""
+    """A file of the model."""
 
-    format = serializers.CharField(help_text="onnx, skops or safetensors.")
+    format = serializers.CharField(help_text="onnx, which runs; skops or safetensors, which hold the weights.")
     address = serializers.CharField()
     sha256 = serializers.CharField(allow_null=True, help_text="null where it is made when it is first asked for.")
-    record = RecordSerializer()
-    layout = serializers.CharField(help_text="What the file holds.")
-    loader = serializers.CharField(help_text="A Python program whose load(path) gives a function that predicts.")
 
 
 class ModelDetailSerializer(ModelSerializer):
@@ -148,11 +130,15 @@ class ModelDetailSerializer(ModelSerializer):
 
     @extend_schema_field(ModelFileSerializer(many=True))
     def get_files(self, model: StudentModel) -> Any:
-        files = files_described(model)
-        for file in files:
-            name = "api:model-onnx" if file["format"] == "onnx" else "api:model-file"
-            file["address"] = f"{reverse(name, args=[model.run_id])}?version={model.version}"
-        return ModelFileSerializer(files, many=True).data
+        files = [
+            ("onnx", "api:model-onnx", model.onnx_digest or None),
+            (published_format(model.learner), "api:model-file", model.digest),
+        ]
+        version = f"?version={model.version}"
+        return [
+            {"format": format, "address": reverse(name, args=[model.run_id]) + version, "sha256": digest}
+            for format, name, digest in files
+        ]
 
 
 class ModelFilterSerializer(serializers.Serializer):

@@ -1,8 +1,8 @@
-"""Arrays that other programs saved (npz, mat), checked against a schema. What is wrong goes into a report."""
+"""Arrays that other programs saved (npz, mat, idx), checked against a schema. What is wrong goes into a report."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -18,22 +18,26 @@ from learning.formats.schema import ImageSchema, Schema
 Array = npt.NDArray[np.generic]
 
 
-def checked_rows(
-    schema: Schema, report: Report, x: Array, y: Array | None = None, holders: Array | None = None
-) -> Rows | None:
-    """Records of these arrays, if the report has no fault afterwards; their number is that of ``x``.
+def array_missing(name: str, remedy: str) -> DataError:
+    """DataError for an array that a file lacks."""
+    return DataError(_("The array is missing."), remedy, column=name)
+
+
+def checked_rows(schema: Schema, report: Report, arrays: Mapping[str, Array]) -> Rows | None:
+    """Records of arrays ``x``, ``y`` and ``holder``, if the report has no fault; their number is that of ``x``.
 
     >>> report = Report()
-    >>> checked_rows(ImageSchema(1, 2, 1, ("a", "b")), report, np.zeros((1, 3)), np.array([2]))
+    >>> checked_rows(ImageSchema(1, 2, 1, ("a", "b")), report, {"x": np.zeros((1, 3)), "y": np.array([2])})
     >>> [fault.column for fault in report.faults]
     ['x', 'y']
     """
-    before = report.count
-    features = checked_features(x, schema, report)
-    records = x.shape[0] if x.ndim else 0
-    labels = None if y is None else checked_labels(y, schema.classes, records, report)
-    names = None if holders is None else checked_holders(holders, records, report)
-    return Rows(features, labels, names) if features is not None and report.count == before else None
+    if "x" not in arrays:
+        return None
+    features = checked_features(arrays["x"], schema, report)
+    records = arrays["x"].shape[0] if arrays["x"].ndim else 0
+    labels = checked_labels(arrays["y"], schema.classes, records, report) if "y" in arrays else None
+    names = checked_holders(arrays["holder"], records, report) if "holder" in arrays else None
+    return Rows(features, labels, names) if features is not None and not report.count else None
 
 
 def checked_features(x: Array, schema: Schema, report: Report) -> npt.NDArray[np.float32] | None:
@@ -55,9 +59,11 @@ def checked_features(x: Array, schema: Schema, report: Report) -> npt.NDArray[np
         report.add(DataError(differs, _("Save one record per place of the first axis."), column="x"))
         return None
     limits.check_numbers(*x.shape)
-    scale = 255 if isinstance(schema, ImageSchema) and x.dtype == np.uint8 else 1
     with np.errstate(over="ignore"):
-        numbers = x.astype(np.float32) / np.float32(scale)
+        numbers = x.astype(np.float32)
+    if isinstance(schema, ImageSchema) and x.dtype == np.uint8:
+        numbers /= 255
+        return numbers
     usable, problem = np.isfinite(numbers), _("A value is not finite.")
     if isinstance(schema, ImageSchema):
         usable &= (numbers >= 0) & (numbers <= 1)
@@ -73,27 +79,23 @@ def checked_labels(y: Array, classes: Sequence[str], records: int, report: Repor
     >>> checked_labels(np.array([1, 0]), ("no", "yes"), 2, Report()).tolist()
     [1, 0]
     """
-    if y.dtype.kind not in "iu" or y.ndim != 1:
-        text = _("y holds %(type)s in the shape %(shape)s; there are %(count)d records.")
-        problem = Sentence(text, type=y.dtype, shape=y.shape, count=records)
-        report.add(DataError(problem, _("Save one whole class number per record."), column="y"))
+    text = _("y holds %(type)s in the shape %(shape)s; there are %(count)d records.")
+    if not _one_each(y, "iu", "y", records, text, _("Save one whole class number per record."), report):
         return None
-    if len(y) != records:
-        text = _("y holds %(type)s in the shape %(shape)s; there are %(count)d records.")
-        problem = Sentence(text, type=y.dtype, shape=y.shape, count=records)
-        report.add(DataError(problem, _("Save one whole class number per record."), column="y"))
-    unknown = np.flatnonzero((y < 0) | (y >= len(classes)))  # type: ignore[operator]
+    unknown_classes(y, len(classes), report, "y")
+    return y.astype(np.int64)
+
+
+def unknown_classes(y: Array, classes: int, report: Report, column: str | None = None) -> None:
+    """Report every whole number that is none of so many classes."""
     report.add_rows(
-        unknown.tolist(),
+        np.flatnonzero((y < 0) | (y >= classes)).tolist(),  # type: ignore[operator]
         lambda place: Sentence(
-            _("The label %(label)s is no class; there are %(count)d, counted from 0."),
-            label=y[place],
-            count=len(classes),
+            _("The label %(label)s is no class; there are %(count)d, counted from 0."), label=y[place], count=classes
         ),
         _("Correct the label or the schema."),
-        "y",
+        column,
     )
-    return y.astype(np.int64)
 
 
 def checked_holders(holders: Array, records: int, report: Report) -> list[str] | None:
@@ -102,15 +104,19 @@ def checked_holders(holders: Array, records: int, report: Report) -> list[str] |
     >>> checked_holders(np.array(["ada", "ben"]), 2, Report())
     ['ada', 'ben']
     """
-    if holders.dtype.kind not in "Uiu" or holders.ndim != 1:
-        text = _("holder holds %(type)s in the shape %(shape)s; there are %(count)d records.")
-        problem = Sentence(text, type=holders.dtype, shape=holders.shape, count=records)
-        report.add(DataError(problem, _("Save one pseudonym per record, as text or whole number."), column="holder"))
+    text = _("holder holds %(type)s in the shape %(shape)s; there are %(count)d records.")
+    remedy = _("Save one pseudonym per record, as text or whole number.")
+    if not _one_each(holders, "Uiu", "holder", records, text, remedy, report):
         return None
-    if len(holders) != records:
-        text = _("holder holds %(type)s in the shape %(shape)s; there are %(count)d records.")
-        problem = Sentence(text, type=holders.dtype, shape=holders.shape, count=records)
-        report.add(DataError(problem, _("Save one pseudonym per record, as text or whole number."), column="holder"))
     names = [str(holder).strip() for holder in holders]
     report.add(*pseudonym_faults(names, "holder"))
     return names
+
+
+def _one_each(array: Array, kinds: str, name: str, records: int, problem: str, remedy: str, report: Report) -> bool:
+    """Whether an array is a list of such values; the report says so, too, if there is not one per record."""
+    listed = array.dtype.kind in kinds and array.ndim == 1
+    if not listed or len(array) != records:
+        found = Sentence(problem, type=array.dtype, shape=array.shape, count=records)
+        report.add(DataError(found, remedy, column=name))
+    return listed

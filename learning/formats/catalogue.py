@@ -14,12 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
+from common.progress import Progress
 from learning.formats.documents import schema_from_json
 from learning.formats.files import check_sha256, holds
-from learning.formats.idx import read_idx
-from learning.formats.rows import DataError, Progress, Rows
+from learning.formats.read import read_file
+from learning.formats.rows import DataError, Rows
 from learning.formats.schema import ImageSchema, Schema, TabularSchema
-from learning.formats.table import read_table
 
 _SEED = 2022
 _DIGITS = tuple("0123456789")
@@ -123,24 +123,24 @@ def _split_mnist(paths: tuple[Path, ...], progress: Progress | None) -> Splits:
     """The 60,000 training images are private, a holder each; of the test images the first 9,000 are public."""
     schema = ImageSchema(28, 28, 1, _DIGITS)
     train_images, train_labels, test_images, test_labels = paths
-    private = read_idx(train_images, schema, labels=train_labels, progress=progress).one_holder_per_row("image")
-    rest = read_idx(test_images, schema, labels=test_labels)
-    return Splits(private, rest[:9000], rest[9000:], schema)
+    private = read_file(train_images, schema, label_file=train_labels, holders=False, progress=progress)
+    rest = read_file(test_images, schema, label_file=test_labels, holders=False)
+    return Splits(private.one_holder_per_row("image"), rest[:9000], rest[9000:], schema)
 
 
 def _split_adult(paths: tuple[Path, ...], progress: Progress | None) -> Splits:
     """``adult.data`` is private, a holder per row; of ``adult.test`` the first 13,000 rows are public."""
     schema = _table_schema("adult")
     train, test = paths
-    private = read_table(train, schema, member="adult.data", holders=False, progress=progress)
-    rest = read_table(test, schema, member="adult.test", holders=False)
+    private = read_file(train, schema, member="adult.data", holders=False, progress=progress)
+    rest = read_file(test, schema, member="adult.test", holders=False)
     return Splits(private.one_holder_per_row("person"), rest[:13_000], rest[13_000:], schema)
 
 
 def _split_diabetes(paths: tuple[Path, ...], progress: Progress | None) -> Splits:
     """Split by patient: 60,000 private, 9,000 public, the remaining 2,518 for the test; with all their records."""
     schema = _table_schema("diabetes")
-    rows = read_table(paths[0], schema, member="diabetic_data.csv", progress=progress)
+    rows = read_file(paths[0], schema, member="diabetic_data.csv", progress=progress)
     _, patient = np.unique(np.array(rows.holders), return_inverse=True)
     place = _shuffled(int(patient.max()) + 1)[patient]
     private = rows[place < 60_000]

@@ -19,10 +19,11 @@ from typing import Any
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.formats import idx, limits, mat, npz
+from learning.formats.arrays import array_missing
 from learning.formats.columns import shown
 from learning.formats.files import open_content
 from learning.formats.icd9 import icd9_group
-from learning.formats.parquet import open_parquet
+from learning.formats.parquet import open_parquet, sound_parquet
 from learning.formats.read import format_of
 from learning.formats.rows import DataError
 from learning.formats.table import SEPARATORS, text_of
@@ -52,53 +53,56 @@ def schema_draft(path: Path) -> Draft:
     Raises:
         DataError: the file cannot be read, or tells too little.
     """
-    match format_of(path):
-        case "npz":
-            return _of_npz(path)
-        case "mat":
-            return _of_mat(path)
-        case "idx":
-            return _of_idx(path)
-        case "parquet":
-            return _of_parquet(path)
-    return _of_text(path)
+    try:
+        match format_of(path):
+            case "npz":
+                return _of_npz(path)
+            case "mat":
+                return _of_mat(path)
+            case "idx":
+                return _of_idx(path)
+            case "parquet":
+                return _of_parquet(path)
+        return _of_text(path)
+    except DataError as error:
+        raise error.at(file=path) from error
 
 
 def _of_npz(path: Path) -> Draft:
     found = npz.shapes(path)
     if "x" not in found:
-        raise DataError(_("The array is missing."), _("Save the records as the array x."), file=path, column="x")
+        raise array_missing("x", _("Save the records as the array x."))
     shape, _dtype = found["x"]
     if len(shape) == 2:
         if shape[1] > MOST_COLUMNS:
-            raise _too_wide(shape[1], path)
+            raise _too_wide(shape[1])
         columns = [
             {"name": f"x{number}", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 1, "missing": []}
             for number in range(1, shape[1] + 1)
         ]
         remark = _("The columns of x have no names and are taken as they are: name them, so that people can read them.")
         return Draft({"kind": "table", "columns": columns, "classes": ["0", "1"]}, (remark, _CLASSES))
-    return _of_images(shape[1:], path)
+    return _of_images(shape[1:])
 
 
 def _of_mat(path: Path) -> Draft:
     found = mat.shapes(path)
     if "X" not in found:
-        raise DataError(_("The array is missing."), _("Choose a file of cropped digits."), file=path, column="X")
-    return _of_images(found["X"][:-1], path)
+        raise array_missing("X", mat.NO_DIGITS)
+    return _of_images(found["X"][:-1])
 
 
 def _of_idx(path: Path) -> Draft:
     shape = idx.shape_of(path)
     if len(shape) < 3:
-        raise DataError(_("This is no idx file of images."), _("Choose the file of images, not of labels."), file=path)
-    return _of_images(shape[1:], path)
+        raise DataError(_("This is no idx file of images."), _("Choose the file of images, not of labels."))
+    return _of_images(shape[1:])
 
 
-def _of_images(shape: Sequence[int], path: Path) -> Draft:
+def _of_images(shape: Sequence[int]) -> Draft:
     if len(shape) not in (2, 3):
         problem = Sentence(_("A record has the shape %(shape)s."), shape=tuple(shape))
-        raise DataError(problem, _("Save images as height × width, or height × width × channels."), file=path)
+        raise DataError(problem, _("Save images as height × width, or height × width × channels."))
     height, width, channels = (*shape, 1)[:3]
     image = {"kind": "image", "height": height, "width": width, "channels": channels}
     return Draft({**image, "classes": [str(digit) for digit in range(10)]}, (_CLASSES,))
@@ -111,15 +115,12 @@ def _of_parquet(path: Path) -> Draft:
     with open_parquet(path) as file:
         names = file.schema_arrow.names
         if len(names) > MOST_COLUMNS:
-            raise _too_wide(len(names), path)
-        try:
+            raise _too_wide(len(names))
+        with sound_parquet(path):
             batch = next(file.iter_batches(batch_size=_FIRST), None)
-        except (OSError, ValueError) as error:
-            problem = Sentence(_("The file is no sound Parquet file (%(error)s)."), error=error)
-            raise DataError(problem, _("Get it again."), file=path) from error
         records = [] if batch is None else zip(*(column.to_pylist() for column in batch.columns), strict=True)
         rows = [["" if value is None else str(value) for value in record] for record in records]
-    return _of_rows(list(dict.fromkeys(names)), rows, {}, path)
+    return _of_rows(list(dict.fromkeys(names)), rows, {})
 
 
 def _of_text(path: Path) -> Draft:
@@ -128,22 +129,22 @@ def _of_text(path: Path) -> Draft:
         lines = list(itertools.islice(iter(lambda: text.readline(limits.LONGEST_LINE), ""), _FIRST))
     lines = [line for line in lines if line.strip()]
     if not lines:
-        raise DataError(_("The file holds no records."), _("Add some."), file=path)
+        raise DataError(_("The file holds no records."), _("Add some."))
     delimiter = _delimiter(lines)
     try:
         rows = [[cell.strip() for cell in cells] for cells in csv.reader(lines, delimiter=delimiter) if cells]
     except csv.Error as error:
         problem = Sentence(_("The line cannot be read (%(error)s)."), error=error)
-        raise DataError(problem, _("Check its quotes."), file=path) from error
+        raise DataError(problem, _("Check its quotes.")) from error
     width = Counter(map(len, rows)).most_common(1)[0][0]
     if width > MOST_COLUMNS:
-        raise _too_wide(width, path)
+        raise _too_wide(width)
     header = _is_header(rows[0], rows[1:])
     names = rows[0] if header else [f"column {number}" for number in range(1, width + 1)]
     cells = [row for row in rows[1 if header else 0 :] if len(row) == len(names)]
     decimal = _decimal(cells, delimiter)
     options = {"delimiter": delimiter, "header": header, "comment": "", "decimal": decimal}
-    draft = _of_rows(list(dict.fromkeys(names)), cells, options, path)
+    draft = _of_rows(list(dict.fromkeys(names)), cells, options)
     if header:
         return draft
     return Draft(
@@ -151,17 +152,17 @@ def _of_text(path: Path) -> Draft:
     )
 
 
-def _too_wide(columns: int, path: Path) -> DataError:
+def _too_wide(columns: int) -> DataError:
     problem = Sentence(
         _("There are %(count)s columns; a draft has at most %(most)s."), count=columns, most=MOST_COLUMNS
     )
-    return DataError(problem, _("Write the schema yourself and give it as a file."), file=path)
+    return DataError(problem, _("Write the schema yourself and give it as a file."))
 
 
-def _of_rows(names: list[str], rows: Sequence[Sequence[str]], options: dict[str, Any], path: Path) -> Draft:
+def _of_rows(names: list[str], rows: Sequence[Sequence[str]], options: dict[str, Any]) -> Draft:
     if len(names) < 2:
         problem = Sentence(_("The file has one column, “%(name)s”."), name=shown(names[0] if names else ""))
-        raise DataError(problem, _("Separate the columns by commas, semicolons or tabs."), file=path)
+        raise DataError(problem, _("Separate the columns by commas, semicolons or tabs."))
     decimal = options.get("decimal", ".")
     values = {name: [row[place] for row in rows if len(row) > place] for place, name in enumerate(names)}
     holder = next((name for name in names if _HOLDER.search(name)), None)

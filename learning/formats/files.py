@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -20,6 +21,20 @@ from learning.formats.rows import DataError
 
 _CHUNK = 1 << 20
 _DAMAGED = (gzip.BadGzipFile, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+_UNSOUND: tuple[type[Exception], ...] = (
+    OSError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    EOFError,
+    OverflowError,
+    RuntimeError,
+    MemoryError,
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+)
 _BEGINNING = 512
 #: How files of other kinds begin, and the suffix by which a reader would take them for what they are.
 _KINDS = (
@@ -129,6 +144,29 @@ def cannot_open(path: Path, error: OSError) -> DataError:
     """DataError for a file that is missing or not readable."""
     problem = Sentence(_("The file cannot be opened (%(error)s)."), error=error.strerror)
     return DataError(problem, _("Check its name and place."), file=path)
+
+
+@contextmanager
+def sound(path: Path, problem: str, remedy: str, *unsound: type[Exception]) -> Iterator[None]:
+    """Turn what a library raises about a broken file into DataErrors.
+
+    Args:
+        path: The file.
+        problem: That it is not sound; ``%(error)s`` stands for what the library says.
+        remedy: What to do about it.
+        unsound: Exceptions of the library's own.
+
+    Raises:
+        DataError: the file is missing, not readable, or not sound.
+    """
+    try:
+        yield
+    except DataError as error:
+        raise error.at(file=path) from None
+    except (*_UNSOUND, *unsound) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise cannot_open(path, error) from error
+        raise DataError(Sentence(problem, error=error), remedy, file=path) from error
 
 
 def holds(path: Path, member: str) -> bool:

@@ -8,78 +8,45 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from common.progress import Progress, silent
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.formats import limits
+from learning.formats.arrays import Array, unknown_classes
 from learning.formats.files import open_content
 from learning.formats.report import Report
-from learning.formats.rows import DataError, Progress, Rows
-from learning.formats.schema import ImageSchema
+from learning.formats.rows import DataError
+from learning.formats.schema import Schema
 
 _UNSIGNED_BYTES = b"\x00\x00\x08"
 _CHUNK = 1 << 22
 
 
-def read_idx(
-    images: Path,
-    schema: ImageSchema,
-    *,
-    labels: Path | None = None,
-    progress: Progress | None = None,
-    report: Report | None = None,
-) -> Rows:
-    """Read images scaled to [0, 1], with labels if a file of labels is given; ``progress`` counts bytes.
+def idx_arrays(
+    images: Path, labels: Path | None, schema: Schema, report: Report, progress: Progress
+) -> dict[str, Array]:
+    """Pixels ``x`` and, if there is a file of labels, ``y``; ``progress`` counts bytes. The format has no holders.
 
-    The format has no holders.
-
-    Raises:
-        DataError: everything that is wrong. With ``report`` it goes there instead.
+    The report has the faults of both files, each with its own.
     """
-    told = Report() if report is None else report
-    before = told.count
-    pixels = _told(told, images, 3 if schema.channels == 1 else 4, progress)
-    if pixels is not None and pixels.shape[1:] != schema.shape:
-        problem = Sentence(
-            _("The images measure %(found)s, the schema %(declared)s."),
-            found=" × ".join(map(str, pixels.shape[1:])),
-            declared=schema.shape,
-        )
-        told.add(DataError(problem, _("Correct the schema, or choose another file."), file=images))
-    numbers = None if labels is None else _told(told, labels, 1, None)
-    if labels is not None and numbers is not None:
-        _check_labels(numbers, None if pixels is None else len(pixels), len(schema.classes), labels, told)
-    if report is None:
-        told.raise_faults()
-    if pixels is None or told.count > before:
-        return Rows(np.empty((0, *schema.shape), np.float32))
-    x = pixels.astype(np.float32)
-    x /= 255
-    return Rows(x, None if numbers is None else numbers.astype(np.int64))
-
-
-def _check_labels(numbers: npt.NDArray[np.uint8], images: int | None, classes: int, path: Path, report: Report) -> None:
-    if images is not None and len(numbers) != images:
-        problem = Sentence(_("There are %(labels)d labels for %(count)d images."), labels=len(numbers), count=images)
-        report.add(DataError(problem, _("Choose the two files that belong together."), file=path))
-    inner = Report()
-    inner.add_rows(
-        np.flatnonzero(numbers >= classes).tolist(),
-        lambda place: Sentence(
-            _("The label %(label)s is no class; there are %(count)d, counted from 0."),
-            label=numbers[place],
-            count=classes,
-        ),
-        _("Correct the label or the schema."),
-    )
-    report.take(inner, path)
-
-
-def _told(report: Report, path: Path, axes: int, progress: Progress | None) -> npt.NDArray[np.uint8] | None:
-    try:
-        return _read_array(path, axes, progress)
-    except DataError as error:
-        report.add(error)
-        return None
+    found: dict[str, Array] = {}
+    with report.noting():
+        found["x"] = x = _read_array(images, 1 + len(schema.shape), progress)
+        if x.shape[1:] != schema.shape:
+            text = _("The images measure %(found)s, the schema %(declared)s.")
+            problem = Sentence(text, found=" × ".join(map(str, x.shape[1:])), declared=schema.shape)
+            raise DataError(problem, _("Correct the schema, or choose another file."))
+    if labels is not None:
+        with report.noting(labels):
+            found["y"] = y = _read_array(labels, 1, silent)
+            if "x" in found and len(y) != len(found["x"]):
+                text = _("There are %(labels)d labels for %(count)d images.")
+                problem = Sentence(text, labels=len(y), count=len(found["x"]))
+                report.add(DataError(problem, _("Choose the two files that belong together."), file=labels))
+            inner = Report()
+            unknown_classes(y, len(schema.classes), inner)
+            report.take(inner, labels)
+    return {} if report.count else found
 
 
 def shape_of(path: Path) -> tuple[int, ...]:
@@ -91,7 +58,7 @@ def shape_of(path: Path) -> tuple[int, ...]:
     return tuple(np.frombuffer(lengths, ">u4").tolist()) if axes and len(lengths) == 4 * axes else ()
 
 
-def _read_array(path: Path, axes: int, progress: Progress | None) -> npt.NDArray[np.uint8]:
+def _read_array(path: Path, axes: int, progress: Progress) -> npt.NDArray[np.uint8]:
     """Magic number (zeros, type, number of axes), the length of each axis, then the values."""
     with open_content(path) as content:
         magic = content.stream.read(4)
@@ -109,8 +76,7 @@ def _read_array(path: Path, axes: int, progress: Progress | None) -> npt.NDArray
         expected, values = math.prod(shape) if shape else 0, bytearray()
         while len(values) <= expected and (chunk := content.stream.read(_CHUNK)):
             values += chunk
-            if progress:
-                progress(content.position(), content.size)
+            progress(content.position(), content.size)
     if not shape or len(values) != expected:
         text = _("The file announces %(expected)s values and holds %(found)s.")
         found = f"> {expected:,}" if len(values) > expected else f"{len(values):,}"

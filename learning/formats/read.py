@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from common.progress import Progress, silent
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
+from learning.formats.arrays import Array, checked_rows
 from learning.formats.files import kind_of, open_content
-from learning.formats.idx import read_idx
-from learning.formats.mat import read_mat
-from learning.formats.npz import read_npz
-from learning.formats.parquet import read_parquet
+from learning.formats.idx import idx_arrays
+from learning.formats.mat import mat_arrays
+from learning.formats.npz import npz_arrays
+from learning.formats.parquet import parquet_batches
+from learning.formats.records import Batch, RecordEncoder, wanted_names
 from learning.formats.report import Report
-from learning.formats.rows import DataError, Progress, Rows
-from learning.formats.schema import Schema, TabularSchema
-from learning.formats.table import read_table
+from learning.formats.rows import DataError, Rows
+from learning.formats.schema import ImageSchema, Schema
+from learning.formats.table import table_batches
 
 _IDX = b"\x00\x00"
 _READ = (".npz", ".mat", ".parquet")
@@ -68,45 +72,59 @@ def read_file(
     Raises:
         DataError: everything that is wrong, unless there is a ``report``.
     """
-    told = Report() if report is None else report
-    rows = None
-    try:
-        rows = _read(path, schema, label_file, member, labels, holders, progress, told)
-    except DataError as error:
-        told.add(error)
+    told, followed = Report() if report is None else report, progress or silent
+    found, rows = Report(), None
+    with found.noting():
+        kind = "table" if member else format_of(path)
+        if isinstance(schema, ImageSchema) or kind == "npz":
+            if holders and kind != "npz":
+                told.add(DataError(_("The format has no place for holders."), _NO_HOLDERS, file=path))
+            if labels and kind == "idx" and label_file is None:
+                problem = _("An idx file of images holds no labels.")
+                told.add(DataError(problem, _("Give the file of labels as well."), file=path))
+            wanted = ["x", *(["y"] if labels else []), *(["holder"] if holders and kind == "npz" else [])]
+            arrays = _arrays(path, kind, schema, wanted, label_file if labels else None, found, followed)
+            rows = checked_rows(schema, found, arrays)
+        elif kind in ("mat", "idx"):
+            raise DataError(_("The file holds images, the schema declares a table."), _("Change one of them."))
+        else:
+            encoder = RecordEncoder(schema, found, labels=labels, holders=holders)
+            with found.noting():
+                for columns, numbers in _batches(path, kind, encoder, member, followed):
+                    encoder.add(columns, numbers)
+            rows = encoder.rows()
+    told.take(found, path)
     if report is None:
         told.raise_faults()
     return Rows(np.empty((0, *schema.shape), np.float32)) if rows is None else rows
 
 
-def _read(
+def _arrays(
     path: Path,
+    kind: str,
     schema: Schema,
+    wanted: list[str],
     label_file: Path | None,
-    member: str | None,
-    labels: bool,
-    holders: bool,
-    progress: Progress | None,
     report: Report,
-) -> Rows:
-    kind = "table" if member else format_of(path)
-    told = {"progress": progress, "report": report}
-    if kind == "npz":
-        return read_npz(path, schema, labels=labels, holders=holders, **told)  # type: ignore[arg-type]
-    if isinstance(schema, TabularSchema):
-        if kind in ("mat", "idx"):
-            problem = _("The file holds images, the schema declares a table.")
-            raise DataError(problem, _("Change one of them."), file=path)
-        if kind == "parquet":
-            return read_parquet(path, schema, labels=labels, holders=holders, **told)  # type: ignore[arg-type]
-        return read_table(path, schema, member=member, labels=labels, holders=holders, **told)  # type: ignore[arg-type]
-    if holders:
-        report.add(DataError(_("The format has no place for holders."), _NO_HOLDERS, file=path))
-    if kind == "mat":
-        return read_mat(path, schema, labels=labels, **told)  # type: ignore[arg-type]
-    if kind != "idx":
-        raise DataError(_("The file is neither npz, mat nor idx."), _("Save the images as one of them."), file=path)
-    if labels and label_file is None:
-        problem = _("An idx file of images holds no labels.")
-        report.add(DataError(problem, _("Give the file of labels as well."), file=path))
-    return read_idx(path, schema, labels=label_file if labels else None, **told)  # type: ignore[arg-type]
+    progress: Progress,
+) -> dict[str, Array]:
+    """The wanted arrays of a file, as far as they are there."""
+    match kind:
+        case "npz":
+            arrays = npz_arrays(path, wanted, report)
+        case "mat":
+            arrays = mat_arrays(path, wanted, len(schema.classes), report)
+        case "idx":
+            arrays = idx_arrays(path, label_file, schema, report, progress)
+        case _:
+            raise DataError(_("The file is neither npz, mat nor idx."), _("Save the images as one of them."))
+    progress(path.stat().st_size, path.stat().st_size)
+    return arrays
+
+
+def _batches(path: Path, kind: str, encoder: RecordEncoder, member: str | None, progress: Progress) -> Iterator[Batch]:
+    """Records of a table."""
+    wanted = wanted_names(encoder.schema, labels=encoder.labels, holders=encoder.holders)
+    if kind == "parquet":
+        return parquet_batches(path, encoder.schema, wanted, encoder.report, progress)
+    return table_batches(path, member, encoder.schema, wanted, encoder.report, progress)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,8 @@ from learning.formats.rows import DataError, Rows
 from learning.formats.schema import TabularSchema
 
 Columns = Mapping[str, Sequence[object]]
+Batch = tuple[Columns, Sequence[int]]
+"""Records column by column, and their row numbers in the file."""
 LONGEST_PSEUDONYM = 200
 #: A spreadsheet that opens a list of pseudonyms would run what begins so.
 _FORMULA = ("=", "+", "-", "@")
@@ -41,27 +42,27 @@ def wanted_names(schema: TabularSchema, *, labels: bool, holders: bool) -> set[s
 
 
 def check_names(
-    names: Sequence[str], schema: TabularSchema, wanted: set[str], report: Report, path: Path, *, row: int | None
+    names: Sequence[str], schema: TabularSchema, wanted: set[str], report: Report, *, row: int | None
 ) -> None:
     """Check the names of a file's columns; the report says what is wrong with them."""
     declared = [column.name for column in schema.columns]
     for name in sorted(set(names) - set(declared)):
         problem, remedy = _("The schema does not declare this column."), _("Declare it, or ignore it.")
-        report.add(DataError(problem, remedy, file=path, row=row, column=shown(name)))
+        report.add(DataError(problem, remedy, row=row, column=shown(name)))
     for name in (name for name in declared if name in wanted and name not in names):
         problem, remedy = _("The column is missing."), _("Add it, or correct the header.")
-        report.add(DataError(problem, remedy, file=path, row=row, column=name))
+        report.add(DataError(problem, remedy, row=row, column=name))
     for name in dict.fromkeys(name for name in names if names.count(name) > 1):
         problem, remedy = _("The column is there twice."), _("Remove one.")
-        report.add(DataError(problem, remedy, file=path, row=row, column=name))
+        report.add(DataError(problem, remedy, row=row, column=name))
 
 
 class RecordEncoder:
     """Encoder of a file's records, chunk by chunk; faulty records are left out, and the report says why."""
 
-    def __init__(self, schema: TabularSchema, report: Report, path: Path, *, labels: bool, holders: bool) -> None:
+    def __init__(self, schema: TabularSchema, report: Report, *, labels: bool, holders: bool) -> None:
         self.schema, self.report, self.labels, self.holders = schema, report, labels, holders
-        self._path, self._count, self._read = path, 0, False
+        self._count, self._read = 0, False
         self._x: list[npt.NDArray[np.float32]] = []
         self._y: list[npt.NDArray[np.int64]] = []
         self._holders: list[str] = []
@@ -116,7 +117,7 @@ class RecordEncoder:
     def rows(self) -> Rows:
         """The records without a fault; that there were none at all is a fault of the file."""
         if not self._read and not self.report.count:
-            self.report.add(DataError(_("The file holds no records."), _("Add some."), file=self._path))
+            self.report.add(DataError(_("The file holds no records."), _("Add some.")))
         x = np.concatenate(self._x) if self._x else np.empty((0, *self.schema.shape), np.float32)
         y = np.concatenate(self._y) if self._y else np.empty(0, np.int64)
         has_labels, has_holders = self.labels and len(y) == len(x), self.holders and len(self._holders) == len(x)
@@ -127,7 +128,7 @@ class RecordEncoder:
             assert fault.row is not None
             faulty.add(fault.row - 1)
             if len(self._found) < MOST:
-                self._found.append(fault.at(file=self._path, row=rows[fault.row - 1]))
+                self._found.append(fault.at(row=rows[fault.row - 1]))
             else:
                 self.report.count += 1
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
@@ -95,10 +96,21 @@ class Report:
             else:
                 self.count += 1
 
+    @contextmanager
+    def noting(self, file: Path | None = None) -> Iterator[None]:
+        """Add what is raised as a fault, of this file if one is given."""
+        try:
+            yield
+        except DataError as error:
+            self.add(error.at(file=file))
+
     def take(self, other: Report, file: Path) -> None:
-        """Take over the faults that another report has of a file."""
+        """Take over what another report says of a file."""
         self.add(*(fault.at(file=file if fault.file is None else None) for fault in other.faults))
         self.count += other.count - len(other.faults)
+        self.clipped += other.clipped
+        self.unknown += other.unknown
+        self.missing += other.missing
 
     def raise_faults(self) -> None:
         """Raise what was found: one DataError, or all as DataErrors; nothing if there is nothing."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from os import PathLike
 
 import numpy as np
 import numpy.typing as npt
-
-Progress = Callable[[int, int], None]
-"""Called as ``progress(done, total)`` while something long goes on."""
 
 
 class DataError(ValueError):

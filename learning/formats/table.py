@@ -10,14 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
 
+from common.progress import Progress
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.formats import limits
 from learning.formats.columns import shown
 from learning.formats.files import open_content
-from learning.formats.records import Columns, RecordEncoder, check_names, wanted_names
+from learning.formats.records import Batch, Columns, check_names
 from learning.formats.report import Report
-from learning.formats.rows import DataError, Progress, Rows
+from learning.formats.rows import DataError
 from learning.formats.schema import TabularSchema
 
 _CHUNK = 10_000
@@ -30,51 +31,23 @@ Line = tuple[int, list[str]]
 """The line of the file where a record starts (from 1), and its cells."""
 
 
-def read_table(
-    path: Path,
-    schema: TabularSchema,
-    *,
-    member: str | None = None,
-    labels: bool = True,
-    holders: bool = True,
-    progress: Progress | None = None,
-    report: Report | None = None,
-) -> Rows:
-    """Read all records of a CSV file.
+def table_batches(
+    path: Path, member: str | None, schema: TabularSchema, wanted: set[str], report: Report, progress: Progress
+) -> Iterator[Batch]:
+    """Records of a CSV file, with the lines where they start; ``progress`` counts bytes.
 
-    Columns are found by the names in the header, in any order; without header by their order in the schema. Where
-    ``labels`` or ``holders`` is false, that column is not read and may be missing. ``progress`` counts bytes.
-
-    Raises:
-        DataError: names row and column of everything that is wrong. With ``report`` it goes there instead, and the
-            records without a fault are returned.
+    Columns are found by the names in the header, in any order; without header by their order in the schema.
     """
-    told = Report() if report is None else report
-    encoder = RecordEncoder(schema, told, path, labels=labels, holders=holders)
-    try:
-        _read(path, encoder, member, progress)
-    except DataError as error:
-        told.add(error.at(file=path))
-    rows = encoder.rows()
-    if report is None:
-        told.raise_faults()
-    return rows
-
-
-def _read(path: Path, encoder: RecordEncoder, member: str | None, progress: Progress | None) -> None:
-    schema, report = encoder.schema, encoder.report
-    wanted = wanted_names(schema, labels=encoder.labels, holders=encoder.holders)
     with open_content(path, member) as content:
         text = text_of(content.stream)
-        lines = _lines(text, schema, report, path)
-        names = _header(lines, schema, wanted, report, path)
+        lines = _lines(text, schema, report)
+        names = _header(lines, schema, wanted, report)
         if not names:
             return
         while chunk := list(itertools.islice(lines, _CHUNK)):
-            whole = [line for line in chunk if _fits(line, names, schema, report, path)]
-            encoder.add(_columns(whole, names, wanted), [row for row, _cells in whole])
-            if progress:
-                progress(content.position(), content.size)
+            whole = [line for line in chunk if _fits(line, names, schema, report)]
+            yield _columns(whole, names, wanted), [row for row, _cells in whole]
+            progress(content.position(), content.size)
 
 
 def text_of(stream: IO[bytes]) -> io.TextIOWrapper:
@@ -100,7 +73,7 @@ def _bounded_lines(text: io.TextIOWrapper, comment: str) -> Iterator[str]:
         yield "\n" if comment and line.startswith(comment) else line
 
 
-def _lines(text: io.TextIOWrapper, schema: TabularSchema, report: Report, path: Path) -> Iterator[Line]:
+def _lines(text: io.TextIOWrapper, schema: TabularSchema, report: Report) -> Iterator[Line]:
     """Lines that are neither blank nor comments, and can be read."""
     lines = _bounded_lines(text, schema.comment)
     reader = csv.reader(lines, delimiter=schema.delimiter, skipinitialspace=True, strict=True)
@@ -112,15 +85,13 @@ def _lines(text: io.TextIOWrapper, schema: TabularSchema, report: Report, path: 
             return
         except csv.Error as error:
             problem = Sentence(_("The line cannot be read (%(error)s)."), error=error)
-            report.add(DataError(problem, _("Check its quotes."), file=path, row=start))
+            report.add(DataError(problem, _("Check its quotes."), row=start))
             continue
         if cells:
             yield start, cells
 
 
-def _header(
-    lines: Iterator[Line], schema: TabularSchema, wanted: set[str], report: Report, path: Path
-) -> list[str] | None:
+def _header(lines: Iterator[Line], schema: TabularSchema, wanted: set[str], report: Report) -> list[str] | None:
     """Names of the file's columns; None, and why in the report, where no row can be read without them."""
     declared = [column.name for column in schema.columns]
     if not schema.header:
@@ -134,16 +105,16 @@ def _header(
             found=repr(other),
             declared=repr(schema.delimiter),
         )
-        report.add(DataError(problem, _("Correct the delimiter in the schema."), file=path, row=row))
+        report.add(DataError(problem, _("Correct the delimiter in the schema."), row=row))
         return None
     if names and len(declared) > 1 and not set(names) & set(declared):
         problem = Sentence(
             _("The first row (%(row)s) names none of the declared columns."), row=shown(", ".join(names))
         )
         remedy = _("Add a header, or declare “header”: false in the schema if the file has none.")
-        report.add(DataError(problem, remedy, file=path, row=row))
+        report.add(DataError(problem, remedy, row=row))
         return None
-    check_names(names, schema, wanted, report, path, row=row)
+    check_names(names, schema, wanted, report, row=row)
     return names
 
 
@@ -154,7 +125,7 @@ def _other_separator(cells: list[str], schema: TabularSchema) -> str:
     return found if text.count(found) > text.count(schema.delimiter) else ""
 
 
-def _fits(line: Line, names: list[str], schema: TabularSchema, report: Report, path: Path) -> bool:
+def _fits(line: Line, names: list[str], schema: TabularSchema, report: Report) -> bool:
     """Whether the values of a row can be told apart and are text; otherwise the report says why."""
     row, cells = line
     if len(cells) != len(names):
@@ -166,13 +137,13 @@ def _fits(line: Line, names: list[str], schema: TabularSchema, report: Report, p
         if other and schema.delimiter.join(cells).count(other) == len(names) - 1:
             text = _("It is separated by %(found)s; write %(declared)s as in the other rows.")
             remedy = Sentence(text, found=repr(other), declared=repr(schema.delimiter))
-        report.add(DataError(problem, remedy, file=path, row=row))
+        report.add(DataError(problem, remedy, row=row))
         return False
     joined = "".join(cells)
     if joined.isascii() and "\0" not in joined:
         return True
     faults = list(_no_text(row, cells, names))
-    report.add(*(fault.at(file=path) for fault in faults))
+    report.add(*faults)
     return not faults
 
 

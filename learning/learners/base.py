@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from common.progress import Progress, silent
 from common.threads import one_thread
 
 if TYPE_CHECKING:
     from learning.exports.graph import Graph
 
-Progress = Callable[[int, int], None]
 Records = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
 
@@ -140,10 +139,6 @@ class Learner(Parametrised):
 
     @abstractmethod
     def _fit(self, x: Records, y: Labels, *, classes: int, seed: int, progress: Progress) -> Model: ...
-
-
-def silent(done: int, total: int) -> None:
-    """The progress of those who did not ask."""
 
 
 def seed_check(seed: int) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from common.progress import Progress
 from common.sentences import gettext_noop
 from learning.learners.augmentation import Augmenting
-from learning.learners.base import Labels, Learner, Progress, Records, parameter
+from learning.learners.base import Labels, Learner, Records, parameter
 
 if TYPE_CHECKING:
     from learning.learners.network import NetworkModel

@@ -11,7 +11,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import nn
 
-from learning.learners.base import Labels, Model, Progress, Records
+from common.progress import Progress
+from learning.learners.base import Labels, Model, Records
 
 if TYPE_CHECKING:
     from learning.exports.graph import Graph

@@ -16,9 +16,10 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression as ScikitLogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
+from common.progress import Progress
 from common.sentences import gettext_noop
 from learning.learners.augmentation import Augmenting
-from learning.learners.base import Labels, Learner, Model, Progress, Records, parameter
+from learning.learners.base import Labels, Learner, Model, Records, parameter
 
 if TYPE_CHECKING:
     from learning.exports.graph import Graph

@@ -8,17 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from common.progress import Progress, silent
 from common.threads import one_thread
-from learning.learners.base import (
-    Learner,
-    Model,
-    Parametrised,
-    Progress,
-    Records,
-    records_checked,
-    seed_check,
-    silent,
-)
+from learning.learners.base import Learner, Model, Parametrised, Records, records_checked, seed_check
 from learning.students.checkpoints import UNKEPT, Checkpoint
 from learning.students.releases import Releases
 

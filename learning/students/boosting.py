@@ -9,8 +9,9 @@ import numpy as np
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import HistGradientBoostingClassifier
 
+from common.progress import Progress
 from common.sentences import gettext_noop
-from learning.learners.base import Model, Progress, Records, parameter
+from learning.learners.base import Model, Records, parameter
 from learning.learners.scikit import ScikitModel, scikit_model
 from learning.students.base import Student
 from learning.students.checkpoints import Checkpoint

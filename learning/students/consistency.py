@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from common.progress import Progress
 from common.sentences import gettext_noop
-from learning.learners.base import Progress, Records, parameter
+from learning.learners.base import Records, parameter
 from learning.learners.cnn import convolved_check
 from learning.students.base import Student
 from learning.students.checkpoints import Checkpoint

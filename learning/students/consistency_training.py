@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
-from learning.learners.base import Progress, Records
+from common.progress import Progress
+from learning.learners.base import Records
 from learning.learners.network import as_images
 from learning.students.checkpoints import UNKEPT, Checkpoint
 from learning.students.descent_states import captured, restored

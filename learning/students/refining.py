@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from learning.learners.base import Progress
+from common.progress import Progress
 from learning.students.releases import Releases, predicted
 from learning.students.shares import Shares
 from learning.students.spreading import similarities, spread

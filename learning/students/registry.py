@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from common.progress import Progress
 from learning.learners import LEARNERS
-from learning.learners.base import Learner, Model, Parametrised, Progress
+from learning.learners.base import Learner, Model, Parametrised
 from learning.learners.registry import created, registered_class
 from learning.students.base import Student, learn_labels
 from learning.students.boosting import Boosting

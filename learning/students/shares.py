@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
+from common.progress import Progress
 from common.sentences import gettext_noop
-from learning.learners.base import Model, Progress, Records, parameter
+from learning.learners.base import Model, Records, parameter
 from learning.learners.scikit import ScikitModel, scikit_model
 from learning.students.base import Student
 from learning.students.checkpoints import Checkpoint

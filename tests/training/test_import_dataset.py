@@ -192,7 +192,7 @@ def test_rows_without_holders_are_refused_with_what_can_be_done(study: Study, fo
 
 
 def test_unknown_studies_users_and_files_are_named(study: Study, folder: Path) -> None:
-    with pytest.raises(CommandError, match=r"no study “wrd”\. There are: ward"):
+    with pytest.raises(CommandError, match=r"no study “wrd”\. Studies: ward"):
         call_command("import_dataset", "wrd", str(folder / "rows.csv"), kind="private", name="a")
     assert "no user “nobody”" in refused(folder / "rows.csv", user="nobody")
     assert "none.csv" in refused(folder / "none.csv", schema=folder / "table.json")

@@ -13,10 +13,10 @@ import pytest
 from accounting.book import balances
 from accounting.verification import study_faults
 from common.artifacts import arrays_list, arrays_load
+from common.progress import silent
 from consent.models import DataHolder, Study
 from consent.services import consent_withdraw
 from learning.formats import catalogue_load
-from learning.learners.base import silent
 from tests.training.asking import ASKING_RUN, EVERYBODY, SAMPLED_RUN, STEPS_RUN
 from tests.training.runs import (
     assert_labels_and_register_agree,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from common import __version__
+from common.progress import Progress
 from learning.learners import Model
-from learning.learners.base import Progress
 from learning.published import LINEAR
 from learning.students import Releases, labelled, refined, student_create, student_learn
 from training.methods.progress import checkpoint_at, checkpoint_drop, progress_told

@@ -9,7 +9,7 @@ import numpy as np
 from django.db.models import QuerySet
 
 from common.artifacts import arrays_delete, arrays_load, arrays_save
-from learning.learners.base import Progress
+from common.progress import Progress
 from learning.students import Checkpoint
 
 logger = logging.getLogger(__name__)

@@ -1,12 +1,12 @@
-"""Files of a published version: as it was stored, and as ONNX; each described so that others can use it."""
+"""Files of a published version: its plain weights, and ONNX, which runs."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from common.artifacts import model_fetch, model_store
-from learning.formats import Schema, schema_from_json
+from learning.formats import schema_from_json
 from learning.learners import Model
-from learning.published import published_format, published_load, published_loader
+from learning.published import published_format, published_load
 from training.models import StudentModel
 
 
@@ -45,30 +45,3 @@ def file_onnx(version: StudentModel) -> ModelFile:
         version.onnx, version.onnx_digest = onnx_store(version.artifact, model, version.run.schema, version.card)
         version.save(update_fields=["onnx", "onnx_digest"])
     return ModelFile("onnx", version.onnx_digest, version.onnx)
-
-
-def files_described(version: StudentModel) -> list[dict[str, Any]]:
-    """Both files, the one that needs least first: what they hold, what they take, and a program that loads them.
-
-    Their SHA-256 is None where there is no file before somebody asks for it.
-    """
-    from learning.exports.descriptions import ONNX_LAYOUT, ONNX_LOADER, file_layout, loader_text, record_description
-
-    schema: Schema = schema_from_json(version.run.schema)
-    native = file_native(version)
-    return [
-        {
-            "format": "onnx",
-            "sha256": version.onnx_digest or None,
-            "record": {"shape": list(schema.shape), "array": "values of a row, as the schema says", "features": []},
-            "layout": ONNX_LAYOUT,
-            "loader": loader_text(ONNX_LOADER),
-        },
-        {
-            "format": native.format,
-            "sha256": native.digest,
-            "record": record_description(schema),
-            "layout": file_layout(version.learner),
-            "loader": loader_text(published_loader(version.learner)),
-        },
-    ]

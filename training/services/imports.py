@@ -25,12 +25,12 @@ from common.artifacts import arrays_delete, arrays_delete_folder, private_copy, 
 from common.jobs.guards import guarded
 from common.jobs.leases import lease
 from common.jobs.sweeping import send_on
+from common.progress import Progress
 from common.sentences import Sentence
 from consent.models import Study
 from consent.services import study_lock, study_open_check
 from learning.formats import DataError, Report, Rows, Schema, read_file, schema_draft, schema_from_json
 from learning.formats.preview import preview
-from learning.formats.rows import Progress
 from training.dispatch import send
 from training.errors import STATE
 from training.models import Dataset, DatasetImport
@@ -99,7 +99,7 @@ def _draft(begun: DatasetImport) -> None:
         with private_copy(f"{begun.folder}/data", begun.file) as path:
             draft = schema_draft(path)
     except DataError as error:
-        raise ValidationError({"file": f"{in_words(error.problem)} {in_words(error.remedy)}"}) from error
+        raise ValidationError({"file": f"{translated(error.problem)} {translated(error.remedy)}"}) from error
     begun.schema, begun.remarks = draft.document, [_kept(remark) for remark in draft.remarks]
 
 
@@ -307,8 +307,10 @@ def imports_sweep() -> None:
         import_drop(dataset_import=found)
 
 
-def in_words(sentence: str) -> str:
-    """A sentence of a reader of files, in the language of whoever asks."""
+def translated(sentence: str | dict[str, Any]) -> str:
+    """A sentence of a reader of files, or what a report kept of one, in the language of whoever asks."""
+    if isinstance(sentence, dict):
+        sentence = Sentence.from_json(sentence)
     if isinstance(sentence, Sentence):
         return _(sentence.template) % sentence.values
     return _(sentence) if sentence else ""
@@ -326,12 +328,7 @@ def _fault(fault: DataError) -> dict[str, Any]:
 
 def _kept(sentence: str) -> Any:
     """A sentence as JSON, for it to be translated when it is read."""
-    if not isinstance(sentence, Sentence):
-        return sentence
-    values = {
-        name: value if isinstance(value, int | float | str) else str(value) for name, value in sentence.values.items()
-    }
-    return {"template": sentence.template, "values": values}
+    return sentence.to_json() if isinstance(sentence, Sentence) else sentence
 
 
 def _rows(dataset_import: DatasetImport, *states: str) -> Any:

@@ -22,9 +22,9 @@ from accounting.services import release_record
 from common.artifacts import model_fetch, model_store
 from common.counted import counted
 from common.logging import logging_run
+from common.progress import Progress
 from consent.services import study_lock
 from learning.formats import DataError, Schema, schema_from_json
-from learning.learners.base import Progress
 from learning.published import published_load
 from training.accuracy import published_accuracy
 from training.dispatch import send

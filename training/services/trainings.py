@@ -20,9 +20,9 @@ from django.utils.translation import gettext_noop
 from common.jobs.guards import guarded
 from common.jobs.parts import PartDied
 from common.logging import logging_run
+from common.progress import Progress
 from consent.services import study_lock
 from learning.learners import Model
-from learning.learners.base import Progress
 from learning.students import STUDENTS, Releases, labelled
 from training.dispatch import send
 from training.engine.parts import run_part_do

@@ -5,10 +5,10 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand
 
 from accounting.exports import FORMATS
-from consent.models import Study
+from consent.management.lookups import study_named
 
 
 class Command(BaseCommand):
@@ -20,11 +20,8 @@ class Command(BaseCommand):
         parser.add_argument("--output", type=Path, help="the file to write (default: standard output)")
 
     def handle(self, *args: Any, study: str, format: str, output: Path | None, **options: Any) -> None:
-        found = Study.objects.filter(slug=study).first()
-        if found is None:
-            known = ", ".join(Study.objects.values_list("slug", flat=True)) or "none yet"
-            raise CommandError(f"There is no study “{study}”. Studies: {known}.")
-        pieces = FORMATS[format][1](found)
+        found = study_named(study)
+        pieces = FORMATS[format](found)
         if output is None:
             for piece in pieces:
                 sys.stdout.write(piece)

@@ -9,7 +9,7 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 from tqdm import tqdm
 
-from consent.models import Study
+from consent.management.lookups import study_named
 from consent.paper import COLUMNS, PaperError, paper_consents_record, paper_list_read
 
 
@@ -24,10 +24,7 @@ class Command(BaseCommand):
         parser.add_argument("--dry-run", action="store_true", help="only look for problems")
 
     def handle(self, *args: Any, study: str, list: Path, scans: Path, by: str, dry_run: bool, **options: Any) -> None:
-        found = Study.objects.filter(slug=study).first()
-        if found is None:
-            known = ", ".join(Study.objects.values_list("slug", flat=True)) or "none yet"
-            raise CommandError(f"There is no study “{study}”. Studies: {known}.")
+        found = study_named(study)
         user = get_user_model().objects.filter(username=by, is_active=True).first()
         if user is None or not user.has_perm("consent.record_paper_consents", found):
             raise CommandError(f"“{by}” may not record consents in this study. Name one of its operators.")

@@ -10,7 +10,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
 from consent.invitations import COLUMNS, holders_uninvited, invitations_create, invited_read
-from consent.models import Study
+from consent.management.lookups import study_named
 
 
 class Command(BaseCommand):
@@ -36,9 +36,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        study = Study.objects.filter(slug=options["study"]).first()
-        if study is None:
-            raise CommandError(f"There is no study “{options['study']}”. Give its short name, as in its address.")
+        study = study_named(options["study"])
         path: Path | None = options["pseudonyms"]
         if path is None and options["open"] < 1 and not options["everyone"]:
             raise CommandError(

@@ -10,7 +10,8 @@ from django.core.management.base import BaseCommand, CommandError
 
 from common.counted import counted
 from consent.exports import export_faults
-from consent.models import Circumstance, ConsentEvent, Study
+from consent.management.lookups import study_named
+from consent.models import Circumstance, ConsentEvent
 from consent.selectors import answerer_faults
 
 
@@ -26,9 +27,7 @@ class Command(BaseCommand):
         parser.add_argument("file", type=Path, help="the exported file, ending in .csv or .json")
 
     def handle(self, *args: Any, study: str, file: Path, **options: Any) -> None:
-        found = Study.objects.filter(slug=study).first()
-        if found is None:
-            raise CommandError(f"There is no study “{study}”. Check the spelling.")
+        found = study_named(study)
         rows, circumstances = _rows(file)
         faults = [
             *export_faults(found, rows, circumstances),

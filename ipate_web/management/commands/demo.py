@@ -15,7 +15,7 @@ from tqdm import tqdm
 from common.progress import progress_bar
 from ipate_web.processes import free_port, running, site_command, site_environment, unwind_on_signals, worker_command
 from learning.formats import DataError, catalogue_load
-from training.demonstration import DEMONSTRATIONS, EPSILONS, Login, people, rehearsal_build, runs_start, study_build
+from training.demonstration import EPSILONS, STUDIES, Login, people, rehearsal_build, runs_start, study_build
 from training.engine.spending import share_used
 from training.models import Run
 from training.selectors import run_progress
@@ -27,9 +27,7 @@ class Command(BaseCommand):
     help = "Build a demo study on real data, let everyone consent, ask all of them, teach a student, and show it."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument(
-            "--data", choices=sorted(DEMONSTRATIONS), default="digits", help="which data (default digits)"
-        )
+        parser.add_argument("--data", choices=sorted(STUDIES), default="digits", help="which data (default digits)")
         parser.add_argument("--no-serve", action="store_true", help="end after the table; leave no site running")
         parser.add_argument("--json", action="store_true", help="print the result as one JSON object, last line")
         parser.add_argument("--port", type=int, default=8000, help="where the site listens (default 8000)")
@@ -69,9 +67,9 @@ class Command(BaseCommand):
                 self._serve(port, logins, worker)
 
     def _print_table(self, data: str, runs: list[Run]) -> None:
-        demonstration = DEMONSTRATIONS[data]
+        title, delta = STUDIES[data]["words"]["en"]["title"], STUDIES[data]["delta"]
         epsilons = " / ".join(f"{value:g}" for value in EPSILONS.values())
-        self.stdout.write(f"\n{demonstration.words.title}: δ = {demonstration.delta:g}, ε = {epsilons}\n\n")
+        self.stdout.write(f"\n{title}: δ = {delta:g}, ε = {epsilons}\n\n")
         titles = [run.title + (" (rehearsal)" if run.rehearsal else "") for run in runs]
         width = max(map(len, titles))
         reports = [_report(run) for run in runs]

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from consent.models import Study
 from learning.formats import DataError, DataErrors, schema_from_json
 from training.models import Dataset, DatasetImport
-from training.services.imports import in_words
+from training.services.imports import translated
 
 #: As much as the proxy of the documents lets through; the command has no such limit.
 MOST_MB = 200
@@ -126,7 +126,7 @@ def document_faults(document: Any) -> list[tuple[str, str]]:
         schema_from_json(document)
     except DataError as error:
         faults = error.report.faults if isinstance(error, DataErrors) else [error]
-        return [(fault.column or "", f"{in_words(fault.problem)} {in_words(fault.remedy)}") for fault in faults]
+        return [(fault.column or "", f"{translated(fault.problem)} {translated(fault.remedy)}") for fault in faults]
     return []
 
 

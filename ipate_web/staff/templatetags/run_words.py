@@ -224,7 +224,7 @@ def learner_label(name: str) -> str:
 
 
 @register.filter
-def in_words(parameters: Mapping[str, Any], learner: str) -> str:
+def parameter_words(parameters: Mapping[str, Any], learner: str) -> str:
     """The parameters of a learner or student, each by what it is rather than by its name."""
     if learner not in STUDENTS:
         return ", ".join(f"{name}: {value}" for name, value in parameters.items())
@@ -280,7 +280,7 @@ def _filled_in(place: re.Match[str], values: dict[str, Any]) -> str:
 def said(sentence: str | dict[str, Any]) -> str:
     """A sentence, or what a plan kept of one, in the reader's language; marked as English where it has no other."""
     if isinstance(sentence, dict):
-        sentence = Sentence(sentence["template"], **sentence["values"])
+        sentence = Sentence.from_json(sentence)
     told = sentence.template if isinstance(sentence, Sentence) else sentence
     text = _(told)
     is_foreign = text == told and get_language() != "en"

@@ -12,7 +12,6 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from common.requests import SignedInRequest
-from common.sentences import Sentence
 from consent.models import Study
 from ipate_web.staff.forms.imports import SchemaForms, UploadForm
 from ipate_web.staff.views.pages import attachment, render_page, study_page
@@ -24,7 +23,7 @@ from training.services.imports import (
     import_declare,
     import_drop,
     import_report,
-    in_words,
+    translated,
 )
 
 SHOWN = 50
@@ -137,14 +136,8 @@ def import_faults(request: SignedInRequest, study: Study, pk: str) -> HttpRespon
     writer = csv.writer(file)
     writer.writerow([_("file"), _("row"), _("column"), _("problem"), _("what to do")])
     for fault in report.get("faults", []):
-        texts = [_told(fault["problem"]), _told(fault["remedy"])]
+        texts = [translated(fault["problem"]), translated(fault["remedy"])]
         writer.writerow([harmless(text) for text in (fault["file"], fault["row"] or "", fault["column"], *texts)])
     if (rest := report.get("count", 0) - len(report.get("faults", []))) > 0:
         writer.writerow(["", "", "", _("And %(rest)d more.") % {"rest": rest}, ""])
     return attachment("\ufeff" + file.getvalue(), f"{study.slug}-errors.csv", "text/csv; charset=utf-8")
-
-
-def _told(sentence: Any) -> str:
-    if isinstance(sentence, dict):
-        sentence = Sentence(sentence["template"], **sentence["values"])
-    return in_words(sentence)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from django.db.models import QuerySet
-from django.http import Http404, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -25,7 +25,7 @@ from consent.disclosure import chain_told, sees_people
 from consent.models import Study
 from ipate_web.staff.report import report_pdf
 from ipate_web.staff.run_charts import cost_chart
-from ipate_web.staff.views.pages import attachment, file_name, paginate, render_page, study_page
+from ipate_web.staff.views.pages import attachment, file_name, paginate, render_page, streamed_attachment, study_page
 from training.fairness import fairness_of
 from training.models import Run
 from training.selectors import run_cost_history, run_groups, run_totals
@@ -140,12 +140,7 @@ def ledger_check(request: SignedInRequest, study: Study) -> HttpResponse:
 @study_page("accounting.view_ledger")
 def ledger_export(request: SignedInRequest, study: Study, kind: str) -> StreamingHttpResponse:
     """The whole register as a file."""
-    if kind not in FORMATS:
-        raise Http404
-    media_type, pieces = FORMATS[kind]
-    response = StreamingHttpResponse(pieces(study), content_type=media_type)
-    response["Content-Disposition"] = f'attachment; filename="{export_name(study, kind)}"'
-    return response
+    return streamed_attachment(study, FORMATS.get(kind), export_name(study, kind))
 
 
 @require_safe

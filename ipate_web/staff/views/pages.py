@@ -1,6 +1,6 @@
 """Shared parts of a study's pages: permission check, navigation, pagination."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
@@ -9,7 +9,7 @@ from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Page, Paginator
 from django.db.models import QuerySet
-from django.http import Http404, HttpResponse, HttpResponseBase
+from django.http import Http404, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils.functional import Promise
@@ -103,6 +103,17 @@ def paginate(request: SignedInRequest, rows: QuerySet, size: int = PAGE_SIZE) ->
 def file_name(run: Run) -> str:
     """The beginning of the names of files that are taken away from a run."""
     return f"{run.study.slug}-{slugify(run.title) or run.pk}"
+
+
+def streamed_attachment(
+    study: Study, pieces: Callable[[Study], Iterator[str]] | None, name: str
+) -> StreamingHttpResponse:
+    """A record of a study, written piece by piece, to be saved under a name; 404 where nothing writes it."""
+    if pieces is None:
+        raise Http404
+    content_type = "application/json" if name.endswith(".json") else "text/csv; charset=utf-8"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return StreamingHttpResponse(pieces(study), content_type=content_type, headers=headers)
 
 
 def attachment(content: bytes | str, name: str, content_type: str) -> HttpResponse:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from django.http import Http404, HttpResponse, StreamingHttpResponse
+from django.http import HttpResponse, StreamingHttpResponse
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
@@ -12,7 +12,7 @@ from consent.exports import FORMATS, export_name
 from consent.models import Level, Study
 from consent.recruitment import STATES, RecruitmentHistory, recruitment_history, recruitment_overview
 from ipate_web.staff.charts import Chart, Series
-from ipate_web.staff.views.pages import render_page, study_page
+from ipate_web.staff.views.pages import render_page, streamed_attachment, study_page
 
 
 def _state_names() -> dict[str, str]:
@@ -49,9 +49,4 @@ def recruitment(request: SignedInRequest, study: Study) -> HttpResponse:
 @study_page("consent.export_consents")
 def consents_export(request: SignedInRequest, study: Study, kind: str) -> StreamingHttpResponse:
     """Stream the consent records as a file."""
-    if kind not in FORMATS:
-        raise Http404
-    media_type, pieces = FORMATS[kind]
-    response = StreamingHttpResponse(pieces(study), content_type=media_type)
-    response["Content-Disposition"] = f'attachment; filename="{export_name(study, kind)}"'
-    return response
+    return streamed_attachment(study, FORMATS.get(kind), export_name(study, kind))

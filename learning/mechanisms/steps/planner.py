@@ -68,10 +68,7 @@ class StepsPlan:
 
 def steps_plan_from_json(document: Mapping[str, Any]) -> StepsPlan:
     """The plan that `StepsPlan.to_json` wrote."""
-    sentences = {
-        name: tuple(Sentence(one["template"], **one["values"]) for one in document[name])
-        for name in ("notes", "warnings")
-    }
+    sentences = {name: tuple(map(Sentence.from_json, document[name])) for name in ("notes", "warnings")}
     return StepsPlan(**{**document, **sentences})
 
 

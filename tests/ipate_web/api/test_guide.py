@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ GUIDE = Path(__file__).resolve().parents[3] / "docs" / "api.md"
 def test_every_command_of_the_guide_works(live_server: LiveServer, study: Study, run: Run, tmp_path: Path) -> None:
     administrator_set(user=user_create("researcher"), appointed=True, acting_user=None)  # for rehearsal studies
     _, secret = ApiToken.objects.create(user_create("researcher"), name="guide")
-    commands = "\n".join(re.findall(r"^```sh\n(.*?)^```$", GUIDE.read_text("utf-8"), re.MULTILINE | re.DOTALL))
+    commands = "\n".join(_blocks("sh"))
     done = subprocess.run(
         ["bash", "-eu", "-o", "pipefail", "-c", commands],
         cwd=tmp_path,
@@ -51,3 +52,11 @@ def test_every_command_of_the_guide_works(live_server: LiveServer, study: Study,
     assert '"answers":' in done.stdout, "of the plan"
     assert (tmp_path / "labels.csv").read_text().startswith("row,label")
     assert '"predictions"' in done.stdout
+    [program] = _blocks("python")
+    here = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert here.returncode == 0, here.stderr
+    assert here.stdout.startswith("['healthy']") or here.stdout.startswith("['ill']")
+
+
+def _blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", GUIDE.read_text("utf-8"), re.MULTILINE | re.DOTALL)

@@ -6,7 +6,7 @@ import pytest
 from django.utils import translation
 
 from common.sentences import Sentence
-from ipate_web.staff.templatetags.run_words import chosen_words, group_label, in_words, percent, said, trimmed
+from ipate_web.staff.templatetags.run_words import chosen_words, group_label, parameter_words, percent, said, trimmed
 
 
 @pytest.mark.parametrize(
@@ -23,14 +23,14 @@ def test_numbers_lose_the_zeros_that_say_nothing(number: float, said: str) -> No
 
 def test_parameters_of_a_learner_are_said_in_the_readers_words() -> None:
     parameters = {"inverse_penalty": 0.5, "iterations": 200, "balanced": True}
-    told = in_words(parameters, "logistic_regression")
+    told = parameter_words(parameters, "logistic_regression")
     assert "balanced" not in told.split(": ")[0]
     assert told.endswith(": yes")
     assert ": 0.5, " in told and ": 200, " in told
     with translation.override("de"):
-        assert in_words(parameters, "logistic_regression").endswith(": ja")
-        assert ": 0,5, " in in_words(parameters, "logistic_regression")
-    assert in_words({"depth": 3}, "of_old") == "depth: 3"
+        assert parameter_words(parameters, "logistic_regression").endswith(": ja")
+        assert ": 0,5, " in parameter_words(parameters, "logistic_regression")
+    assert parameter_words({"depth": 3}, "of_old") == "depth: 3"
 
 
 def test_groups_are_called_by_their_levels() -> None:
@@ -71,7 +71,7 @@ def test_what_has_no_german_is_marked_as_english() -> None:
         assert said("Cancelled by olga.") == '<span lang="en">Cancelled by olga.</span>'
 
 
-def test_what_a_student_chose_is_told_in_words() -> None:
+def test_what_a_student_chose_is_told_parameter_words() -> None:
     assert chosen_words({"penalty": 1e-4, "depth": 3.0}) == "ridge penalty: 0.0001, depth: 3"
     with translation.override("de"):
         assert chosen_words({"penalty": 0.5}) == "Ridge-Strafterm: 0,5"

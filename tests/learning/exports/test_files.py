@@ -1,21 +1,20 @@
-"""Published models in files: whoever loads them with nothing of iPATE gets the site's predictions."""
+"""Published models as ONNX: whoever runs them with nothing of iPATE gets the site's predictions."""
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
+from ipate_client import LocalModel
 
-from learning.exports.descriptions import file_layout, loader_text, record_description
 from learning.exports.files import onnx_file
 from learning.formats import CATALOGUE, DataError, Rows, Splits, TabularSchema, catalogue_load, schema_from_json
 from learning.formats.columns import CategoricalColumn, Icd9Column, NumericColumn
 from learning.learners import Model, learner_create
 from learning.mechanisms.sampled_steps.networks import NETWORKS, NetworkModel, network_create
-from learning.published import LABELS, network_learner, published_load, published_loader
+from learning.published import network_learner, published_load
 from learning.representations import REPRESENTATIONS, LinearModel, Whitened, layers_of_model
 from learning.students import STUDENTS, labelled, student_create, student_learn
 from tests.learning.exports.rows import rows_of
@@ -109,34 +108,15 @@ def models(splits: Splits) -> Iterator[tuple[str, Model]]:
     yield network_learner("mlp"), NetworkModel(network, classes, public.shape[1:], space=space, scale=1 / 127)
 
 
-def loaded(program: str, file: Path) -> Callable[..., Any]:
-    """Load a file with a program that a card shows."""
-    namespace: dict[str, Any] = {}
-    exec(compile(program, "card", "exec"), namespace)
-    return namespace["load"](str(file))
-
-
-def test_every_file_predicts_what_the_site_does(splits: Splits, tmp_path: Path) -> None:
+def test_every_file_predicts_what_the_site_does(splits: Splits) -> None:
     rows = rows_of(splits.schema, splits.test.x[:ROWS])
     x = splits.schema.encode(rows)
     names = np.array(splits.schema.classes)
-    for number, (learner, model) in enumerate(models(splits)):
-        stored = model.to_bytes()
-        expected = published_load(learner, stored).predict_proba(x)
-        (tmp_path / f"{number}.model").write_bytes(stored)
-        found = loaded(loader_text(published_loader(learner)), tmp_path / f"{number}.model")(x)
-        assert found == pytest.approx(expected, abs=1e-5), learner
-        (tmp_path / f"{number}.onnx").write_bytes(onnx_file(model, splits.schema, {"of": learner}))
-        labels, found = loaded(loader_text("onnx"), tmp_path / f"{number}.onnx")(rows)
-        assert found == pytest.approx(expected, abs=1e-5), learner
-        assert (labels == names[expected.argmax(axis=1)]).all(), learner
-
-
-def test_every_published_learner_has_a_description_and_a_program() -> None:
-    for learner in (*STUDENTS, *LABELS):
-        program = loader_text(published_loader(learner))
-        assert len(file_layout(learner)) > 100, learner
-        assert "import training" not in program and "from training" not in program, learner
+    for learner, model in models(splits):
+        expected = published_load(learner, model.to_bytes()).predict_proba(x)
+        found = LocalModel(onnx_file(model, splits.schema, {"of": learner})).predict(rows)
+        assert found.probabilities == pytest.approx(expected, abs=1e-5), learner
+        assert (found.labels == names[expected.argmax(axis=1)]).all(), learner
 
 
 def test_a_model_that_knows_some_classes_alone_is_exported() -> None:
@@ -181,23 +161,20 @@ def table_model() -> Model:
     return learner_create("logistic_regression").fit(x, rng.integers(0, 2, 60), classes=2, seed=1)
 
 
-def test_rows_are_encoded_as_the_site_does(table_model: Model, tmp_path: Path) -> None:
-    (tmp_path / "model.onnx").write_bytes(onnx_file(table_model, TABLE, {}))
-    predict = loaded(loader_text("onnx"), tmp_path / "model.onnx")
-    labels, found = predict(ALLOWED)
+def test_rows_are_encoded_as_the_site_does(table_model: Model) -> None:
+    found = LocalModel(onnx_file(table_model, TABLE, {})).predict(ALLOWED)
     expected = table_model.predict_proba(TABLE.encode(ALLOWED))
-    assert found == pytest.approx(expected, abs=1e-7)
-    assert set(labels) <= {"no", "yes"}
+    assert found.probabilities == pytest.approx(expected, abs=1e-7)
+    assert set(found.labels) <= {"no", "yes"}
 
 
 @pytest.mark.parametrize("row", REFUSED, ids=str)
-def test_a_row_that_the_site_refuses_has_no_prediction(row: dict[str, Any], table_model: Model, tmp_path: Path) -> None:
-    (tmp_path / "model.onnx").write_bytes(onnx_file(table_model, TABLE, {}))
-    labels, found = loaded(loader_text("onnx"), tmp_path / "model.onnx")([GOOD, row])
+def test_a_row_that_the_site_refuses_has_no_prediction(row: dict[str, Any], table_model: Model) -> None:
+    found = LocalModel(onnx_file(table_model, TABLE, {})).predict([GOOD, row])
     with pytest.raises(DataError):
         TABLE.encode([row])
-    assert labels[0] and np.isfinite(found[0]).all()
-    assert labels[1] == "" and np.isnan(found[1]).all()
+    assert found.labels[0] and np.isfinite(found.probabilities[0]).all()
+    assert found.labels[1] == "" and np.isnan(found.probabilities[1]).all()
 
 
 def test_a_pixel_beyond_its_range_has_no_prediction() -> None:
@@ -222,9 +199,3 @@ def test_the_file_says_what_it_is(table_model: Model) -> None:
 
 def test_the_same_model_gives_the_same_file(table_model: Model) -> None:
     assert onnx_file(table_model, TABLE, {}) == onnx_file(table_model, TABLE, {})
-
-
-def test_the_description_names_every_number() -> None:
-    described = record_description(TABLE)
-    assert [feature["name"] for feature in described["features"]] == list(TABLE.feature_names)
-    assert described["features"][1]["value"] == "(clip(x, -1, 1) - -1) / 2; 0 if x is “?”"

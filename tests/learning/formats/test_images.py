@@ -9,9 +9,6 @@ from scipy.io import savemat
 
 from learning.formats import DataError, ImageSchema, TabularSchema, read_file
 from learning.formats.columns import NumericColumn
-from learning.formats.idx import read_idx
-from learning.formats.mat import read_mat
-from learning.formats.npz import read_npz
 
 DIGITS = tuple("0123456789")
 GREY = ImageSchema(2, 3, 1, DIGITS)
@@ -33,12 +30,12 @@ def pixels():
 
 def test_idx_images_and_labels(tmp_path, pixels):
     images, labels = _idx(tmp_path / "images", pixels), _idx(tmp_path / "labels", np.array([3, 0, 9, 1]))
-    rows = read_idx(images, GREY, labels=labels)
+    rows = read_file(images, GREY, label_file=labels, holders=False)
     np.testing.assert_allclose(rows.x, pixels / 255, rtol=1e-6)
     assert rows.y.tolist() == [3, 0, 9, 1] and rows.holders is None
     gzipped = tmp_path / "images.gz"
     gzipped.write_bytes(gzip.compress(images.read_bytes()))
-    assert (read_idx(gzipped, GREY).x == rows.x).all()
+    assert (read_file(gzipped, GREY, labels=False, holders=False).x == rows.x).all()
     assert rows.one_holder_per_row("image").holders == ["image-1", "image-2", "image-3", "image-4"]
 
 
@@ -57,7 +54,7 @@ def test_wrong_idx_files_are_refused(tmp_path, pixels):
     ]
     for path, labels, problem in cases:
         with pytest.raises(DataError) as error:
-            read_idx(path, GREY, labels=labels)
+            read_file(path, GREY, label_file=labels, labels=labels is not None, holders=False)
         assert problem in str(error.value) and error.value.remedy
         assert str(error.value).startswith(str(labels or path))
 
@@ -65,10 +62,10 @@ def test_wrong_idx_files_are_refused(tmp_path, pixels):
 def test_npz_with_holders(tmp_path, pixels):
     path = tmp_path / "rows.npz"
     np.savez(path, x=pixels.astype(np.uint8), y=np.array([0, 1, 2, 3]), holder=np.array(["a", "a", "b", "c"]))
-    rows = read_npz(path, GREY)
+    rows = read_file(path, GREY)
     np.testing.assert_allclose(rows.x, pixels / 255, rtol=1e-6)
     assert (rows.y.tolist(), rows.holders) == ([0, 1, 2, 3], ["a", "a", "b", "c"])
-    public = read_npz(path, GREY, labels=False, holders=False)
+    public = read_file(path, GREY, labels=False, holders=False)
     assert (public.y, public.holders) == (None, None)
 
 
@@ -95,7 +92,7 @@ def test_wrong_npz_files_are_refused(tmp_path, change, problem):
     path = tmp_path / "rows.npz"
     np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
     with pytest.raises(DataError) as error:
-        read_npz(path, TABLE)
+        read_file(path, TABLE)
     assert problem in str(error.value) and str(error.value).startswith(str(path))
 
 
@@ -107,7 +104,7 @@ def test_files_that_are_no_archives_are_refused(tmp_path):
     np.save(tmp_path / "e.npy", np.ones(3))
     (tmp_path / "e.npy").rename(tmp_path / "e.npz")
     with pytest.raises(DataError, match="no sound"):
-        read_npz(tmp_path / "e.npz", COLOUR)
+        read_file(tmp_path / "e.npz", COLOUR)
     for name in ("nowhere.npz", "nowhere.mat", "nowhere"):
         with pytest.raises(DataError, match="cannot be opened"):
             read_file(tmp_path / name, COLOUR, labels=False, holders=False)
@@ -117,16 +114,16 @@ def test_house_numbers_as_svhn_publishes_them(tmp_path):
     images = np.random.default_rng(1).integers(0, 256, (4, 4, 3, 5), dtype=np.uint8)
     path = tmp_path / "train_32x32.mat"
     savemat(path, {"X": images, "y": np.array([[1], [10], [9], [2], [10]], np.uint8)})
-    rows = read_mat(path, COLOUR)
+    rows = read_file(path, COLOUR, holders=False)
     np.testing.assert_allclose(rows.x[3], images[..., 3] / 255, rtol=1e-6)
     assert rows.y.tolist() == [1, 0, 9, 2, 0]
     savemat(path, {"X": images, "y": np.array([[1], [11], [9], [2], [10]])})
     with pytest.raises(DataError, match="row 2, column y: The label 11 is no class"):
-        read_mat(path, COLOUR)
+        read_file(path, COLOUR, holders=False)
     savemat(path, {"X": images})
     with pytest.raises(DataError, match="column y: The array is missing"):
-        read_mat(path, COLOUR)
-    assert read_mat(path, COLOUR, labels=False).y is None
+        read_file(path, COLOUR, holders=False)
+    assert read_file(path, COLOUR, labels=False, holders=False).y is None
 
 
 def test_the_format_is_told_by_the_file_itself(tmp_path, pixels):

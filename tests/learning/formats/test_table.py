@@ -7,10 +7,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from learning.formats import DataError, TabularSchema
+from learning.formats import DataError, TabularSchema, read_file
 from learning.formats.columns import CategoricalColumn, HolderColumn, IgnoredColumn, LabelColumn, NumericColumn
 from learning.formats.files import check_sha256
-from learning.formats.table import read_table
 
 COLUMNS = (
     HolderColumn("who"),
@@ -30,14 +29,14 @@ def _write(folder, text, name="people.csv"):
 
 
 def test_a_table_becomes_rows(tmp_path):
-    rows = read_table(_write(tmp_path, TEXT), SCHEMA)
+    rows = read_file(_write(tmp_path, TEXT), SCHEMA)
     assert rows.x.tolist() == [[0.5, 1, 0], [0.25, 0, 1], [0, 1, 0]] and rows.x.dtype == np.float32
     assert rows.y.tolist() == [1, 0, 0]
     assert rows.holders == ["ada", "ben", "ada"]
 
 
 def test_columns_are_found_by_name_in_any_order(tmp_path):
-    rows = read_table(_write(tmp_path, "ill,sex,age,who\nyes,m,10,ada\n"), SCHEMA)
+    rows = read_file(_write(tmp_path, "ill,sex,age,who\nyes,m,10,ada\n"), SCHEMA)
     assert (rows.x.tolist(), rows.y.tolist(), rows.holders) == ([[np.float32(0.1), 0, 1]], [1], ["ada"])
 
 
@@ -49,19 +48,19 @@ def test_compressed_files_read_alike(tmp_path):
         archive.writestr("__MACOSX/._people.csv", "junk")
         archive.writestr("inner/people.csv", TEXT)
         archive.writestr("inner/readme.txt", "hello")
-    expected = read_table(plain, SCHEMA)
-    for rows in (read_table(gzipped, SCHEMA), read_table(zipped, SCHEMA, member="people.csv")):
+    expected = read_file(plain, SCHEMA)
+    for rows in (read_file(gzipped, SCHEMA), read_file(zipped, SCHEMA, member="people.csv")):
         assert (rows.x == expected.x).all() and rows.holders == expected.holders
     with pytest.raises(DataError, match=r"not exactly one file, but: inner/people.csv, inner/readme.txt"):
-        read_table(zipped, SCHEMA)
+        read_file(zipped, SCHEMA)
 
 
 def test_a_file_without_header_and_with_comments(tmp_path):
     schema = TabularSchema(COLUMNS, ("no", "yes"), delimiter=";", header=False, comment="#")
-    rows = read_table(_write(tmp_path, "# by hand\nada;50;f;;yes\n# more\nben;x;m;;no\n".replace("x", "25")), schema)
+    rows = read_file(_write(tmp_path, "# by hand\nada;50;f;;yes\n# more\nben;x;m;;no\n".replace("x", "25")), schema)
     assert rows.holders == ["ada", "ben"]
     with pytest.raises(DataError, match="row 4, column age: “x” is no number"):
-        read_table(_write(tmp_path, "# by hand\nada;50;f;;yes\n# more\nben;x;m;;no\n"), schema)
+        read_file(_write(tmp_path, "# by hand\nada;50;f;;yes\n# more\nben;x;m;;no\n"), schema)
 
 
 GERMAN = TabularSchema(
@@ -74,7 +73,7 @@ GERMAN = TabularSchema(
 
 def test_an_export_with_semicolons_decimal_commas_and_a_byte_order_mark(tmp_path):
     text = '\ufeff"wer";"CRP";"krank"\r\nada;7,5;ja\r\nben;k.A.;nein\r\nada;;nein\r\nada;50;nein\r\n'
-    rows = read_table(_write(tmp_path, text), GERMAN)
+    rows = read_file(_write(tmp_path, text), GERMAN)
     assert rows.x.tolist() == [[np.float32(0.075), 0], [0, 1], [0, 1], [0.5, 0]]
     assert rows.holders == ["ada", "ben", "ada", "ada"]
 
@@ -90,22 +89,22 @@ def test_an_export_with_semicolons_decimal_commas_and_a_byte_order_mark(tmp_path
 )
 def test_a_number_that_cannot_be_read_is_told_with_what_to_declare(tmp_path, value, schema, told):
     with pytest.raises(DataError) as error:
-        read_table(_write(tmp_path, f"wer;CRP;krank\nada;5;ja\nben;{value};nein\n"), schema)
+        read_file(_write(tmp_path, f"wer;CRP;krank\nada;5;ja\nben;{value};nein\n"), schema)
     assert told in str(error.value) and "row 3, column CRP" in str(error.value)
 
 
 def test_public_records_need_neither_labels_nor_holders(tmp_path):
     path = _write(tmp_path, "age,sex\n50,f\n")
-    rows = read_table(path, SCHEMA, labels=False, holders=False)
+    rows = read_file(path, SCHEMA, labels=False, holders=False)
     assert (rows.y, rows.holders, len(rows)) == (None, None, 1)
     with pytest.raises(DataError, match="row 1, column who: The column is missing"):
-        read_table(path, SCHEMA)
+        read_file(path, SCHEMA)
 
 
 def test_asking_for_a_role_that_no_column_has_is_an_error(tmp_path):
     schema = TabularSchema(COLUMNS[1:3], ("no", "yes"))
     with pytest.raises(DataError, match="no column the role holder"):
-        read_table(_write(tmp_path, "age,sex\n50,f\n"), schema, labels=False)
+        read_file(_write(tmp_path, "age,sex\n50,f\n"), schema, labels=False)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +128,7 @@ def test_asking_for_a_role_that_no_column_has_is_an_error(tmp_path):
 def test_wrong_content_is_refused_by_file_row_and_column(tmp_path, text, problem):
     path = _write(tmp_path, text)
     with pytest.raises(DataError) as error:
-        read_table(path, SCHEMA)
+        read_file(path, SCHEMA)
     assert str(error.value).startswith(f"{path}, {problem}" if problem.startswith("row") else f"{path}: {problem}")
     assert error.value.remedy
 
@@ -138,25 +137,25 @@ def test_rows_are_counted_across_chunks(tmp_path):
     lines = [f"h{i},{i % 100},f,,no" for i in range(25_000)]
     lines[23_456] = "h23456,?,f,,no"
     with pytest.raises(DataError, match=r"row 23458, column age"):
-        read_table(_write(tmp_path, "\n".join(["who,age,sex,note,ill", *lines])), SCHEMA)
+        read_file(_write(tmp_path, "\n".join(["who,age,sex,note,ill", *lines])), SCHEMA)
 
 
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(DataError, match="cannot be opened"):
-        read_table(tmp_path / "nowhere.csv", SCHEMA)
+        read_file(tmp_path / "nowhere.csv", SCHEMA)
     cut = tmp_path / "cut.csv.gz"
     whole = gzip.compress((TEXT * 2000).encode(), mtime=0)
     cut.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match="damaged or cut off"):
-        read_table(cut, SCHEMA)
+        read_file(cut, SCHEMA)
     latin = tmp_path / "latin.csv"
     latin.write_bytes(TEXT.replace("x", "ü").encode("latin-1"))
     with pytest.raises(DataError, match="not UTF-8"):
-        read_table(latin, SCHEMA)
+        read_file(latin, SCHEMA)
     broken = tmp_path / "broken.zip"
     broken.write_bytes(b"PK\x03\x04 and nothing more")
     with pytest.raises(DataError, match="damaged or cut off"):
-        read_table(broken, SCHEMA)
+        read_file(broken, SCHEMA)
 
 
 def test_checksums_are_those_of_the_uncompressed_content(tmp_path):
@@ -171,7 +170,7 @@ def test_checksums_are_those_of_the_uncompressed_content(tmp_path):
 
 def test_progress_ends_at_the_size_of_the_file(tmp_path):
     path, seen = _write(tmp_path, TEXT), []
-    read_table(path, SCHEMA, progress=lambda done, total: seen.append((done, total)))
+    read_file(path, SCHEMA, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (path.stat().st_size, path.stat().st_size)
 
 
@@ -182,6 +181,6 @@ def test_fifty_columns_are_read_fast(tmp_path):
     line = ",".join(["h1", *["0.5"] * 25, *["b"] * 23, "yes"])
     path = _write(tmp_path, "\n".join([line] * 20_000))
     start = time.process_time()
-    rows = read_table(path, schema)
+    rows = read_file(path, schema)
     assert rows.x.shape == (20_000, 25 + 69)
     assert time.process_time() - start < 5  # about half a second; 100,000 rows take a few

@@ -14,6 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from common.counted import counted
 from common.progress import progress_bar
+from consent.management.lookups import study_named
 from consent.models import Study
 from learning.formats import DataError, DataErrors, Report, Rows, Schema, check_sha256, read_file, schema_from_json
 from learning.formats.report import write_faults
@@ -71,7 +72,7 @@ class Command(BaseCommand):
         parser.add_argument("--dry-run", action="store_true", help="read and check everything, write nothing")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        study = _study(options["study"])
+        study = study_named(options["study"])
         user = _user(options["user"])
         target = {"study": study, "name": options["name"], "kind": options["kind"]}
         try:
@@ -107,14 +108,6 @@ def _report_write(path: Path, error: DataError) -> None:
     report = error.report if isinstance(error, DataErrors) else None
     with path.open("w", encoding="utf-8", newline="") as file:
         write_faults(file, report.faults if report else [error], report.count if report else 1)
-
-
-def _study(slug: str) -> Study:
-    try:
-        return Study.objects.get(slug=slug)
-    except Study.DoesNotExist:
-        known = ", ".join(Study.objects.order_by("slug").values_list("slug", flat=True)) or "none; create one first"
-        raise CommandError(f"There is no study “{slug}”. There are: {known}.") from None
 
 
 def _user(username: str | None) -> User | None:

@@ -8,7 +8,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
 from accounting.restores import is_distrusted, missing_rows
-from consent.models import Study
+from consent.management.lookups import study_named
 from training.services.restores import restore_settle
 
 
@@ -50,10 +50,7 @@ class Command(BaseCommand):
         decisions_entered: bool,
         **options: Any,
     ) -> None:
-        found = Study.objects.filter(slug=study).first()
-        if found is None:
-            known = ", ".join(Study.objects.values_list("slug", flat=True)) or "none yet"
-            raise CommandError(f"There is no study “{study}”. Studies: {known}.")
+        found = study_named(study)
         account = User.objects.filter(username=user, is_active=True).first()
         if account is None:
             raise CommandError(f"There is no open account “{user}”. Give the name with which you sign in.")

@@ -10,6 +10,7 @@ from accounting.verification import Check, installation_checks
 from common.append_only import chained_models, installation_chains
 from common.counted import counted
 from common.progress import progress_bar
+from consent.management.lookups import study_named
 from consent.models import Study
 from training.services.verifying import outcome_keep
 from training.verification import batches_kept, checks_of, replay_faults
@@ -34,10 +35,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, study: str | None, replay: bool, noted: list[str], **options: Any) -> None:
-        studies = Study.objects.filter(slug=study) if study else Study.objects.all()
-        if study and not studies:
-            known = ", ".join(Study.objects.values_list("slug", flat=True)) or "none yet"
-            raise CommandError(f"There is no study “{study}”. Studies: {known}.")
+        studies = [study_named(study)] if study else Study.objects.all()
         self.stdout.write("installation:")
         faults = outcome_keep(None, installation_checks(), report=self._report)
         faults += sum(self._verify(each, replay) for each in studies)

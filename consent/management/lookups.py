@@ -1,0 +1,14 @@
+"""Rows that commands are given by name."""
+
+from django.core.management.base import CommandError
+
+from consent.models import Study
+
+
+def study_named(slug: str) -> Study:
+    """The study with this short name. Raises CommandError."""
+    found = Study.objects.filter(slug=slug).first()
+    if found is None:
+        known = ", ".join(Study.objects.order_by("slug").values_list("slug", flat=True)) or "none yet"
+        raise CommandError(f"There is no study “{slug}”. Studies: {known}.")
+    return found
