@@ -14,6 +14,7 @@ from consent import services
 from consent.accounts import administrator_set
 from consent.models import ConsentForm, DataHolder, Level, Role, Study
 from learning.formats import Splits
+from learning.mechanisms.pate.choices import Teachers
 from learning.students import student_suggested
 from training.models import Dataset, Run
 from training.services.datasets import dataset_import
@@ -26,7 +27,8 @@ EPSILONS = {"high": 1.0, "average": 2.0, "low": 3.0}
 
 #: What the real run uses of every holder's cap, beside the head counts.
 SHARE = 0.95
-#: For 250 rehearsed teachers, as in the papers.
+#: For 100 and for 250 rehearsed teachers, the latter as in the papers.
+_SMALL = {"name": "confident_gnmax", "sigma": 12.0, "sigma_threshold": 40.0, "threshold": 40.0}
 _LARGE = {"name": "confident_gnmax", "sigma": 40.0, "sigma_threshold": 150.0, "threshold": 200.0}
 
 
@@ -44,8 +46,8 @@ class Demonstration:
     """Dataset of a demonstration study, with the parameters of its runs.
 
     ``words`` are those of the site's first language. ``provenance`` is what the card says of the public points.
-    ``asking`` and ``batch_size`` are those of the run in which every holder votes; teachers, learner and aggregator
-    those of the rehearsals. The student is the one that is suggested for such data, with ``student_parameters``.
+    ``batch_size`` is that of the run in which every holder votes; ``teachers`` are those of the rehearsals. The student
+    is the one that is suggested for such data, with ``student_parameters``.
     """
 
     words: Words
@@ -53,12 +55,8 @@ class Demonstration:
     provenance: str
     delta: float
     batch_size: int
-    teachers: int
-    aggregator: dict[str, Any]
-    learner: str
-    learner_parameters: dict[str, Any]
+    teachers: Teachers
     student_parameters: dict[str, Any] = field(default_factory=dict)
-    asking: dict[str, Any] = field(default_factory=lambda: {"rounds": 1})
 
 
 DEMONSTRATIONS = {
@@ -76,10 +74,7 @@ DEMONSTRATIONS = {
         provenance="Other digits of the set that scikit-learn ships, published by the UCI repository.",
         delta=5e-5,
         batch_size=100,
-        teachers=100,
-        aggregator={"name": "confident_gnmax", "sigma": 12.0, "sigma_threshold": 40.0, "threshold": 40.0},
-        learner="nearest_neighbour",
-        learner_parameters={"copies": 20},
+        teachers=Teachers(100, "nearest_neighbour", {"copies": 20}, _SMALL, "proportional"),
         student_parameters={"steps": 300},
     ),
     "mnist": Demonstration(
@@ -96,10 +91,7 @@ DEMONSTRATIONS = {
         provenance="Digits of MNIST's published test set.",
         delta=1e-5,
         batch_size=3000,
-        teachers=250,
-        aggregator=_LARGE,
-        learner="cnn",
-        learner_parameters={"epochs": 4, "copies": 4},
+        teachers=Teachers(250, "cnn", {"epochs": 4, "copies": 4}, _LARGE, "proportional"),
     ),
     "adult": Demonstration(
         words=Words(
@@ -115,10 +107,7 @@ DEMONSTRATIONS = {
         provenance="Other records of the Adult set, published by the UCI repository.",
         delta=1e-5,
         batch_size=4000,
-        teachers=250,
-        aggregator=_LARGE,
-        learner="random_forest",
-        learner_parameters={"trees": 100},
+        teachers=Teachers(250, "random_forest", {"trees": 100}, _LARGE, "proportional"),
     ),
     "diabetes": Demonstration(
         words=Words(
@@ -134,10 +123,7 @@ DEMONSTRATIONS = {
         provenance="Stays of other patients of the same set, published by the UCI repository.",
         delta=1e-5,
         batch_size=4000,
-        teachers=250,
-        aggregator=_LARGE,
-        learner="random_forest",
-        learner_parameters={"trees": 100, "balanced": True, "leaf": 5},
+        teachers=Teachers(250, "random_forest", {"trees": 100, "balanced": True, "leaf": 5}, _LARGE, "proportional"),
     ),
 }
 
@@ -343,14 +329,7 @@ def runs_start(
 ) -> list[Run]:
     """Start the run in which every holder votes, and in the rehearsal study what it is compared with; idempotent."""
     demonstration = DEMONSTRATIONS[name]
-    teachers = {
-        "method": Run.Method.PATE,
-        "weight_scheme": Run.WeightScheme.PROPORTIONAL,
-        "learner": demonstration.learner,
-        "learner_parameters": demonstration.learner_parameters,
-        "aggregator": demonstration.aggregator,
-        "teachers": demonstration.teachers,
-    }
+    teachers = {"method": Run.Method.PATE, "choices": demonstration.teachers.to_json()}
     return [
         everybody_start(name, real, proposer=proposer, approver=approver),
         *(
@@ -370,7 +349,7 @@ def everybody_start(name: str, real: tuple[Study, dict[str, Dataset]], *, propos
     demonstration = DEMONSTRATIONS[name]
     if not head_counts(real[0]):
         head_counts_draw(study=real[0], acting_user=approver)
-    everybody = {"method": Run.Method.NEIGHBOURS, "asking": demonstration.asking}
+    everybody = {"method": Run.Method.NEIGHBOURS}
     return _run_start(demonstration, real, "Every holder votes", everybody, proposer=proposer, approver=approver)
 
 

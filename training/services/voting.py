@@ -28,6 +28,7 @@ from common.noise import Noise, SystemNoise
 from consent.selectors import Snapshot, consent_snapshot, consent_state
 from consent.services import study_lock
 from learning.mechanisms.pate import Plan
+from learning.mechanisms.pate.choices import STOP, Teachers
 from training.models import Batch, Query, Run, TeacherChunk
 from training.services.ballot import Ballot, ballot_load, predictions_load
 from training.services.interim import interim_probabilities
@@ -219,7 +220,7 @@ def _groups_exhausted(run: Run, ballot: Ballot, voting: list[int]) -> None:
         if not affordable_queries(np.array([True]), ballot.budgets, run.spent, [place], run.position)
     ]
     exhausted_tell(run, exhausted)
-    if run.on_exhausted == Run.OnExhausted.STOP:
+    if Teachers.from_json(run.choices).on_exhausted == STOP:
         _vote_close(run, ballot, Run.StopReason.SHARE)
         return
     Run.objects.filter(pk=run.pk).update(retired=[*run.retired, *exhausted])

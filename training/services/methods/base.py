@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from accounting.models import Release
 from common.sentences import Sentence
-from learning.mechanisms.choices import AskingField
+from learning.mechanisms.choices import Choices
 from training.models import Batch, Run
 from training.services.holders.asking import Asking
 from training.services.lessons import Lesson
@@ -36,6 +36,7 @@ class RunMethod(Protocol):
     Attributes:
         name: a :class:`training.models.Run.Method`.
         variants: the :class:`training.models.Run.Variant` that it carries out; "" of a method without variants.
+        rehearsed_variants: those of them that only a rehearsal may have.
         parts: the folder of ``templates/staff/runs`` that renders its parts of pages.
         needs_public_points: whether a run has to name a public dataset.
         steps: what is done in each status of a run of this method, from its approval to its student.
@@ -43,10 +44,12 @@ class RunMethod(Protocol):
         charges_ahead: whether a run is charged whole before it releases anything.
         releases_labels: whether its batches are public points with their labels, each a query.
         batch_size: how many queries or steps are released together where a proposal does not say.
+        batch_label: what that number is, for people; English, marked for translation.
     """
 
     name: str
     variants: tuple[str, ...]
+    rehearsed_variants: tuple[str, ...]
     parts: str
     needs_public_points: bool
     steps: Mapping[str, Step]
@@ -54,18 +57,24 @@ class RunMethod(Protocol):
     charges_ahead: bool
     releases_labels: bool
     batch_size: int
+    batch_label: str
+
+    @property
+    def choices(self) -> type[Choices]:
+        """What ``choices`` of a run may hold, described."""
+        ...
 
     @property
     def asking(self) -> Asking | None:
         """Engine that asks every holder; None where teachers answer."""
         ...
 
-    def asking_fields(self) -> tuple[AskingField, ...]:
-        """Fields that ``asking`` of a run may hold."""
-        ...
-
     def check(self, run: Run, wrong: Wrong) -> None:
         """Note what is wrong with the method's own fields of a proposal; nothing private is looked at."""
+        ...
+
+    def facts(self, run: Run) -> list[tuple[str, list[Sentence]]]:
+        """What is asked for beside the choices, for whoever reads a proposal: a label, and what it says."""
         ...
 
     def plan(self, run: Run, share: float = 1.0) -> MethodPlan:

@@ -4,7 +4,9 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
+from common.sentences import Sentence
 from training.models import Run
 from training.services.holders.asking import Asking
 from training.services.methods.base import Wrong
@@ -17,6 +19,7 @@ class GradientSteps(ABC):
     """
 
     name = Run.Method.SGD.value
+    batch_label = gettext_noop("Steps in a chunk")
     releases_labels = False
     asking: ClassVar[Asking]
 
@@ -28,6 +31,9 @@ class GradientSteps(ABC):
     @abstractmethod
     def check_choices(self, run: Run, wrong: Wrong) -> None:
         """Note what is wrong with the variant's own fields of a proposal."""
+
+    def facts(self, run: Run) -> list[tuple[str, list[Sentence]]]:
+        return []
 
     def may_go_on(self, run: Run) -> bool:
         return self.asking.may_go_on(run)

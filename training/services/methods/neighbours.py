@@ -5,14 +5,15 @@ from typing import Any
 
 import numpy as np
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from accounting.models import Release
-from learning.mechanisms.choices import AskingField
-from learning.mechanisms.neighbours.choices import asking_fields, asking_from_json
+from common.sentences import Sentence
+from learning.mechanisms.neighbours.choices import NeighbourChoices
 from training.models import Batch, Run
+from training.services.choices import holder_choices_check
 from training.services.holders.asking import Asking
 from training.services.holders.attempts import attempt_load
-from training.services.holders.checks import choices_check
 from training.services.holders.faults import charged_faults, charges_agree
 from training.services.holders.rounds import position_in_round
 from training.services.lessons import Lesson
@@ -29,10 +30,13 @@ class Neighbours:
 
     name = Run.Method.NEIGHBOURS.value
     variants: tuple[str, ...] = ("",)
+    rehearsed_variants: tuple[str, ...] = ()
+    choices = NeighbourChoices
     parts = "neighbours"
     needs_public_points = True
     release_kind = Votes.release_kind
     charges_ahead = False
+    batch_label = gettext_noop("Queries in a batch")
     releases_labels = True
     asking = Asking(Votes())
     # Each batch goes to the workers and back: few of them, yet enough for consents to count soon and a bar to move.
@@ -42,15 +46,19 @@ class Neighbours:
         Votes.status: asking.step,
     }
 
-    def asking_fields(self) -> tuple[AskingField, ...]:
-        return asking_fields()
-
     def check(self, run: Run, wrong: Wrong) -> None:
         run.variant = ""
-        chosen = choices_check(run, wrong, asking_from_json)
+        chosen = holder_choices_check(run, wrong, self.choices)
         first = chosen.first_queries if chosen is not None else None
         if run.public_dataset_id and first and first >= run.public_points.rows:
-            wrong("asking", _("The first round has to leave public points for the next: ask for fewer."))
+            wrong("choices.first_queries", _("The first round has to leave public points for the next: ask for fewer."))
+
+    def facts(self, run: Run) -> list[tuple[str, list[Sentence]]]:
+        asked = Sentence(gettext_noop("all public points"))
+        if run.wanted_labels:
+            asked = Sentence(gettext_noop("%(labels)d public points"), labels=run.wanted_labels)
+        ends = Sentence(gettext_noop("it ends when all of them were asked, whatever accounts are left with"))
+        return [(gettext_noop("Asks about"), [asked, ends])]
 
     def plan(self, run: Run, share: float = 1.0) -> AskingPlan:
         return asking_plan(run, share)

@@ -4,12 +4,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from accounting.models import Release
-from learning.mechanisms.choices import AskingField
-from learning.mechanisms.steps.choices import steps_fields, steps_from_json
+from learning.mechanisms.steps.choices import Steps
 from training.models import Batch, Run
+from training.services.choices import holder_choices_check
 from training.services.holders.asking import Asking
 from training.services.holders.attempts import attempt_load
-from training.services.holders.checks import choices_check
 from training.services.holders.faults import charged_faults, charges_agree
 from training.services.holders.rounds import position_in_round
 from training.services.lessons import Lesson
@@ -26,6 +25,8 @@ class Sgd(GradientSteps):
     """See :class:`training.services.methods.base.RunMethod`."""
 
     variants: tuple[str, ...] = (Run.Variant.INDIVIDUAL.value,)
+    rehearsed_variants: tuple[str, ...] = ()
+    choices = Steps
     parts = "sgd"
     needs_public_points = True
     release_kind = Gradients.release_kind
@@ -38,12 +39,9 @@ class Sgd(GradientSteps):
         Gradients.status: asking.step,
     }
 
-    def asking_fields(self) -> tuple[AskingField, ...]:
-        return steps_fields()
-
     def check_choices(self, run: Run, wrong: Wrong) -> None:
         run.variant = Run.Variant.INDIVIDUAL
-        choices_check(run, wrong, steps_from_json)
+        holder_choices_check(run, wrong, self.choices)
 
     def plan(self, run: Run, share: float = 1.0) -> DescentPlan:
         return descent_plan(run, share)

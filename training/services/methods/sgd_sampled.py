@@ -9,12 +9,11 @@ from django.utils.translation import gettext as _
 from accounting.caps import SLACKS
 from accounting.models import Release
 from learning.formats import schema_from_json
-from learning.mechanisms.choices import AskingField
-from learning.mechanisms.sampled_steps.choices import BASELINES, VARIANTS, samples_fields, samples_from_json
+from learning.mechanisms.sampled_steps.choices import BASELINES, VARIANTS, Samples
 from training.models import Batch, Round, Run
+from training.services.choices import holder_choices_check
 from training.services.holders.asking import Asking
 from training.services.holders.attempts import attempt_load
-from training.services.holders.checks import choices_check
 from training.services.holders.faults import charged_faults, charges_agree
 from training.services.holders.rounds import position_in_round
 from training.services.lessons import Lesson
@@ -40,6 +39,8 @@ class SgdSampled(GradientSteps):
     """See :class:`training.services.methods.base.RunMethod`."""
 
     variants: tuple[str, ...] = (*VARIANTS, *BASELINES)
+    rehearsed_variants: tuple[str, ...] = BASELINES
+    choices = Samples
     parts = "sgd/sampled"
     needs_public_points = False
     release_kind = SampledGradients.release_kind
@@ -52,26 +53,31 @@ class SgdSampled(GradientSteps):
         SampledGradients.status: asking.step,
     }
 
-    def asking_fields(self) -> tuple[AskingField, ...]:
-        return samples_fields()
-
     def check_choices(self, run: Run, wrong: Wrong) -> None:
-        if not run.rehearsal and run.variant in BASELINES:
+        if not run.rehearsal and run.variant in self.rehearsed_variants:
             wrong("variant", _(ONLY_REHEARSED))
         if run.study_id and not slacks_left(run):
             wrong("variant", _(SLACKS_USED) % {"most": SLACKS})
-        chosen = choices_check(run, wrong, samples_from_json)
+        chosen = holder_choices_check(run, wrong, self.choices)
         if chosen is None or not run.private_dataset_id:
             return
         shape = schema_from_json(run.private_dataset.schema).shape
         if chosen.network == "cnn" and (len(shape) < 2 or min(shape[:2]) < _SMALLEST_IMAGE):
-            wrong("asking", _("The convolutional network takes images from 16 × 16 pixels. Choose another model."))
+            wrong(
+                "choices.network",
+                _("The convolutional network takes images from 16 × 16 pixels. Choose another model."),
+            )
         if run.public_dataset_id:
             return
         if chosen.representation:
-            wrong("asking", _("A representation is fitted on public points. Name a public dataset, or leave it out."))
+            wrong(
+                "choices.representation",
+                _("A representation is fitted on public points. Name a public dataset, or leave it out."),
+            )
         if chosen.publish == "student":
-            wrong("asking", _("A student learns on public points. Name a public dataset, or publish the model."))
+            wrong(
+                "choices.publish", _("A student learns on public points. Name a public dataset, or publish the model.")
+            )
 
     def plan(self, run: Run, share: float = 1.0) -> SamplingPlan:
         return sampling_plan(run, share)

@@ -9,7 +9,7 @@ from django.utils.translation import gettext_noop
 from accounting.models import Release
 from accounting.privacy import IndividualAccounts
 from common.noise import Noise
-from learning.mechanisms.neighbours.choices import asking_from_json
+from learning.mechanisms.neighbours.choices import NeighbourChoices
 from learning.mechanisms.neighbours.release import read_counts
 from learning.mechanisms.neighbours.votes import shard_contributions
 from training.models import Query, Round, Run
@@ -127,7 +127,7 @@ def mechanism(run: Run, asked: Round) -> dict:
         "name": "neighbours",
         "sigma": asked.sigma,
         "radius_share": asked.radius_share,
-        "kernel": asking_from_json(run.asking).kernel,
+        "kernel": NeighbourChoices.from_json(run.choices).kernel,
         "round": asked.index + 1,
     }
 

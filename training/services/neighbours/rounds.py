@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from common.artifacts import arrays_load
-from learning.mechanisms.neighbours.choices import asking_from_json
+from learning.mechanisms.neighbours.choices import NeighbourChoices
 from learning.representations import FittedRepresentation, representation_load
 from training.models import Round
 
@@ -66,6 +66,6 @@ def _question(round_id: int, artifact: str) -> Question:
         predicted=arrays.get("predicted"),
         fitted=representation_load(arrays["representation"].tobytes()),
         sigma=asked.sigma,
-        kernel=asking_from_json(run.asking).kernel,
+        kernel=NeighbourChoices.from_json(run.choices).kernel,
         n_classes=len(run.classes),
     )
