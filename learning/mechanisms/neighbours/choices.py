@@ -32,7 +32,7 @@ class NeighbourChoices(HolderChoices):
         int,
         1,
         gettext_noop("Rounds"),
-        gettext_noop("From the second round on votes correct what the student learned so far predicts."),
+        gettext_noop("From the second on votes correct what the student learned so far predicts."),
         minimum=1,
         maximum=len(ROUNDS),
         values=ROUNDS,
