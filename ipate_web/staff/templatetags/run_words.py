@@ -10,7 +10,7 @@ from typing import Any
 from django import template
 from django.template.loader import render_to_string
 from django.utils.formats import get_format, number_format
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 from django.utils.translation import get_language, ngettext
@@ -81,6 +81,30 @@ def localised(number: str) -> str:
 def part(run: Run, name: str) -> str:
     """The template with which the run's method renders the part ``name`` of a page."""
     return f"staff/runs/{method_of(run).parts}/{name}.html"
+
+
+@register.filter
+def charged_words(run: Run) -> str:
+    """What the charges of the run are."""
+    return _(method_of(run).charged)
+
+
+@register.filter
+def counted_words(run: Run) -> str:
+    """How the rehearsal counted its costs."""
+    return said(method_of(run).counted(run))
+
+
+@register.filter
+def curves_words(run: Run) -> str:
+    """What the chart of the run's curves shows."""
+    return _(method_of(run).curves_told)
+
+
+@register.filter
+def tiles(run: Run) -> list[tuple[str, int, str]]:
+    """What the run has released so far, as numbers, each with its label and a note."""
+    return [(_(label), value, said(note) if note else "") for label, value, note in method_of(run).tiles(run)]
 
 
 @register.filter
@@ -247,7 +271,10 @@ def choice_facts(run: Run) -> list[tuple[str, str]]:
         for choice in method.choices.described()
         if choice.name in chosen and _is_told(choice, run)
     ]
-    told = [(_(label), "; ".join(map(said, sentences))) for label, sentences in method.facts(run)]
+    told = [
+        (_(label), format_html_join("; ", "{}", ((said(sentence),) for sentence in sentences)))
+        for label, sentences in method.facts(run)
+    ]
     return [*facts, (_(method.batch_label), str(run.batch_size)), *told]
 
 

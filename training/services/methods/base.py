@@ -13,6 +13,9 @@ from training.services.lessons import Lesson
 Wrong = Callable[[str, object], None]
 """Notes what is wrong with a proposal: ``wrong(field, message)``."""
 
+Tile = tuple[str, int, Sentence | None]
+"""Label, number so far, and what the number is of; English, marked for translation."""
+
 Step = Callable[[Run], bool]
 """Takes a run one step further: True where the next step can follow at once, False where the run has to wait."""
 
@@ -44,7 +47,9 @@ class RunMethod(Protocol):
         charges_ahead: whether a run is charged whole before it releases anything.
         releases_labels: whether its batches are public points with their labels, each a query.
         batch_size: how many queries or steps are released together where a proposal does not say.
-        batch_label: what that number is, for people; English, marked for translation.
+        charged: what the charges of its runs are, for people; English, marked for translation, as all texts here.
+        curves_told: what the chart of its curves shows; empty where it has none.
+        batch_label: what the number of a batch is, for people.
     """
 
     name: str
@@ -58,6 +63,8 @@ class RunMethod(Protocol):
     releases_labels: bool
     batch_size: int
     batch_label: str
+    charged: str
+    curves_told: str
 
     @property
     def choices(self) -> type[Choices]:
@@ -75,6 +82,14 @@ class RunMethod(Protocol):
 
     def facts(self, run: Run) -> list[tuple[str, list[Sentence]]]:
         """What is asked for beside the choices, for whoever reads a proposal: a label, and what it says."""
+        ...
+
+    def counted(self, run: Run) -> Sentence:
+        """How a rehearsal by the method counted its costs."""
+        ...
+
+    def tiles(self, run: Run) -> list[Tile]:
+        """What a run has released so far, as numbers."""
         ...
 
     def plan(self, run: Run, share: float = 1.0) -> MethodPlan:

@@ -9,7 +9,7 @@ from django.utils.translation import gettext_noop
 from common.sentences import Sentence
 from training.models import Run
 from training.services.holders.asking import Asking
-from training.services.methods.base import Wrong
+from training.services.methods.base import Tile, Wrong
 
 
 class GradientSteps(ABC):
@@ -20,6 +20,7 @@ class GradientSteps(ABC):
 
     name = Run.Method.SGD.value
     batch_label = gettext_noop("Steps in a chunk")
+    curves_told = ""
     releases_labels = False
     asking: ClassVar[Asking]
 
@@ -34,6 +35,15 @@ class GradientSteps(ABC):
 
     def facts(self, run: Run) -> list[tuple[str, list[Sentence]]]:
         return []
+
+    def counted(self, run: Run) -> Sentence:
+        return Sentence(
+            gettext_noop("The most that anybody of a level can have been charged, in Gaussian differential privacy.")
+        )
+
+    def tiles(self, run: Run) -> list[Tile]:
+        of_all = Sentence(gettext_noop("of %(steps)s"), steps=self.size(run))
+        return [(gettext_noop("Gradient steps taken"), run.position, of_all)]
 
     def may_go_on(self, run: Run) -> bool:
         return self.asking.may_go_on(run)

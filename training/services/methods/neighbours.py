@@ -17,7 +17,7 @@ from training.services.holders.attempts import attempt_load
 from training.services.holders.faults import charged_faults, charges_agree
 from training.services.holders.rounds import position_in_round
 from training.services.lessons import Lesson
-from training.services.methods.base import Step, Wrong
+from training.services.methods.base import Step, Tile, Wrong
 from training.services.neighbours.leads import round_leads
 from training.services.neighbours.lessons import votes_lesson
 from training.services.neighbours.planning import AskingPlan, asking_plan
@@ -30,6 +30,10 @@ class Neighbours:
 
     name = Run.Method.NEIGHBOURS.value
     variants: tuple[str, ...] = ("",)
+    charged = gettext_noop(
+        "Charges are public: the most that anybody of a level can have been charged. What somebody was charged is "
+        "less where they voted less often, and stays a secret."
+    )
     rehearsed_variants: tuple[str, ...] = ()
     choices = NeighbourChoices
     parts = "neighbours"
@@ -37,6 +41,7 @@ class Neighbours:
     release_kind = Votes.release_kind
     charges_ahead = False
     batch_label = gettext_noop("Queries in a batch")
+    curves_told = ""
     releases_labels = True
     asking = Asking(Votes())
     # Each batch goes to the workers and back: few of them, yet enough for consents to count soon and a bar to move.
@@ -59,6 +64,18 @@ class Neighbours:
             asked = Sentence(gettext_noop("%(labels)d public points"), labels=run.wanted_labels)
         ends = Sentence(gettext_noop("it ends when all of them were asked, whatever accounts are left with"))
         return [(gettext_noop("Asks about"), [asked, ends])]
+
+    def counted(self, run: Run) -> Sentence:
+        return Sentence(
+            gettext_noop("The most that anybody of a level can have been charged, in Gaussian differential privacy.")
+        )
+
+    def tiles(self, run: Run) -> list[Tile]:
+        asked = Sentence(gettext_noop("of %(points)s"), points=self.size(run))
+        return [
+            (gettext_noop("Public points put to the vote"), run.position, asked),
+            (gettext_noop("Labels released"), run.labels, Sentence(gettext_noop("each with noisy counts"))),
+        ]
 
     def plan(self, run: Run, share: float = 1.0) -> AskingPlan:
         return asking_plan(run, share)

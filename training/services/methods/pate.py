@@ -18,7 +18,7 @@ from training.services.ballot import ballot_load
 from training.services.choices import choices_check
 from training.services.learners import shape_check
 from training.services.lessons import Lesson, queries_lesson
-from training.services.methods.base import Step, Wrong
+from training.services.methods.base import Step, Tile, Wrong
 from training.services.planning import RunPlan, budgets_from_json, run_plan
 from training.services.preparation import run_prepare
 from training.services.spending import spending_may_begin
@@ -37,6 +37,10 @@ class Pate:
         Run.Variant.WEIGHTING.value,
         Run.Variant.VANISHING.value,
     )
+    charged = gettext_noop(
+        "Charges are public and the same for everybody in a group. They follow from what was released, never from "
+        "anybody's records."
+    )
     rehearsed_variants: tuple[str, ...] = (Run.Variant.VANISHING.value,)
     choices = Teachers
     parts = "pate"
@@ -44,6 +48,7 @@ class Pate:
     release_kind = Release.Kind.LABELS.value
     charges_ahead = False
     batch_label = gettext_noop("Queries in a batch")
+    curves_told = ""
     releases_labels = True
     asking = None
     batch_size = 50
@@ -86,6 +91,18 @@ class Pate:
             )
             facts.append((gettext_noop("Costs are counted"), [counted]))
         return facts
+
+    def counted(self, run: Run) -> Sentence:
+        told = gettext_noop("Counted as in the papers: %(method)s, conversion %(conversion)s.")
+        return Sentence(told, method=run.outcome["method"], conversion=run.outcome["conversion"])
+
+    def tiles(self, run: Run) -> list[Tile]:
+        asked = Sentence(gettext_noop("of %(points)s"), points=self.size(run))
+        return [
+            (gettext_noop("Public points put to the vote"), run.position, asked),
+            (gettext_noop("Labels released"), run.labels, None),
+            (gettext_noop("Queries rejected"), run.rejected, None),
+        ]
 
     def plan(self, run: Run, share: float = 1.0) -> RunPlan:
         return run_plan(run, share)

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from django.utils.translation import gettext_noop
+
 from accounting.models import Release
 from learning.mechanisms.steps.choices import Steps
 from training.models import Batch, Run
@@ -25,6 +27,14 @@ class Sgd(GradientSteps):
     """See :class:`training.services.methods.base.RunMethod`."""
 
     variants: tuple[str, ...] = (Run.Variant.INDIVIDUAL.value,)
+    charged = gettext_noop(
+        "Charges are public: the most that anybody of a level can have been charged. What somebody was charged is "
+        "less where their gradients were small, and stays a secret."
+    )
+    curves_told = gettext_noop(
+        "Length of every released gradient and of the noise in it, in clipping norms: where the two are alike a step "
+        "says little"
+    )
     rehearsed_variants: tuple[str, ...] = ()
     choices = Steps
     parts = "sgd"

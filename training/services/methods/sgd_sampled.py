@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from accounting.caps import SLACKS
 from accounting.models import Release
+from common.sentences import Sentence
 from learning.formats import schema_from_json
 from learning.mechanisms.sampled_steps.choices import BASELINES, VARIANTS, Samples
 from training.models import Batch, Round, Run
@@ -39,6 +41,10 @@ class SgdSampled(GradientSteps):
     """See :class:`training.services.methods.base.RunMethod`."""
 
     variants: tuple[str, ...] = (*VARIANTS, *BASELINES)
+    charged = gettext_noop(
+        "Charges are public. Everybody of a level who takes part was charged the same for the whole run, before its "
+        "first step; whoever had less than that left takes no part."
+    )
     rehearsed_variants: tuple[str, ...] = BASELINES
     choices = Samples
     parts = "sgd/sampled"
@@ -78,6 +84,13 @@ class SgdSampled(GradientSteps):
             wrong(
                 "choices.publish", _("A student learns on public points. Name a public dataset, or publish the model.")
             )
+
+    def counted(self, run: Run) -> Sentence:
+        return Sentence(
+            gettext_noop(
+                "What everybody of a level would have been charged for the whole run, in Gaussian differential privacy."
+            )
+        )
 
     def plan(self, run: Run, share: float = 1.0) -> SamplingPlan:
         return sampling_plan(run, share)
