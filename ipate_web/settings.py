@@ -457,6 +457,7 @@ SPECTACULAR_SETTINGS = {
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
+        "ipate_web.api.choices_schema.choices_in_schema",
         "ipate_web.api.problems.problems_in_schema",
     ],
 }

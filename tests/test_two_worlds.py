@@ -405,7 +405,7 @@ def _first_difference(mine: Answer | None, other: Answer | None) -> str:
     return "\n".join([f"  {mine[0]} and {other[0]}", *(f"  {line.strip()[:600]!r}" for line in place)])
 
 
-ASKING: tuple[float, dict[str, Any]] = (0.3, {"asking": {}, "title": "Everybody"})
+ASKING: tuple[float, dict[str, Any]] = (0.3, {"choices": {}, "title": "Everybody"})
 
 HISTORIES: dict[str, list[Step]] = {
     "levels, withdrawal, erasure": [

@@ -13,7 +13,7 @@ from training.selectors import GroupSpending, run_groups
 MOST = 6
 """Runs that are compared at once: as many columns as a screen holds."""
 
-_FIELDS = ("teachers", "weight_scheme", "small_groups", "on_exhausted", "batch_size", "wanted_labels", "seed")
+_FIELDS = ("batch_size", "wanted_labels", "seed")
 _DATASETS = ("private_dataset", "public_dataset", "test_dataset")
 _MINUTE = timedelta(minutes=1)
 
@@ -22,7 +22,7 @@ _MINUTE = timedelta(minutes=1)
 class Parameter:
     """A parameter with its value in each of the runs; None where a run has none.
 
-    ``name`` is dotted where it belongs to something that was chosen: "aggregator.sigma".
+    ``name`` is dotted where it is of something that was chosen: "choices.aggregator.sigma".
     """
 
     name: str
@@ -79,10 +79,10 @@ def run_parameters(run: Run) -> dict[str, Any]:
     found: dict[str, Any] = {name: str(getattr(run, name) or "") or None for name in _DATASETS}
     found |= {"method": run.method, "variant": run.variant or None}
     found |= _dotted("rehearsed", run.rehearsed)
-    found |= _dotted("asking", run.asking)
-    if run.learner:
-        found |= {"learner": run.learner, **_dotted("learner", _with_defaults(run.learner, run.learner_parameters))}
-    found |= {"aggregator" if name == "name" else f"aggregator.{name}": value for name, value in run.aggregator.items()}
+    chosen = dict(run.choices)
+    if learner := chosen.get("learner"):
+        chosen["learner_parameters"] = _with_defaults(learner, chosen.get("learner_parameters", {}))
+    found |= _dotted("choices", chosen)
     found |= {name: getattr(run, name) for name in _FIELDS}
     if run.student_learner:
         given = _with_defaults(run.student_learner, run.student_parameters)

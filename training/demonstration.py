@@ -166,11 +166,8 @@ def runs_start(
     approver: User,
 ) -> list[Run]:
     """Start the run in which every holder votes, and in the rehearsal study what it is compared with; idempotent."""
-    teachers = {
-        "method": Run.Method.PATE,
-        "weight_scheme": Run.WeightScheme.PROPORTIONAL,
-        **{field: STUDIES[name][field] for field in ("learner", "learner_parameters", "aggregator", "teachers")},
-    }
+    chosen = {field: STUDIES[name][field] for field in ("learner", "learner_parameters", "aggregator", "teachers")}
+    teachers = {"method": Run.Method.PATE, "choices": {**chosen, "weight_scheme": "proportional"}}
     return [
         everybody_start(name, real, proposer=proposer, approver=approver),
         *(
@@ -187,7 +184,7 @@ def everybody_start(name: str, real: tuple[Study, dict[str, Dataset]], *, propos
     """Start the run in which every holder votes, after a draw of head counts; idempotent."""
     if not head_counts(real[0]):
         head_counts_draw(study=real[0], acting_user=approver)
-    everybody = {"method": Run.Method.NEIGHBOURS, "asking": {"rounds": 1}}
+    everybody = {"method": Run.Method.NEIGHBOURS, "choices": {"rounds": 1}}
     return _run_start(name, real, "Every holder votes", everybody, proposer=proposer, approver=approver)
 
 

@@ -71,8 +71,7 @@ class Run(Recorded):
 
     open_fields = (
         *("title", "purpose", "rehearsal", "seed", "rehearsed", "private_dataset", "public_dataset", "test_dataset"),
-        *("method", "asking", "learner", "learner_parameters", "student_learner", "student_parameters", "variant"),
-        *("weight_scheme", "aggregator", "teachers", "small_groups", "on_exhausted", "batch_size", "wanted_labels"),
+        *("method", "variant", "choices", "student_learner", "student_parameters", "batch_size", "wanted_labels"),
         *("share", "created_by", "created_at", "revision", "approved_by", "approved_at"),
         *("plan", "snapshot_at"),
     )
@@ -135,19 +134,6 @@ class Run(Recorded):
         GROUP_AFTER_GROUP = "group_after_group", _("baseline: one level after the other")
         NON_PRIVATE = "non_private", _("baseline: without privacy")
 
-    class WeightScheme(models.TextChoices):
-        GDP = "gdp", _("in proportion to μ: groups reach their shares together")
-        CALIBRATED = "calibrated", _("calibrated for Rényi costs (rehearsals)")
-        PROPORTIONAL = "proportional", _("proportional to ε, as in the paper")
-
-    class SmallGroups(models.TextChoices):
-        MERGE = "merge", _("merge into the next stricter group")
-        LEAVE_OUT = "leave_out", _("leave out")
-
-    class OnExhausted(models.TextChoices):
-        STOP = "stop", _("end the vote")
-        RETIRE = "retire", _("retire that group's teachers and go on")
-
     class StopReason(models.TextChoices):
         USED_UP = "used_up", _("every public point was put to the vote")
         ENOUGH = "enough", _("the wanted number of labels was reached")
@@ -182,28 +168,15 @@ class Run(Recorded):
     )
     test_dataset = models.ForeignKey(Dataset, on_delete=models.PROTECT, related_name="+", null=True, blank=True)
     method = models.CharField(_("method"), max_length=20, choices=Method, default=Method.PATE)
-    asking = models.JSONField(
-        _("how the holders are asked"),
+    variant = models.CharField(_("variant"), max_length=20, choices=Variant, default=Variant.WEIGHTING, blank=True)
+    choices = models.JSONField(
+        _("choices"),
         default=dict,
         blank=True,
-        help_text="Where every holder is asked: representation, rounds, noise and so on, as far as they were chosen.",
+        help_text="Of the method's own dataclass, which describes them.",
     )
-    learner = models.CharField(_("teacher learner"), max_length=40, blank=True)
-    learner_parameters = models.JSONField(default=dict, blank=True)
     student_learner = models.CharField(_("student learner"), max_length=40, blank=True)
     student_parameters = models.JSONField(default=dict, blank=True)
-    variant = models.CharField(_("variant"), max_length=20, choices=Variant, default=Variant.WEIGHTING, blank=True)
-    weight_scheme = models.CharField(_("weights"), max_length=20, choices=WeightScheme, default=WeightScheme.GDP)
-    aggregator = models.JSONField(
-        _("aggregator"), default=dict, blank=True, help_text="Name and parameters, before any scaling."
-    )
-    teachers = models.PositiveIntegerField(
-        _("number of teachers"), null=True, blank=True, validators=[MinValueValidator(1)]
-    )
-    small_groups = models.CharField(max_length=10, choices=SmallGroups, default=SmallGroups.MERGE)
-    on_exhausted = models.CharField(
-        _("when a group's share is used up"), max_length=10, choices=OnExhausted, default=OnExhausted.STOP
-    )
     batch_size = models.PositiveIntegerField(default=50, validators=[MinValueValidator(1)])
     wanted_labels = models.PositiveIntegerField(
         _("wanted labels"), null=True, blank=True, validators=[MinValueValidator(1)]
@@ -305,10 +278,7 @@ class Run(Recorded):
             ),
             models.CheckConstraint(condition=Q(labels__lte=F("position")), name="labels_within_queries"),
             models.CheckConstraint(condition=Q(share__gt=0, share__lte=1), name="run_uses_a_share"),
-            models.CheckConstraint(
-                condition=Q(batch_size__gt=0) & (Q(teachers__isnull=True) | Q(teachers__gt=0)),
-                name="run_sizes_are_positive",
-            ),
+            models.CheckConstraint(condition=Q(batch_size__gt=0), name="run_sizes_are_positive"),
         ]
 
     def __str__(self) -> str:

@@ -18,12 +18,12 @@ TEACHERS: dict[str, Any] = {
 }
 #: So little of every cap (SHARES) that in the middle of a run some have nothing left of it.
 ASKING: dict[str, Any] = {
-    "asking": {"rounds": 2, "sigma": 200.0, "radius_share": 0.3, "kernel": "epanechnikov"},
+    "choices": {"rounds": 2, "sigma": 200.0, "radius_share": 0.3, "kernel": "epanechnikov"},
     "batch_size": 10,
 }
-STEPS: dict[str, Any] = {"asking": {"steps": 100, "sigma": 300.0}, "batch_size": 5}
+STEPS: dict[str, Any] = {"choices": {"steps": 100, "sigma": 300.0}, "batch_size": 5}
 #: Two in five of HEAD_COUNT at each of three levels are drawn in a step; the search for what that costs takes seconds.
-SAMPLES: dict[str, Any] = {"asking": {"steps": 100, "expected": 9_600.0, "network": "mlp"}, "batch_size": 5}
+SAMPLES: dict[str, Any] = {"choices": {"steps": 100, "expected": 9_600.0, "network": "mlp"}, "batch_size": 5}
 STUDENT: dict[str, Any] = {"student_learner": "random_forest", "student_parameters": {"trees": 100}}
 #: Entered as the number of holders at each level: a batch is asked in several shards.
 HEAD_COUNT = 8_000

@@ -56,7 +56,7 @@ class ComparedSerializer(serializers.Serializer):
 class ParameterRowSerializer(serializers.Serializer):
     """A parameter that is not the same in all of the runs."""
 
-    name = serializers.CharField(help_text="Dotted where it belongs to something that was chosen: aggregator.sigma.")
+    name = serializers.CharField(help_text="Dotted where it is of something that was chosen: choices.aggregator.sigma.")
     values = serializers.ListField(
         child=serializers.JSONField(allow_null=True), help_text="One for each run, in their order; null for none."
     )

@@ -10,9 +10,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ipate_web.api.base import ApiView
+from ipate_web.api.choices_schema import JSON_TYPES
 from learning.learners import LEARNERS, parameter_fields
 from learning.learners.base import Parametrised
-from learning.mechanisms.neighbours.choices import REPRESENTATION_CHOICES
+from learning.mechanisms.choices import Choice
 from learning.mechanisms.pate import AGGREGATORS
 from learning.representations import REPRESENTATIONS
 from learning.students import STUDENTS
@@ -57,19 +58,20 @@ class RepresentationSerializer(serializers.Serializer):
     label = serializers.CharField()  # type: ignore[assignment]
     images = serializers.BooleanField(help_text="Whether it is for images alone.")
     statement = serializers.CharField(
-        help_text="What you state by setting “stated” in “asking”; empty if nothing has to be stated."
+        help_text="What you state by setting “stated” in “choices”; empty if nothing has to be stated."
     )
     parameters = LearnerParameterSerializer(many=True)
 
 
-class AskingParameterSerializer(serializers.Serializer):
+class ChoiceSerializer(serializers.Serializer):
     name = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]
     type = serializers.ChoiceField(["integer", "number", "boolean", "string", "object"])
-    default = serializers.JSONField(help_text="null: a public rule decides, see the plan.")
+    default = serializers.JSONField(help_text="null: a public rule decides, see the plan; or it has to be given.")
     minimum = serializers.FloatField(allow_null=True)
     maximum = serializers.FloatField(allow_null=True)
     choices = serializers.ListField(child=serializers.CharField(allow_blank=True), allow_null=True)
-    help = serializers.CharField()
+    help = serializers.CharField(help_text="May be empty.")
 
 
 class VariantSerializer(serializers.Serializer):
@@ -77,23 +79,28 @@ class VariantSerializer(serializers.Serializer):
 
     name = serializers.CharField(allow_blank=True)
     label = serializers.CharField()  # type: ignore[assignment]
-    asking = AskingParameterSerializer(many=True, help_text="What “asking” of a run of this variant may hold.")
+    choices = ChoiceSerializer(many=True, help_text="What “choices” of a run of this variant may hold.")
     needs_public_points = serializers.BooleanField(help_text="Whether a run has to name a public dataset.")
 
 
 class MethodSerializer(serializers.Serializer):
     name = serializers.CharField()
     label = serializers.CharField()  # type: ignore[assignment]
-    asking = AskingParameterSerializer(many=True, help_text="Of the first variant.")
+    choices = ChoiceSerializer(many=True, help_text="Of the first variant.")
     variants = VariantSerializer(many=True)
 
 
-_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string", dict: "object"}
+def _choices(method: RunMethod) -> list[dict[str, Any]]:
+    """Choices of a method, as `ChoiceSerializer` writes them."""
+    return [
+        {**vars(each), "type": JSON_TYPES[each.type], "choices": _names(each)} for each in method.choices.described()
+    ]
 
 
-def _asking(method: RunMethod) -> list[dict[str, Any]]:
-    """Choices of a method, as `AskingParameterSerializer` writes them."""
-    return [{**vars(field), "type": _TYPES[field.type]} for field in method.asking_fields()]
+def _names(choice: Choice) -> list[str] | None:
+    """What can be chosen by its name; None where that is no question of names."""
+    named = choice.values or choice.kinds
+    return None if named is None else list(named)
 
 
 def _described(kinds: Mapping[str, type[Parametrised]]) -> list[dict[str, Any]]:
@@ -103,7 +110,7 @@ def _described(kinds: Mapping[str, type[Parametrised]]) -> list[dict[str, Any]]:
             "name": name,
             "label": kind.label,
             "help": kind.help,
-            "parameters": [{**vars(field), "type": _TYPES[field.type]} for field in parameter_fields(kind)],
+            "parameters": [{**vars(field), "type": JSON_TYPES[field.type]} for field in parameter_fields(kind)],
         }
         for name, kind in kinds.items()
     ]
@@ -116,7 +123,7 @@ class LearnerList(ApiView):
         summary="Learners", tags=["runs"], operation_id="learners_list", responses=LearnerSerializer(many=True)
     )
     def get(self, request: Request) -> Response:
-        """The learners and their parameters, for `learner` of a run whose teachers vote."""
+        """The learners and their parameters, for `learner` among the choices of teachers who vote."""
         return Response(LearnerSerializer(_described(LEARNERS), many=True).data)
 
 
@@ -144,7 +151,7 @@ class RepresentationList(ApiView):
         responses=RepresentationSerializer(many=True),
     )
     def get(self, request: Request) -> Response:
-        """The representations and their parameters, for `asking` of a run in which every holder is asked.
+        """The representations and their parameters, for `choices` of a run in which every holder is asked.
 
         All are fitted on public points. From the second round on the inner layer of the student serves, where
         `embedded` is set.
@@ -156,13 +163,18 @@ class RepresentationList(ApiView):
                 "images": representation.images,
                 "statement": representation.statement,
                 "parameters": [
-                    {"name": spec.name, "type": _TYPES[type(spec.default)], "default": spec.default, **spec.metadata}
+                    {
+                        "name": spec.name,
+                        "type": JSON_TYPES[type(spec.default)],
+                        "default": spec.default,
+                        **spec.metadata,
+                    }
                     for spec in fields(representation)
                     if spec.metadata
                 ],
             }
             for name, representation in REPRESENTATIONS.items()
-            if name in REPRESENTATION_CHOICES
+            if name != "student"
         ]
         return Response(RepresentationSerializer(representations, many=True).data)
 
@@ -172,17 +184,17 @@ class MethodList(ApiView):
 
     @extend_schema(summary="Methods", tags=["runs"], operation_id="methods_list", responses=MethodSerializer(many=True))
     def get(self, request: Request) -> Response:
-        """The methods, for `method` of a run, their variants, and what `asking` may hold: all of it can be left out."""
+        """The methods, for `method` of a run, their variants, and what `choices` of each may hold."""
         methods = [
             {
                 "name": name,
                 "label": Run.Method(name).label,
-                "asking": _asking(method),
+                "choices": _choices(method),
                 "variants": [
                     {
                         "name": variant,
                         "label": Run.Variant(variant).label if variant else "",
-                        "asking": _asking(each),
+                        "choices": _choices(each),
                         "needs_public_points": each.needs_public_points,
                     }
                     for each in IMPLEMENTED
@@ -205,7 +217,7 @@ class AggregatorList(ApiView):
         responses=AggregatorSerializer(many=True),
     )
     def get(self, request: Request) -> Response:
-        """The aggregators that a run may use and their parameters, all of them needed, for `aggregator` of a run."""
+        """The aggregators that a run may use and their parameters, all of them needed, for `choices` of a run."""
         aggregators = [
             {
                 "name": name,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -12,7 +12,7 @@ from common.sentences import in_words
 from ipate_web.api.base import ApiView, request_user
 from ipate_web.api.problems import CONFLICT
 from ipate_web.api.proposals import EXAMPLES, RunProposalSerializer, proposal_of
-from ipate_web.api.run_documents import AggregatorField, PromiseSerializer
+from ipate_web.api.run_documents import PromiseSerializer
 from training.models import Run
 from training.services.forecasts import forecast
 from training.services.runs import run_check
@@ -124,6 +124,11 @@ class ExpectationSerializer(serializers.Serializer):
     from_labels = serializers.BooleanField(
         help_text="Whether it rests on labelled test data, or on clusters of public points, an easier task."
     )
+
+
+@extend_schema_field({"type": "object", "properties": {"name": {"type": "string"}}, "additionalProperties": True})
+class AggregatorField(serializers.JSONField):
+    """Name and parameters, as GET /api/v1/aggregators lists them."""
 
 
 class PlanSerializer(serializers.Serializer):

@@ -12,7 +12,8 @@ from rest_framework.request import Request
 from consent.models import Study
 from consent.permissions import studies_with_permission
 from ipate_web.api.base import StrictSerializer, permission_check
-from ipate_web.api.run_documents import AggregatorField, AskingField
+from ipate_web.api.run_documents import ChoicesField
+from training.methods import IMPLEMENTED
 from training.models import Dataset, Run
 from training.services.suggestions import suggestion_for
 
@@ -27,11 +28,13 @@ PROPOSAL = OpenApiExample(
         "public_dataset": 2,
         "test_dataset": 3,
         "method": "pate",
-        "learner": "nearest_neighbour",
-        "student_learner": "random_forest",
         "variant": "weighting",
-        "aggregator": {"name": "confident_gnmax", "sigma": 20, "sigma_threshold": 30, "threshold": 50},
-        "teachers": 100,
+        "choices": {
+            "teachers": 100,
+            "learner": "nearest_neighbour",
+            "aggregator": {"name": "confident_gnmax", "sigma": 20, "sigma_threshold": 30, "threshold": 50},
+        },
+        "student_learner": "random_forest",
     },
 )
 
@@ -47,7 +50,7 @@ EVERYBODY = OpenApiExample(
         "public_dataset": 2,
         "test_dataset": 3,
         "method": "neighbours",
-        "asking": {"rounds": 1, "radius_share": 0.02},
+        "choices": {"rounds": 1, "radius_share": 0.02},
         "student_learner": "random_forest",
     },
 )
@@ -64,7 +67,7 @@ STEPS = OpenApiExample(
         "public_dataset": 2,
         "test_dataset": 3,
         "method": "sgd",
-        "asking": {"steps": 50},
+        "choices": {"steps": 50},
         "student_learner": "random_forest",
     },
 )
@@ -81,7 +84,7 @@ SAMPLES = OpenApiExample(
         "test_dataset": 3,
         "method": "sgd",
         "variant": "scale",
-        "asking": {"network": "mlp", "steps": 500, "expected": 512},
+        "choices": {"network": "mlp", "steps": 500, "expected": 512},
     },
 )
 
@@ -105,6 +108,10 @@ REHEARSAL = OpenApiExample(
 EXAMPLES = [PROPOSAL, EVERYBODY, STEPS, SAMPLES, REHEARSAL]
 
 
+_CHOSEN = {choice.name for method in IMPLEMENTED for choice in method.choices.described()}
+"""Names of the choices of all methods."""
+
+
 class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
     study = serializers.SlugRelatedField(slug_field="slug", queryset=Study.objects.none())
     private_dataset = serializers.PrimaryKeyRelatedField(queryset=Dataset.objects.none())
@@ -115,9 +122,7 @@ class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
         help_text="Only variants over samples can do without; then no student is trained.",
     )
     test_dataset = serializers.PrimaryKeyRelatedField(queryset=Dataset.objects.none(), required=False, allow_null=True)
-    asking = AskingField(required=False)
-    aggregator = AggregatorField(required=False)
-    learner_parameters = serializers.DictField(required=False)
+    choices = ChoicesField(required=False)
     student_parameters = serializers.DictField(required=False)
     rehearsed = serializers.DictField(
         required=False, help_text="Rehearsal studies: levels with share and ε, method and conversion of the costs."
@@ -127,8 +132,7 @@ class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
         model = Run
         fields = [
             *("study", "title", "purpose", "private_dataset", "public_dataset", "test_dataset"),
-            *("method", "asking", "learner", "learner_parameters", "student_learner", "student_parameters"),
-            *("variant", "weight_scheme", "aggregator", "teachers", "small_groups", "on_exhausted", "batch_size"),
+            *("method", "variant", "choices", "student_learner", "student_parameters", "batch_size"),
             *("wanted_labels", "seed", "rehearsed"),
         ]
         validators: list[Any] = []
@@ -148,10 +152,13 @@ class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
                     field.queryset = studies if name == "study" else datasets  # type: ignore[arg-type]
         return fields
 
-    def validate_aggregator(self, value: Any) -> Any:
-        if not isinstance(value, dict):
-            raise serializers.ValidationError("Give an object with “name” and the aggregator's parameters.")
-        return value
+    def to_internal_value(self, data: Any) -> Any:
+        """Refuse a choice of a method that stands beside ``choices`` instead of in it."""
+        misplaced = _CHOSEN & data.keys() if isinstance(data, dict) else set()
+        if misplaced:
+            told = "Send it within “choices”; GET /api/v1/methods lists what these of each method hold."
+            raise serializers.ValidationError(dict.fromkeys(sorted(misplaced), told))
+        return super().to_internal_value(data)
 
     def validate(self, proposal: dict[str, Any]) -> dict[str, Any]:
         """Take the method and the student that are suggested for the study where none is named."""

@@ -68,20 +68,15 @@ class PromiseSerializer(serializers.Serializer):
     epsilon = serializers.FloatField(help_text="ε at the study's δ.")
 
 
-class AskingField(serializers.DictField):
-    """Parameters that GET /api/v1/methods lists for the run's method; what is missing has its default."""
-
-
-@extend_schema_field({"type": "object", "properties": {"name": {"type": "string"}}, "additionalProperties": True})
-class AggregatorField(serializers.JSONField):
-    """Name and parameters, as GET /api/v1/aggregators lists them."""
+@extend_schema_field({"$ref": "#/components/schemas/Choices"})
+class ChoicesField(serializers.DictField):
+    """Document of the method's own choices, as their dataclass describes them."""
 
 
 class RunDetailSerializer(RunSerializer):
     progress = ProgressSerializer()
     promises = PromiseSerializer(many=True)
-    asking = AskingField()
-    aggregator = AggregatorField()
+    choices = ChoicesField()
     model = serializers.UUIDField(allow_null=True, help_text="Its student model, once there is one.")
     place = serializers.IntegerField(
         allow_null=True, help_text="Its place among approved runs that no worker has begun, from 1; null for others."
@@ -97,17 +92,9 @@ class RunDetailSerializer(RunSerializer):
     class Meta(RunSerializer.Meta):
         fields = [
             *RunSerializer.Meta.fields,
-            *("purpose", "private_dataset", "public_dataset", "test_dataset", "asking", "learner"),
-            *(
-                "learner_parameters",
-                "student_learner",
-                "student_parameters",
-                "weight_scheme",
-                "aggregator",
-                "teachers",
-                "small_groups",
-            ),
-            *("on_exhausted", "batch_size", "wanted_labels", "seed", "rehearsed", "outcome", "share"),
+            *("purpose", "private_dataset", "public_dataset", "test_dataset", "choices"),
+            *("student_learner", "student_parameters"),
+            *("batch_size", "wanted_labels", "seed", "rehearsed", "outcome", "share"),
             *(
                 "revision",
                 "approved_at",

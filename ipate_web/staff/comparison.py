@@ -9,18 +9,13 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ipate_web.staff.charts import Chart, Series
-from ipate_web.staff.templatetags.run_words import (
-    group_label,
-    kernel_label,
-    learner_label,
-    network_label,
-    publish_label,
-    representation_label,
-)
+from ipate_web.staff.templatetags.run_words import group_label, learner_label, value_words
 from learning.learners import parameter_fields
-from learning.mechanisms.pate import AGGREGATORS
+from learning.mechanisms.choices import Choice
+from learning.mechanisms.pate import AGGREGATORS, Aggregator
 from learning.students import STUDENTS
 from training.comparison import Compared, Parameter
+from training.methods import IMPLEMENTED, method_of
 from training.models import ProposalChange, Run
 from training.selectors import run_cost_history, run_curves, run_edits
 
@@ -28,38 +23,11 @@ _LABELS = {
     "private_dataset": gettext_lazy("Private dataset"),
     "public_dataset": gettext_lazy("Public dataset"),
     "test_dataset": gettext_lazy("Test dataset"),
-    "learner": gettext_lazy("Learner"),
     "student_learner": gettext_lazy("Student"),
-    "aggregator": gettext_lazy("Vote"),
-    "small_groups": gettext_lazy("Small groups"),
     "batch_size": gettext_lazy("Queries or steps in a batch"),
-    "asking.representation": gettext_lazy("Representation"),
-    "asking.rounds": gettext_lazy("Rounds"),
-    "asking.first_queries": gettext_lazy("Points of the first round"),
-    "asking.embedded": gettext_lazy("In the second round, the space is the student's inner layer"),
-    "asking.stated": gettext_lazy("The representation was made without the private data"),
-    "asking.sigma": gettext_lazy("Noise σ"),
-    "asking.radius_share": gettext_lazy("Radius"),
-    "asking.kernel": gettext_lazy("A record counts"),
-    "asking.records": gettext_lazy("Records per holder"),
-    "asking.network": gettext_lazy("Model"),
-    "asking.expected": gettext_lazy("Holders drawn in a step, on average"),
-    "asking.steps": gettext_lazy("Gradient steps"),
-    "asking.clip_norm": gettext_lazy("Clipping norm"),
-    "asking.step_size": gettext_lazy("Step size"),
-    "asking.momentum": gettext_lazy("Momentum"),
-    "asking.publish": gettext_lazy("Published"),
     "rehearsed.method": gettext_lazy("Costs are counted"),
 }
-_WORDS = {
-    "learner": learner_label,
-    "student_learner": learner_label,
-    "asking.representation": representation_label,
-    "asking.kernel": kernel_label,
-    "asking.network": network_label,
-    "asking.publish": publish_label,
-}
-_CHOICES = ("method", "variant", "weight_scheme", "small_groups", "on_exhausted")
+_CHOICES = ("method", "variant")
 _DECIMALS = 6
 
 
@@ -68,7 +36,7 @@ def parameter_rows(parameters: Sequence[Parameter], runs: Sequence[Run]) -> list
     return [
         (
             _label(parameter.name, runs),
-            [_value(parameter.name, value) for value in parameter.values],
+            [_value(parameter.name, value, runs) for value in parameter.values],
         )
         for parameter in parameters
     ]
@@ -80,7 +48,11 @@ def change_rows(run: Run) -> list[tuple[ProposalChange, list[tuple[str, str, str
         (
             edit,
             [
-                (_label(each["name"], [run]), _value(each["name"], each["before"]), _value(each["name"], each["after"]))
+                (
+                    _label(each["name"], [run]),
+                    _value(each["name"], each["before"], [run]),
+                    _value(each["name"], each["after"], [run]),
+                )
                 for each in edit.content
             ],
         )
@@ -102,33 +74,65 @@ def _label(name: str, runs: Sequence[Run]) -> str:
         return f"{group_label(level)}: {_('share of the owners') if measure == 'share' else 'ε'}"
     if not of:
         return capfirst(str(_field(name).verbose_name))
-    for run in runs:
-        for spec_name, label in _parameter_labels(role, run):
-            if spec_name == of:
-                return label
+    choice = _choice(name, runs)
+    if choice is not None:
+        return _choice_label(choice, of.partition(".")[2], runs)
+    if role == "student_learner":
+        for run in runs:
+            if of in (labels := _parameter_labels(STUDENTS.get(run.student_learner))):
+                return f"{_('Student')}: {labels[of]}"
     return name
 
 
-def _parameter_labels(role: str, run: Run) -> list[tuple[str, str]]:
-    """Parameters of what a run chose for a role, with their labels."""
-    if role == "aggregator":
-        kind = AGGREGATORS.get(run.aggregator.get("name", ""))
-        return [(spec.name, f"{spec.symbol}, {_(spec.label)}") for spec in kind.fields()] if kind else []
-    titles = {"learner": _("Learner"), "student_learner": _("Student")}
-    chosen = STUDENTS.get(getattr(run, role)) if role in titles else None
-    if chosen is None:
-        return []
-    return [(spec.name, f"{titles[role]}: {_(spec.help)}") for spec in parameter_fields(chosen)]
+def _choice(name: str, runs: Sequence[Run]) -> Choice | None:
+    """The choice of a method of the runs that a dotted name, or that of a parameter, is of; None where it is of none.
+
+    What a draft was changed from may have been a choice of another method.
+    """
+    role, _dot, of = name.partition(".")
+    methods = [*map(method_of, runs), *IMPLEMENTED] if role == "choices" else []
+    described = [choice for method in methods for choice in method.choices.described()]
+    found = of.partition(".")[0]
+    return next((choice for choice in described if choice.parameters == found), None) or next(
+        (choice for choice in described if choice.name == found), None
+    )
 
 
-def _value(name: str, value: Any) -> str:
-    if value is not None and name in _WORDS:
-        return _WORDS[name](value)
+def _choice_label(choice: Choice, of: str, runs: Sequence[Run]) -> str:
+    """Label of a choice, or of the parameter ``of`` of what was chosen."""
+    label = capfirst(_(choice.label))
+    if of in ("", "name"):
+        return label
+    for run in runs:
+        chosen = run.choices.get(choice.name)
+        labels = _parameter_labels((choice.kinds or {}).get(chosen["name"] if isinstance(chosen, dict) else chosen))
+        if of in labels:
+            return f"{label}: {labels[of]}" if choice.parameters else labels[of]
+    return f"{label}: {of}"
+
+
+def _parameter_labels(kind: Any) -> dict[str, str]:
+    """Labels of the parameters of a learner, a student or an aggregator; none where there is none of them."""
+    if kind is None:
+        return {}
+    if issubclass(kind, Aggregator):
+        return {spec.name: f"{spec.symbol}, {_(spec.label)}" for spec in kind.fields()}
+    return {spec.name: _(spec.help) for spec in parameter_fields(kind)}
+
+
+def _value(name: str, value: Any, runs: Sequence[Run]) -> str:
+    if value in (None, "") and not name.startswith("choices."):
+        return "–"
+    choice = _choice(name, runs)
+    if choice is not None and name.endswith(f".{choice.name}"):
+        return value_words(choice, value)
     if value in (None, ""):
         return "–"
+    if name == "student_learner":
+        return learner_label(value)
     if name in _CHOICES:
         return str(dict(_field(name).flatchoices).get(value, value))
-    if name == "aggregator":
+    if name == "choices.aggregator.name":
         return AGGREGATORS[value].label if value in AGGREGATORS else value
     if isinstance(value, bool):
         return _("yes") if value else _("no")

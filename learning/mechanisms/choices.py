@@ -1,46 +1,88 @@
-"""Choices that a run of a method has: fields with a range and a help text, and the space of its first round.
+"""Choices that a run of a method has, each described once: label, help, limits, and when it counts.
 
-The choices of a method are a frozen dataclass whose fields are made by :func:`choice`. Form, API and checks read them
-from :func:`fields_of`.
+The choices of a method are a frozen dataclass whose fields are made by :func:`choice`. Forms, API, pages and checks
+read them from :meth:`Choices.described`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self, cast
 
+from common.sentences import gettext_noop
 from learning.representations import REPRESENTATIONS, Representation, default_representation, representation_create
+
+Fault = tuple[str, str]
+"""Name of a choice, or "" for all of them, and what is wrong with it."""
+
+
+class ChoicesError(ValueError):
+    """Choices that cannot be carried out; ``faults`` tells which, and why."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        super().__init__(" ".join(message for _name, message in faults))
+        self.faults = faults
 
 
 @dataclass(frozen=True)
-class AskingField:
-    """One choice of a method; ``type`` is bool, dict, float, int or str, the range is closed.
+class Choice:
+    """One choice of a method. Texts are English, marked for translation.
 
-    ``optional``: None, too, leaves it to a public rule.
+    Attributes:
+        name: Of the dataclass's field.
+        type: bool, dict, float, int or str.
+        default: Value where a proposal leaves it out.
+        label: Its name on pages.
+        help: What it is for; may be empty.
+        minimum: Smallest number.
+        maximum: Largest number.
+        values: What can be chosen, each with its label.
+        kinds: What can be chosen that has parameters of its own, by name.
+        parameters: The choice that holds the parameters of the kind; they stand beside its name where this is empty.
+        optional: Whether None, too, can be chosen, which leaves it to a public rule.
+        unset: That rule, in words.
+        percent: Whether a form asks for a share in per cent.
+        only_if: Values of other choices, by name, with which it counts.
+        rehearsed: Values that only a rehearsal may have.
+        needs_public_points: Whether it counts only where a run has public points.
     """
 
     name: str
     type: type
     default: Any
-    help: str
+    label: str
+    help: str = ""
     minimum: float | None = None
     maximum: float | None = None
-    choices: tuple[str, ...] | None = None
+    values: Mapping[Any, str] | None = None
+    kinds: Mapping[str, Any] | None = None
+    parameters: str = ""
     optional: bool = False
+    unset: str = ""
+    percent: bool = False
+    only_if: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    rehearsed: tuple[Any, ...] = ()
+    needs_public_points: bool = False
 
-    def check(self, value: object) -> None:
-        """Raise ValueError where ``value`` is of another type, out of range or none of the choices."""
+    def counts_with(self, document: Mapping[str, Any]) -> bool:
+        """Whether it counts beside the other choices."""
+        return all(document.get(other) in values for other, values in self.only_if.items())
+
+    def faults(self, value: object) -> Iterator[Fault]:
+        """What is wrong with a value: another type, out of range, or none of those that can be chosen."""
         if self.optional and value is None:
             return
-        if self.choices is not None and value not in self.choices:
-            raise ValueError(f"{self.name} is {value!r}; choose one of {', '.join(filter(None, self.choices))}.")
-        if self.type in (int, float) and not self._is_in_range(value):
-            kind = "whole number" if self.type is int else "number"
-            raise ValueError(
-                f"{self.name} is {value!r}; it must be a {kind} from {self.minimum:g} to {self.maximum:g}."
-            )
+        if self.type in (int, float):
+            if not self._is_in_range(value):
+                kind = f"{'whole ' * (self.type is int)}number from {self.minimum:g} to {self.maximum:g}"
+                yield self.name, f"{self.name} is {value!r}; it must be a {kind}."
+        elif self.values is not None and value not in tuple(self.values):
+            names = ", ".join(filter(None, self.values))
+            yield self.name, f"{self.name} is {value!r}; choose one of {names}."
+        elif self.type in (bool, dict, str) and not isinstance(value, self.type):
+            yield self.name, f"{self.name} is {value!r}; it must be {_TYPES[self.type]}."
 
     def _is_in_range(self, value: object) -> bool:
         accepted = int if self.type is int else int | float
@@ -49,68 +91,107 @@ class AskingField:
         return math.isfinite(value) and cast(float, self.minimum) <= value <= cast(float, self.maximum)
 
 
-def choice(kind: type, default: Any, help: str, **limits: Any) -> Any:
-    """A dataclass field from which :func:`fields_of` makes an :class:`AskingField`; None as default is optional."""
-    return field(default=default, metadata={"type": kind, "help": help, "optional": default is None, **limits})
+ROUNDS = {1: gettext_noop("1 round"), 2: gettext_noop("2 rounds")}
+"""Numbers of rounds that a run can have."""
+_TYPES = {bool: "true or false", dict: "an object", str: "a text"}
+
+
+def choice(kind: type, default: Any, label: str, help: str = "", **described: Any) -> Any:
+    """A dataclass field that :meth:`Choices.described` describes; None as default is optional."""
+    metadata = {"type": kind, "label": label, "help": help, "optional": default is None, **described}
+    if kind is dict:
+        return field(default_factory=lambda: dict(default), metadata=metadata | {"default": default})
+    return field(default=default, metadata=metadata | {"default": default})
 
 
 @dataclass(frozen=True)
 class Choices:
-    """The choices that every method on a public representation has; subclasses add their own by :func:`choice`.
+    """Base of the choices of a method; subclasses add their own by :func:`choice`.
 
     Raises:
-        ValueError: A value is out of range; TypeError: of another type.
+        ChoicesError: A value is of another type, out of range, or does not go with another.
     """
 
-    representation: str = choice(
-        str,
-        "",
-        "Name of the space in which neighbours are near; empty for the usual one of the data.",
-        choices=("", *(name for name in REPRESENTATIONS if name != "student")),
-    )
-    representation_parameters: dict[str, Any] = field(
-        default_factory=dict,
-        metadata={"type": dict, "help": "Its parameters; what is missing has its default."},
-    )
-    stated: bool = choice(
-        bool,
-        False,
-        "That you state what the representation asks you to: of embeddings, that they were made without the private "
-        "data.",
-    )
-
     def __post_init__(self) -> None:
-        if self.representation == "student":
-            raise ValueError(
-                "The inner layer of the student is for rounds after the first: choose another representation for the "
-                "first."
-            )
-        if self.representation:
-            chosen = representation_create(self.representation, self.representation_parameters)
-            if chosen.statement and self.stated is not True:
-                raise ValueError(f"{chosen.label} need a statement: “{chosen.statement}” Set stated, if it is so.")
-        elif self.representation_parameters:
-            raise ValueError("Parameters belong to a representation: name it.")
-        for one in fields_of(type(self)):
-            one.check(getattr(self, one.name))
+        # What the choices are together can be looked at once each is what it says.
+        alone = [fault for each in self.described() for fault in each.faults(getattr(self, each.name))]
+        if faults := alone or list(self.faults()):
+            raise ChoicesError(faults)
+
+    def faults(self) -> Iterator[Fault]:
+        """What is wrong with the choices together, where each by itself is well formed."""
+        return iter(())
+
+    @classmethod
+    def described(cls) -> tuple[Choice, ...]:
+        """Every choice, in order."""
+        return tuple(Choice(spec.name, **spec.metadata) for spec in fields(cls))
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
         """The choices that a run was given; what is missing has its default.
 
         Raises:
-            ValueError: A name is unknown, or a value out of range.
+            ChoicesError: A name is unknown, or a value cannot be chosen.
         """
-        known = {spec.name for spec in fields(cls)}
-        if unknown := sorted(set(document) - known):
-            raise ValueError(
-                f"There is no {', '.join(unknown)}; how holders are asked has: {', '.join(sorted(known))}."
-            )
+        if not isinstance(document, Mapping):
+            raise ChoicesError([("", "The choices are an object with their names and values.")])
+        known = [spec.name for spec in fields(cls)]
+        if unknown := sorted(set(document) - set(known)):
+            message = f"There is no choice {', '.join(unknown)}; this method has: {', '.join(known)}."
+            raise ChoicesError([("", message)])
         return cls(**document)
 
     def to_json(self) -> dict[str, Any]:
         """The values, as :meth:`from_json` reads them."""
         return asdict(self)
+
+
+def representation_choice(help: str = "") -> Any:
+    """The space of the first round; ``help`` says what it is to the method."""
+    return choice(
+        str,
+        "",
+        gettext_noop("Representation"),
+        help,
+        values={
+            "": gettext_noop("The usual one of the method for images or tables"),
+            **{name: kind.label for name, kind in REPRESENTATIONS.items() if name != "student"},
+        },
+        needs_public_points=True,
+    )
+
+
+@dataclass(frozen=True)
+class HolderChoices(Choices):
+    """Choices that every method has which asks each holder in a public representation."""
+
+    representation: str = representation_choice()
+    representation_parameters: Mapping[str, Any] = choice(
+        dict,
+        {},
+        gettext_noop("Parameters of the representation"),
+        gettext_noop("What is missing has its default."),
+    )
+    stated: bool = choice(
+        bool,
+        False,
+        gettext_noop("The representation was made without the private data"),
+        gettext_noop("You state what the representation asks you to."),
+    )
+
+    def faults(self) -> Iterator[Fault]:
+        if not self.representation:
+            if self.representation_parameters:
+                yield "representation_parameters", "Parameters belong to a representation: name it."
+            return
+        try:
+            chosen = representation_create(self.representation, self.representation_parameters)
+        except (TypeError, ValueError) as error:
+            yield "representation_parameters", str(error)
+            return
+        if chosen.statement and not self.stated:
+            yield "stated", f"{chosen.label} need a statement: “{chosen.statement}” Set stated, if it is so."
 
     def space(self, shape: tuple[int, ...]) -> Representation:
         """The representation of the first round, for points of this shape."""
@@ -121,11 +202,3 @@ class Choices:
     def usual_space(self, shape: tuple[int, ...]) -> Representation:
         """The representation where none is named."""
         return default_representation(shape)
-
-
-def fields_of(kind: type[Choices]) -> tuple[AskingField, ...]:
-    """Fields that can be chosen, in order."""
-    return tuple(
-        AskingField(spec.name, default={} if spec.default is MISSING else spec.default, **spec.metadata)
-        for spec in fields(kind)
-    )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -260,7 +261,7 @@ REPRESENTATIONS: dict[str, type[Representation]] = {
 }
 
 
-def representation_create(name: str, parameters: dict[str, int | float | bool] | None = None) -> Representation:
+def representation_create(name: str, parameters: Mapping[str, Any] | None = None) -> Representation:
     """The representation with these parameters, defaults for the rest.
 
     Raises:

@@ -237,17 +237,17 @@ class World:
         """Propose and approve; σ follows from every label that was ever released, as an adversary would have it."""
         labels = sum(label or 0 for label in Query.objects.order_by("pk").values_list("label", flat=True))
         chosen: dict[str, Any] = {"teachers": 4, "learner_parameters": {}, "batch_size": 3}
-        if "asking" in fields:
-            asked = {"sigma": 5.0 + labels % 3, "radius_share": 0.3, **fields["asking"]}
-            chosen = ASKING_RUN | {"batch_size": 3, **fields, "asking": asked}
+        if "choices" in fields:
+            asked = {"sigma": 5.0 + labels % 3, "radius_share": 0.3, **fields["choices"]}
+            chosen = ASKING_RUN | {"batch_size": 3, **fields, "choices": asked}
         elif "samples" in fields:
             asked = {"steps": 7, "expected": 1e6, "clip_norm": 0.3 + 0.1 * (labels % 3), **fields["samples"]}
             rest = {name: value for name, value in fields.items() if name != "samples"}
-            chosen = SAMPLED_RUN | {"batch_size": 3, **rest, "asking": asked}
+            chosen = SAMPLED_RUN | {"batch_size": 3, **rest, "choices": asked}
         elif "steps" in fields:
             asked = {"sigma": 5.0 + labels % 3, "steps": 7, **fields["steps"]}
             rest = {name: value for name, value in fields.items() if name != "steps"}
-            chosen = STEPS_RUN | {"batch_size": 3, **rest, "asking": asked}
+            chosen = STEPS_RUN | {"batch_size": 3, **rest, "choices": asked}
         else:
             chosen |= {"aggregator": {"name": "gnmax", "sigma": 9.0 + labels % 5}, **fields}
         try:
@@ -398,8 +398,8 @@ def public_view(study: Study) -> dict[str, Any]:
     for subject in ShareRecord.chain(study.pk).values_list("subject", flat=True):
         names.setdefault(subject, f"subject {len(names)}")
     points = arrays_load(study.datasets.get(kind="public").artifact, "x")["x"]
-    columns = ("status", "variant", "aggregator", "teachers", "share", "plan", "position", "labels", "stop_reason")
-    columns += ("spent", "retired", "outcome", "message", "method", "asking")
+    columns = ("status", "variant", "share", "plan", "position", "labels", "stop_reason")
+    columns += ("spent", "retired", "outcome", "message", "method", "choices")
     rounds = Round.objects.filter(run__study=study).order_by("run__created_at", "index")
     return {
         "runs": [{name: getattr(run, name) for name in columns} for run in runs],

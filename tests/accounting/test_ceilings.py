@@ -42,7 +42,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 #: Everybody's cap in the studies below: low protection, ε = 3.
 CAP = float(caps_of(3.0, 1e-4))
 #: Votes that nobody can cast all of.
-LOUD = ASKING_RUN | {"asking": {"sigma": 2.0, "radius_share": 0.9}}
+LOUD = ASKING_RUN | {"choices": {"sigma": 2.0, "radius_share": 0.9}}
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def others_spent(study: Study) -> list[float]:
     )
 
 
-@pytest.mark.parametrize("fields", [LOUD, STEPS_RUN | {"asking": {"steps": 6, "sigma": 1.5}}, SAMPLED_RUN])
+@pytest.mark.parametrize("fields", [LOUD, STEPS_RUN | {"choices": {"steps": 6, "sigma": 1.5}}, SAMPLED_RUN])
 def test_all_studies_of_a_person_together_stay_within_the_ceiling(
     settings: Any, pair: tuple[Study, Study], fields: dict
 ) -> None:

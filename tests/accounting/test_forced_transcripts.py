@@ -52,7 +52,7 @@ def run_of(share: float = 0.5, **fields: Any) -> list[Step]:
 
 def asking_of(share: float = 0.5, /, **asked: Any) -> list[Step]:
     """A run in which every holder votes."""
-    return [("approve", share, {"asking": asked}), *FINISH]
+    return [("approve", share, {"choices": asked}), *FINISH]
 
 
 def steps_of(share: float = 0.5, /, **asked: Any) -> list[Step]:
@@ -175,7 +175,7 @@ HISTORIES: dict[str, list[Step]] = {
         *run_of(0.2),
     ],
     "who leaves while holders are asked is not heard, and returns": [
-        ("approve", 0.5, {"asking": {"rounds": 2}}),
+        ("approve", 0.5, {"choices": {"rounds": 2}}),
         ("open",),
         ("attempt",),
         ("i_withdraw",),
@@ -192,7 +192,7 @@ HISTORIES: dict[str, list[Step]] = {
         *asking_of(0.2),
     ],
     "levels that change between what holders say and its release": [
-        ("approve", 0.5, {"asking": {}}),
+        ("approve", 0.5, {"choices": {}}),
         ("open",),
         ("attempt",),
         ("i_give", "HIGH"),
@@ -205,7 +205,7 @@ HISTORIES: dict[str, list[Step]] = {
         *asking_of(0.5),
     ],
     "holders are asked by workers that die, and twice": [
-        ("approve", 1.0, {"asking": {"rounds": 2, "sigma": 5.0, "radius_share": 0.5}, "batch_size": 2}),
+        ("approve", 1.0, {"choices": {"rounds": 2, "sigma": 5.0, "radius_share": 0.5}, "batch_size": 2}),
         ("open",),
         ("attempt",),
         ("crash", False),
@@ -217,7 +217,7 @@ HISTORIES: dict[str, list[Step]] = {
         ("finish",),
     ],
     "head counts and policies between what holders say and its release": [
-        ("approve", 0.5, {"asking": {"rounds": 2}}),
+        ("approve", 0.5, {"choices": {"rounds": 2}}),
         ("open",),
         ("attempt",),
         ("other_withdraws", 3),
@@ -341,8 +341,8 @@ HISTORIES: dict[str, list[Step]] = {
     ],
     "runs of both methods beside each other, one of which is cancelled": [
         ("approve", 0.3, {}),
-        ("approve", 0.3, {"asking": {}}),
-        ("approve", 0.3, {"asking": {}, "batch_size": 7}),
+        ("approve", 0.3, {"choices": {}}),
+        ("approve", 0.3, {"choices": {}, "batch_size": 7}),
         ("open",),
         ("vote",),
         ("finish",),
@@ -389,7 +389,7 @@ def test_who_is_alone_in_their_teacher_is_not_told_by_a_vote_that_is_missing(his
 def test_who_alone_is_asked_is_not_told_by_what_becomes_of_others(level: str) -> None:
     """A drawing of head counts charges the one alone; whoever joins beside it counts from the next batch on."""
     history: list[Step] = [
-        ("approve", 0.5, {"asking": {}}),
+        ("approve", 0.5, {"choices": {}}),
         ("open",),
         ("attempt",),
         ("other_gives", 0, "LOW"),
@@ -430,7 +430,7 @@ teachers = st.fixed_dictionaries(
 asked = st.fixed_dictionaries(
     {
         "batch_size": st.sampled_from([2, 7]),
-        "asking": st.fixed_dictionaries(
+        "choices": st.fixed_dictionaries(
             {"rounds": st.integers(1, 3)}, optional={"kernel": st.just("epanechnikov"), "sigma": st.just(3.0)}
         ),
     },
@@ -745,7 +745,7 @@ def withdrawn_before_a_chunk() -> list[Step]:
 
 
 def withdrawn_in_mid_batch(sigma: float = 5.0) -> list[Step]:
-    return [("approve", 1.0, {"asking": {"sigma": sigma}}), ("open",), ("attempt",), ("i_withdraw",), ("vote",)]
+    return [("approve", 1.0, {"choices": {"sigma": sigma}}), ("open",), ("attempt",), ("i_withdraw",), ("vote",)]
 
 
 def withdrawn_in_mid_chunk() -> list[Step]:
@@ -779,7 +779,7 @@ PLANTS: list[tuple[Any, list[Step], str]] = [
     (stop_asking_by_accounts, asking_of(1.0, sigma=6.0, radius_share=0.05), "public runs differ"),
     (
         counts_before_the_commit,
-        [("approve", 1.0, {"asking": {"sigma": 20.0}}), ("open",), ("crash", True), ("vote",)],
+        [("approve", 1.0, {"choices": {"sigma": 20.0}}), ("open",), ("crash", True), ("vote",)],
         "was charged",
     ),
     (attempt_kept, withdrawn_in_mid_batch(), "who had left was heard"),
@@ -797,7 +797,7 @@ PLANTS: list[tuple[Any, list[Step], str]] = [
     (
         attempt_made_anew,
         [
-            ("approve", 0.5, {"asking": {}}),
+            ("approve", 0.5, {"choices": {}}),
             ("open",),
             ("attempt",),
             ("other_gives", 0, "LOW"),

@@ -143,7 +143,7 @@ holders = st.integers(0, HOLDERS - 1)
 askings = st.fixed_dictionaries(
     {
         "dataset": st.sampled_from(["first", "second"]),
-        "asking": st.fixed_dictionaries(
+        "choices": st.fixed_dictionaries(
             {
                 "sigma": st.sampled_from([4.0, 12.0]),
                 "radius_share": st.sampled_from([0.1, 0.5]),
@@ -167,8 +167,8 @@ teachers = st.fixed_dictionaries(
         ),
         "variant": st.sampled_from(["weighting", "standard", "upsampling"]),
         "weight_scheme": st.sampled_from(["gdp", "proportional"]),
-        "on_exhausted": st.sampled_from(Run.OnExhausted.values),
-        "small_groups": st.sampled_from(Run.SmallGroups.values),
+        "on_exhausted": st.sampled_from(["stop", "retire"]),
+        "small_groups": st.sampled_from(["merge", "leave_out"]),
         "batch_size": st.sampled_from([2, 5]),
         "wanted_labels": st.sampled_from([None, None, 6]),
     }
@@ -259,7 +259,7 @@ class Site:
     def approve(self, proposal: dict[str, Any], share: float) -> None:
         fields = {name: value for name, value in proposal.items() if name != "dataset"}
         dataset = Dataset.objects.get(study=self.study, name=proposal["dataset"])
-        base = ASKING_RUN if "asking" in fields else {"teachers": 4, "learner_parameters": {}}
+        base = ASKING_RUN if "choices" in fields else {"teachers": 4, "learner_parameters": {}}
         run = run_draft(self.study, **base | fields, private_dataset=dataset)
         free = share_free(self.study)
         try:

@@ -360,7 +360,7 @@ def test_charges_that_the_assignment_does_not_explain_are_found_by_the_replay(st
 
 def test_charges_of_everybody_that_records_do_not_explain_are_found_by_the_replay() -> None:
     study = study_with_table(retain_votes=True)
-    run = run_ask(run_start(study, **EVERYBODY, asking={"sigma": 20.0, "radius_share": 0.3}, batch_size=6))
+    run = run_ask(run_start(study, **EVERYBODY, choices={"sigma": 20.0, "radius_share": 0.3}, batch_size=6))
     assert run.status == Run.Status.FINISHED, run.message
     report = io.StringIO()
     call_command("verify_ledger", "--replay", stdout=report)
@@ -393,7 +393,7 @@ ASKED_FORGERIES: list[tuple[Callable[[], object], str]] = [
     (lambda: Query.objects.filter(row=3).update(counts=[1, 2, 3]), "are not those that were released"),
     (lambda: Query.objects.filter(row=3).update(counts=None), "cannot be checked any more"),
     (lambda: run_update(method="pate"), "is of kind counts, which a run by this method does not release"),
-    (lambda: run_update(asking={"rounds": 2, "kernel": "epanechnikov"}), "was not asked as its plan says"),
+    (lambda: run_update(choices={"rounds": 2, "kernel": "epanechnikov"}), "was not asked as its plan says"),
     (lambda: Round.objects.filter(index=0).update(sigma=90.0), "was not asked as its plan says"),
     (lambda: Round.objects.filter(index=0).update(sigma=90.0), "its public charge is not what"),
     (lambda: Round.objects.filter(index=0).update(radius_share=0.9), "was not asked as its plan says"),
@@ -410,7 +410,7 @@ ASKED_FORGERIES: list[tuple[Callable[[], object], str]] = [
 
 def test_what_was_asked_and_said_is_compared_with_the_register() -> None:
     study = study_with_table(holders=9, retain_votes=True)
-    asked = {"asking": {"sigma": 10.0, "radius_share": 0.3, "rounds": 2, "first_queries": 4}, "batch_size": 6}
+    asked = {"choices": {"sigma": 10.0, "radius_share": 0.3, "rounds": 2, "first_queries": 4}, "batch_size": 6}
     run = run_finish(run_start(study, share=0.5, **ASKING_RUN | asked))
     assert run.status == Run.Status.FINISHED, run.message
     triggers_remove(connection)

@@ -27,7 +27,7 @@ def test_strikes_hit_processes_in_steps_and_leave_a_correct_ledger(
     monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "ipate_web.settings")
     monkeypatch.setattr(studies, "STUDIES", 1)
     monkeypatch.setattr(studies, "RUNS_OF_A_STUDY", 1)
-    monkeypatch.setattr(studies, "STEPS", {"asking": {"steps": 60, "sigma": 300.0}, "batch_size": 5})
+    monkeypatch.setattr(studies, "STEPS", {"choices": {"steps": 60, "sigma": 300.0}, "batch_size": 5})
     planned = {"process": 2, "commit": 1, "file": 1, "worker": 1}
     with tqdm(disable=True) as bar:
         *rows, after = fault_campaign.method_strike(

@@ -68,7 +68,7 @@ def test_a_draft_from_its_change_to_its_end(study: Study, site: Site, site_of: C
     assert (approved.status, approved.document["plan"]["share"]) == ("approved", 0.25)
     compared = site.compare(run, other)
     assert [each["run"]["title"] for each in compared["runs"]] == ["Better", "Another"]
-    assert {"name": "teachers", "values": [25, 20]} in compared["parameters"]
+    assert {"name": "choices.teachers", "values": [25, 20]} in compared["parameters"]
     assert operator.cancel(run).status == "cancelled"
 
 
@@ -136,7 +136,7 @@ def test_every_method_is_in_the_readme() -> None:
 def test_a_refusal_says_what_is_wrong(study: Study, site: Site) -> None:
     with pytest.raises(ProblemError, match="learner: ") as caught:
         site.propose(**proposal(study, learner="oracle"))
-    assert caught.value.status == 400 and caught.value.errors[0]["field"] == "learner"
+    assert caught.value.status == 400 and caught.value.errors[0]["field"] == "choices.learner"
     with pytest.raises(ProblemError, match="no such run"):
         site.run("11111111-1111-4111-8111-111111111111")
     with pytest.raises(ValueError, match="IPATE_TOKEN"):

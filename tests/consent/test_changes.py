@@ -36,7 +36,7 @@ from consent.webhook_endpoints import endpoint_create, endpoint_remove
 from tests import factories
 from tests.factories import user_create
 from tests.pages import as_
-from tests.training.runs import TABLE_RUN, run_draft, study_with_table
+from tests.training.runs import TABLE_RUN, run_draft, study_with_table, teachers_chosen
 from training.models import Dataset, Run
 from training.services.closing import dataset_remove, records_expire, study_close
 from training.services.datasets import dataset_provenance_state
@@ -365,7 +365,7 @@ class History:
     def do_change_draft(self) -> None:
         run = self.one(Run.objects.filter(study=self.study, status="draft"))
         datasets = {name: getattr(run, name) for name in ("private_dataset", "public_dataset", "test_dataset")}
-        fields = {**TABLE_RUN, **datasets, "title": f"Run {self.random.random()}", "purpose": "Other"}
+        fields = {**teachers_chosen(TABLE_RUN), **datasets, "title": f"Run {self.random.random()}", "purpose": "Other"}
         run_edit(run=run, acting_user=run.created_by, **fields)
 
     def do_withdraw_draft(self) -> None:

@@ -206,14 +206,11 @@ def test_the_database_itself_knows_a_second_person(study: Study, otto: User) -> 
 
 def proposed(study: Study, user: User) -> Run:
     like = run_draft(study, **TABLE_RUN)
-    fields = ("private_dataset", "public_dataset", "test_dataset", "learner", "student_learner", "batch_size")
+    fields = ("private_dataset", "public_dataset", "test_dataset", "choices", "student_learner", "batch_size")
     return run_propose(
         study=study,
         acting_user=user,
         title="Mine",
-        learner_parameters={},
-        aggregator=TABLE_RUN["aggregator"],
-        teachers=TABLE_RUN["teachers"],
         **{name: getattr(like, name) for name in fields},
     )
 

@@ -11,24 +11,18 @@ from training.models import Run
 from training.services.advance import run_advance, shard_ask
 
 #: For run_draft and the like: what makes a run one in which every holder votes.
-EVERYBODY: dict[str, Any] = {
-    "method": Run.Method.NEIGHBOURS,
-    "learner": "",
-    "learner_parameters": {},
-    "aggregator": {},
-    "teachers": None,
-}
+EVERYBODY: dict[str, Any] = {"method": Run.Method.NEIGHBOURS}
 #: The same on the points of a table, with σ and radius chosen by hand.
-ASKING_RUN = EVERYBODY | {"asking": {"sigma": 10.0, "radius_share": 0.2}, "batch_size": 4}
+ASKING_RUN = EVERYBODY | {"choices": {"sigma": 10.0, "radius_share": 0.2}, "batch_size": 4}
 #: With less noise, so that labels are mostly right.
-CLEAR_RUN = EVERYBODY | {"asking": {"sigma": 3.0, "radius_share": 0.5}, "batch_size": 5}
+CLEAR_RUN = EVERYBODY | {"choices": {"sigma": 3.0, "radius_share": 0.5}, "batch_size": 5}
 #: For run_draft and the like: what makes a run one of private gradient steps, in three chunks.
-STEPS_RUN = EVERYBODY | {"method": Run.Method.SGD, "asking": {"steps": 6, "sigma": 10.0}, "batch_size": 2}
+STEPS_RUN = EVERYBODY | {"method": Run.Method.SGD, "choices": {"steps": 6, "sigma": 10.0}, "batch_size": 2}
 #: The same over samples, in which everybody is drawn in every step: what that costs is known without a search.
 SAMPLED_RUN = EVERYBODY | {
     "method": Run.Method.SGD,
     "variant": Run.Variant.SCALE,
-    "asking": {"steps": 6, "expected": 1e6},
+    "choices": {"steps": 6, "expected": 1e6},
     "batch_size": 2,
 }
 

@@ -15,6 +15,7 @@ from consent.counts import holders_per_level
 from consent.models import ConsentForm, DataHolder, Level, Role, Study
 from learning.formats import Rows, Splits, TabularSchema, catalogue_load
 from learning.formats.columns import NumericColumn
+from learning.mechanisms.pate.choices import Teachers
 from tests.factories import study_create, study_open, user_create
 from tests.snapshots import built_once
 from tests.training.asking import shards_ask
@@ -128,6 +129,8 @@ TABLE_RUN: dict[str, Any] = {
 def run_draft(study: Study, *, proposer: User | None = None, **fields: Any) -> Run:
     """A draft on the study's datasets, by ``otto``, an operator, by default; ``fields`` override the defaults.
 
+    Choices about teachers can be given by their names.
+
     Nobody approves what they proposed: ``olga``, whose study it is, can approve it.
     """
     otto = user_create("otto")
@@ -146,7 +149,17 @@ def run_draft(study: Study, *, proposer: User | None = None, **fields: Any) -> R
         "teachers": 20,
         "batch_size": 5,
     }
-    return run_propose(study=study, acting_user=proposer or otto, **{**defaults, **fields})
+    return run_propose(study=study, acting_user=proposer or otto, **teachers_chosen(defaults | fields))
+
+
+def teachers_chosen(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields of a run with those that are choices about teachers in its ``choices``, or left out of other methods."""
+    names = {choice.name for choice in Teachers.described()}
+    teachers = {name: value for name, value in fields.items() if name in names}
+    chosen = {name: value for name, value in fields.items() if name not in names}
+    if fields.get("method", Run.Method.PATE) == Run.Method.PATE:
+        chosen["choices"] = teachers | chosen.get("choices", {})
+    return chosen
 
 
 def run_start(study: Study, *, share: float = 1.0, **fields: Any) -> Run:

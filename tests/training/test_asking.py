@@ -62,9 +62,9 @@ Commits = Any  # the fixture django_capture_on_commit_callbacks
 
 
 def asked_run(study: Study, *, share: float = 0.5, **fields: Any) -> Run:
-    """A run that has been approved; ``asking`` adds to how holders are asked."""
-    chosen = ASKING_RUN["asking"] | fields.pop("asking", {})
-    return run_start(study, share=share, **ASKING_RUN | fields | {"asking": chosen})
+    """A run that has been approved; ``choices`` adds to how holders are asked."""
+    chosen = ASKING_RUN["choices"] | fields.pop("choices", {})
+    return run_start(study, share=share, **ASKING_RUN | fields | {"choices": chosen})
 
 
 def opened(study: Study, **fields: Any) -> Run:
@@ -168,7 +168,7 @@ def test_every_planned_point_is_asked_once_and_what_it_cost_is_charged(exact: No
 
 def test_two_rounds_ask_different_points_and_residual_votes_cost_at_most_two() -> None:
     study = small_study()
-    run = run_finish(asked_run(study, asking={"rounds": 2, "first_queries": 4}, batch_size=3))
+    run = run_finish(asked_run(study, choices={"rounds": 2, "first_queries": 4}, batch_size=3))
     assert run.status == Run.Status.FINISHED, run.message
     assert list(run.rounds.values_list("index", "size", "position")) == [(0, 4, 4), (1, 8, 8)]
     assert sorted(run.queries.values_list("row", flat=True)) == list(range(12))
@@ -182,7 +182,7 @@ def test_two_rounds_ask_different_points_and_residual_votes_cost_at_most_two() -
 def test_the_first_of_two_rounds_leaves_the_second_its_half(exact: None) -> None:
     """Noise so small that everybody runs out of what they may spend in the first round."""
     study = small_study()
-    run = opened(study, asking={"rounds": 2, "first_queries": 8, "sigma": 6.0, "radius_share": 1.0})
+    run = opened(study, choices={"rounds": 2, "first_queries": 8, "sigma": 6.0, "radius_share": 1.0})
     after = []
     for batches in (2, 1):
         for _ in range(batches):
@@ -198,7 +198,7 @@ def test_a_digit_is_asked_about_in_the_layer_of_the_student_of_the_round_before(
     study = study_with_data(retain_votes=True)
     network = {"student_learner": "cnn", "student_parameters": {"epochs": 3}}
     run = run_finish(
-        asked_run(study, asking={"rounds": 2, "radius_share": 0.1, "embedded": True}, batch_size=40, **network)
+        asked_run(study, choices={"rounds": 2, "radius_share": 0.1, "embedded": True}, batch_size=40, **network)
     )
     assert run.status == Run.Status.FINISHED, run.message
     assert "inner layer" in run.rounds.get(index=1).representation["template"]
@@ -213,7 +213,7 @@ def test_shards_change_nothing(monkeypatch: pytest.MonkeyPatch, rounds: int) -> 
     for number in (1, 3, 7):
         monkeypatch.setattr(Votes, "shard", -(-HOLDERS // number))
         study = small_study(slug=f"shards-{number}", records=3)
-        run = begun(study, asking={"sigma": 4.0, "rounds": rounds, "kernel": "epanechnikov"})
+        run = begun(study, choices={"sigma": 4.0, "rounds": rounds, "kernel": "epanechnikov"})
         assert run.shards.count() == {1: 1, 3: 3, 7: 6}[number]
         run = run_finish(run)
         assert run.status == Run.Status.FINISHED, run.message
@@ -226,7 +226,7 @@ def test_shards_change_nothing(monkeypatch: pytest.MonkeyPatch, rounds: int) -> 
 
 def test_several_records_of_a_holder_are_one_voice(exact: None) -> None:
     study = small_study(holders=10, records=5)
-    run = commit(begun(study, asking={"sigma": 30.0, "radius_share": 0.5}))
+    run = commit(begun(study, choices={"sigma": 30.0, "radius_share": 0.5}))
     heard(run, 0, everybody(study))
     votes = [said(run, 0, who) for who in everybody(study)]
     assert max((each**2).sum(axis=1).max() for each in votes) <= 1
@@ -235,7 +235,7 @@ def test_several_records_of_a_holder_are_one_voice(exact: None) -> None:
 
 def test_a_wanted_number_of_labels_is_all_that_is_asked() -> None:
     study = small_study()
-    run = run_finish(asked_run(study, wanted_labels=5, asking={"sigma": 30.0}))
+    run = run_finish(asked_run(study, wanted_labels=5, choices={"sigma": 30.0}))
     assert (run.status, run.stop_reason, run.labels, run.position) == ("finished", Run.StopReason.ENOUGH, 5, 5)
     assert shares(study)[run.pk].used == pytest.approx(5 / 900 / caps_of(1.0, study.delta))
     assert_whole(run)
@@ -300,7 +300,7 @@ def test_a_level_that_is_lowered_takes_effect_before_the_release_a_raised_one_af
     """Noise so small that a limit is felt: at HIGH nobody may say anything, at LOW much."""
     study = small_study(levels="LLLLLLLLLLHH")
     head_counts_enter(study=study, acting_user=user_create("olga"), counts={"HIGH": 2, "AVERAGE": 0, "LOW": 10})
-    run = begun(study, share=1.0, asking={"sigma": 3.0, "radius_share": 1.0})
+    run = begun(study, share=1.0, choices={"sigma": 3.0, "radius_share": 1.0})
     decide(holder(study, 0), "HIGH")
     decide(holder(study, 11), "LOW")
     run = commit(run)
@@ -315,7 +315,7 @@ def test_a_level_that_is_lowered_takes_effect_before_the_release_a_raised_one_af
 
 def test_a_policy_that_lowers_a_promise_takes_out_those_it_concerns(exact: None) -> None:
     study = small_study()
-    run = begun(study, share=0.8, asking={"sigma": 30.0})
+    run = begun(study, share=0.8, choices={"sigma": 30.0})
     policy_approve(study, high=0.5, average=2.0, low=3.0)
     run = commit(run)
     heard(run, 0, [who for place, who in enumerate(everybody(study)) if place % 3])
@@ -330,7 +330,7 @@ def test_a_policy_that_lowers_a_promise_takes_out_those_it_concerns(exact: None)
 
 def test_head_counts_that_are_drawn_beside_a_batch_leave_less_for_it(exact: None) -> None:
     study = small_study(levels="HHHHHHHHHHH-")
-    run = begun(study, share=0.9, asking={"sigma": 6.0, "radius_share": 1.0})
+    run = begun(study, share=0.9, choices={"sigma": 6.0, "radius_share": 1.0})
     decide(holder(study, 11), "LOW")
     head_counts_draw(study=study, acting_user=user_create("olga"), noise=SimulationNoise(3))
     drawn = account(holder(study, 0))
@@ -365,7 +365,7 @@ def test_where_nobody_takes_part_every_point_is_asked_all_the_same(rounds: int) 
     study = small_study()
     for who in everybody(study):
         withdraw(who)
-    run = run_finish(asked_run(study, asking={"rounds": rounds}))
+    run = run_finish(asked_run(study, choices={"rounds": rounds}))
     assert (run.status, run.position) == (Run.Status.FINISHED, 12), run.message
     assert not balances(study).spent.any()
     assert_whole(run)
@@ -555,10 +555,10 @@ def test_only_one_run_of_a_study_spends_at_a_time_whatever_its_method() -> None:
 
 def test_what_a_holder_did_not_use_of_an_earlier_share_is_theirs_later(exact: None) -> None:
     study = small_study()
-    first = run_finish(asked_run(study, share=0.5, wanted_labels=1, asking={"sigma": 1.5, "radius_share": 0.1}))
+    first = run_finish(asked_run(study, share=0.5, wanted_labels=1, choices={"sigma": 1.5, "radius_share": 0.1}))
     assert shares(study)[first.pk].used == pytest.approx(0.5), "one vote may have cost more than anybody's share"
     assert not balances(study).spent.any(), "but nobody could afford it"
-    second = run_finish(asked_run(study, share=0.5, asking={"sigma": 5.0, "radius_share": 1.0}))
+    second = run_finish(asked_run(study, share=0.5, choices={"sigma": 5.0, "radius_share": 1.0}))
     spent = balances(study).of(np.array([who.pk for who in everybody(study)]))
     caps = caps_of(consent_snapshot(study).epsilons, study.delta)
     assert (spent <= caps).all() and (spent > 0.5 * caps).any()
@@ -573,7 +573,7 @@ def test_a_rehearsal_repeats_itself_by_its_seed_and_charges_nobody() -> None:
     asked = {"rounds": 2, "sigma": 4.0}
     told = []
     for seed in (7, 7, 8):
-        run = run_finish(asked_run(study, share=1.0, seed=seed, asking=asked))
+        run = run_finish(asked_run(study, share=1.0, seed=seed, choices=asked))
         assert run.status == Run.Status.FINISHED, run.message
         told.append((list(run.queries.values_list("row", "label", "counts")), run.outcome))
         assert list(release_faults(run)) == []
@@ -588,27 +588,36 @@ def test_a_rehearsal_repeats_itself_by_its_seed_and_charges_nobody() -> None:
 # --- Plans and proposals --------------------------------------------------------------------------------------------
 
 
+WHITENED = {"representation": "whitened"}
+
+
 @pytest.mark.parametrize(
     ("fields", "field", "told"),
     [
-        ({"asking": {"sigmas": 3}}, "asking", "There is no sigmas"),
-        ({"asking": {"sigma": -1.0}}, "asking", "sigma is -1.0"),
-        ({"asking": {"sigma": 1e5}}, "asking", "to 16384"),
-        ({"asking": {"sigma": float("nan")}}, "asking", ""),
-        ({"asking": {"rounds": 9}}, "asking", "from 1 to 2"),
-        ({"asking": {"rounds": 2, "first_queries": 12}}, "asking", "has to leave public points"),
-        ({"asking": {"representation": "magic"}}, "asking", "no representation 'magic'"),
-        ({"asking": {"representation": ["standardised"]}}, "asking", ""),
-        ({"asking": {"representation": "wavelets"}}, "asking", "is for images"),
-        ({"asking": {"representation": "embedding"}}, "asking", "need a statement"),
-        ({"asking": {"representation": "student"}}, "asking", "rounds after the first"),
-        ({"asking": {"representation": "whitened", "representation_parameters": {"parts": 3}}}, "asking", "parts"),
-        ({"asking": {"representation": "whitened", "representation_parameters": 3}}, "asking", ""),
-        ({"asking": {"kernel": "gauss"}}, "asking", "gauss"),
-        ({"asking": 5}, "asking", ""),
-        ({"teachers": 5}, "teachers", "There are no teachers"),
-        ({"learner": "random_forest"}, "learner", "There are no teachers"),
-        ({"aggregator": {"name": "gnmax", "sigma": 4.0}}, "aggregator", "There are no teachers"),
+        ({"choices": {"sigmas": 3}}, "choices", "There is no choice sigmas"),
+        ({"choices": {"sigma": -1.0}}, "choices.sigma", "sigma is -1.0"),
+        ({"choices": {"sigma": 1e5}}, "choices.sigma", "to 16384"),
+        ({"choices": {"sigma": float("nan")}}, "choices.sigma", ""),
+        ({"choices": {"rounds": 9}}, "choices.rounds", "from 1 to 2"),
+        ({"choices": {"rounds": 2, "first_queries": 12}}, "choices.first_queries", "has to leave public points"),
+        ({"choices": {"representation": "magic"}}, "choices.representation", "is 'magic'; choose one of"),
+        ({"choices": {"representation": ["standardised"]}}, "choices.representation", ""),
+        ({"choices": {"representation": "wavelets"}}, "choices.representation", "is for images"),
+        ({"choices": {"representation": "embedding"}}, "choices.stated", "need a statement"),
+        ({"choices": {"representation": "student"}}, "choices.representation", "choose one of"),
+        (
+            {"choices": {"representation": "whitened", "representation_parameters": {"parts": 3}}},
+            "choices.representation_parameters",
+            "parts",
+        ),
+        (
+            {"choices": {"representation": "whitened", "representation_parameters": 3}},
+            "choices.representation_parameters",
+            "",
+        ),
+        ({"choices": {"kernel": "gauss"}}, "choices.kernel", "gauss"),
+        ({"choices": 5}, "choices", "an object"),
+        ({"choices": {"teachers": 5}}, "choices", "There is no choice teachers"),
         ({"student_learner": "oracle"}, "student_learner", "choose one of"),
         ({"batch_size": 0}, "batch_size", ""),
     ],
@@ -624,7 +633,7 @@ def test_a_proposal_that_cannot_be_carried_out_is_refused_by_field(
 
 def test_an_embedding_with_its_statement_is_carried_out() -> None:
     chosen = {"representation": "embedding", "stated": True}
-    run = run_finish(asked_run(small_study(), asking=chosen))
+    run = run_finish(asked_run(small_study(), choices=chosen))
     assert run.status == Run.Status.FINISHED, run.message
     assert (
         "as the operator states" in run.student.card["privacy"]["mechanism"]["rounds"][0]["representation"]["template"]
@@ -635,7 +644,7 @@ def test_an_embedding_is_learned_once_for_plan_and_run(monkeypatch: pytest.Monke
     study = small_study()
     learned = {"representation": "learned", "representation_parameters": {"steps": 2, "components": 3}}
     chosen = learned | {"rounds": 2, "first_queries": 4, "sigma": 3.0}
-    draft = run_draft(study, **ASKING_RUN | {"asking": chosen})
+    draft = run_draft(study, **ASKING_RUN | {"choices": chosen})
     planned = method_of(draft).plan(draft)
     assert "learned from the public points alone" in planned.representation
     monkeypatch.setattr(Learned, "fit", lambda *_: pytest.fail("it was learned for the plan"))
@@ -655,22 +664,22 @@ def test_without_holders_by_the_head_counts_or_with_too_much_noise_there_is_no_p
         asked_run(study)
     head_counts_state(study)
     with pytest.raises(PlanError, match="so much noise"):
-        run_start(study, share=1e-8, **ASKING_RUN | {"asking": {}})
+        run_start(study, share=1e-8, **ASKING_RUN | {"choices": {}})
     assert share_free(study) == 1
 
 
 def test_a_plan_warns_of_labels_that_noise_would_drown_and_of_a_share_that_is_everything() -> None:
     study = small_study()
-    notes = [note["template"] for note in asked_run(study, share=0.1, asking={"sigma": 500.0}).plan["notes"]]
+    notes = [note["template"] for note in asked_run(study, share=0.1, choices={"sigma": 500.0}).plan["notes"]]
     assert "Too few people" in notes[0] and "expected to be right" in notes[1]
-    run = run_draft(study, **ASKING_RUN | {"asking": {"sigma": 0.5, "radius_share": 0.3}})
+    run = run_draft(study, **ASKING_RUN | {"choices": {"sigma": 0.5, "radius_share": 0.3}})
     notes = [note.template for note in method_of(run).plan(run, 1.0).notes]
     assert any("no later run could ask again" in note for note in notes)
 
 
 def test_what_is_left_open_is_chosen_by_the_public_rule() -> None:
     study = small_study()
-    run = run_finish(run_start(study, share=0.5, **ASKING_RUN | {"asking": {}}))
+    run = run_finish(run_start(study, share=0.5, **ASKING_RUN | {"choices": {}}))
     assert run.status == Run.Status.FINISHED
     (planned,) = run.plan["rounds"]
     assert planned["queries"] == 12 and planned["sigma"] > 0 and planned["until"] == 1

@@ -55,10 +55,8 @@ def test_page_api_and_command_tell_the_same(study: Study) -> None:
         "study": study.slug,
         "title": "The same",
         "method": "pate",
-        "learner": run.learner,
+        "choices": run.choices,
         "student_learner": run.student_learner,
-        "aggregator": run.aggregator,
-        "teachers": run.teachers,
         **{f"{each.kind}_dataset": each.pk for each in Dataset.objects.filter(study=study)},
     }
     answer = as_("ada").post("/api/v1/runs/plan", proposal, "application/json").json()
@@ -86,7 +84,7 @@ def test_the_command_says_it_to_people_and_refuses_in_words(study: Study) -> Non
     for arguments, words in ((["0", "--json"], "There is no run 0"), ([str(run.pk), "--share", "2"], "at most 1")):
         with pytest.raises(CommandError, match=words):
             call_command("run_plan", *arguments, stdout=StringIO())
-    Run.objects.filter(pk=run.pk).update(teachers=1000)
+    Run.objects.filter(pk=run.pk).update(choices=run.choices | {"teachers": 1000})
     with pytest.raises(CommandError, match="too few"):
         call_command("run_plan", str(run.pk), stdout=StringIO())
 

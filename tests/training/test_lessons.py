@@ -26,9 +26,9 @@ SMALL = {"steps": 30, "batch": 16}
 @pytest.mark.parametrize(
     ("fields", "right"),
     [
-        (EVERYBODY | {"asking": {"rounds": 1}, "batch_size": 300}, 0.2),
+        (EVERYBODY | {"choices": {"rounds": 1}, "batch_size": 300}, 0.2),
         ({"aggregator": {"name": "gnmax", "sigma": 5.0}, "teachers": 10, "wanted_labels": 20, "batch_size": 20}, 0.0),
-        (STEPS_RUN | {"asking": {"steps": 20}, "batch_size": 20}, 0.2),
+        (STEPS_RUN | {"choices": {"steps": 20}, "batch_size": 20}, 0.2),
     ],
     ids=["neighbours", "pate", "sgd"],
 )
@@ -55,9 +55,9 @@ def test_the_suggested_student_of_images_learns_from_every_method(
 @pytest.mark.parametrize(
     "fields",
     [
-        EVERYBODY | {"asking": {"rounds": 2, "first_queries": 6, "sigma": 3.0, "radius_share": 0.5}, "batch_size": 6},
+        EVERYBODY | {"choices": {"rounds": 2, "first_queries": 6, "sigma": 3.0, "radius_share": 0.5}, "batch_size": 6},
         {"aggregator": {"name": "gnmax", "sigma": 3.0}, "teachers": 3, "wanted_labels": 9, "batch_size": 9},
-        STEPS_RUN | {"asking": {"steps": 6, "sigma": 10.0, "publish": "student"}},
+        STEPS_RUN | {"choices": {"steps": 6, "sigma": 10.0, "publish": "student"}},
     ],
     ids=["neighbours", "pate", "sgd"],
 )
@@ -73,7 +73,7 @@ def test_students_of_tables_learn_from_every_method(fields: dict[str, Any], stud
 
 
 def asked(study: Any, **asking: Any) -> Run:
-    run = run_finish(run_start(study, **EVERYBODY | {"asking": asking, "batch_size": 4}))
+    run = run_finish(run_start(study, **EVERYBODY | {"choices": asking, "batch_size": 4}))
     assert run.status == Run.Status.FINISHED, run.message
     return run
 

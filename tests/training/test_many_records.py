@@ -39,7 +39,7 @@ COLUMNS, POINTS, HOLDERS, ME = 100, 300, 12, "p-005"
 WIDE = TabularSchema(tuple(NumericColumn(f"n{place}", 0, 1) for place in range(COLUMNS)), ("a", "b", "c"))
 #: Everybody is near every point, so that there are as many pairs as there can be.
 METHODS = {
-    "neighbours": ASKING_RUN | {"asking": {"sigma": 10.0, "radius_share": 1.0}, "batch_size": POINTS},
+    "neighbours": ASKING_RUN | {"choices": {"sigma": 10.0, "radius_share": 1.0}, "batch_size": POINTS},
     "individual steps": STEPS_RUN,
     "steps over samples": SAMPLED_RUN,
     "teachers": TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 200.0}, "batch_size": POINTS},

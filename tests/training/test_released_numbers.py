@@ -32,7 +32,7 @@ from training.verification import release_faults
 
 pytestmark = pytest.mark.django_db
 
-NEAR = ASKING_RUN | {"asking": {"sigma": 10.0, "radius_share": 1.0}}
+NEAR = ASKING_RUN | {"choices": {"sigma": 10.0, "radius_share": 1.0}}
 TEACHERS = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 60.0}}
 
 
@@ -135,7 +135,7 @@ def test_labels_of_teachers_are_charged_by_the_noise_that_was_drawn(watched: Wat
 
 
 def test_steps_are_charged_by_the_noise_that_was_drawn(watched: Watched) -> None:
-    run = ask(small_study(), **STEPS_RUN | {"asking": {"steps": 6, "sigma": 10.0, "clip_norm": 0.01}})
+    run = ask(small_study(), **STEPS_RUN | {"choices": {"steps": 6, "sigma": 10.0, "clip_norm": 0.01}})
     (scale,) = set(watched.scales)
     unit = CLIP_STEPS / scale
     # who may be charged most contributes a gradient as long as clipping allows
@@ -157,7 +157,7 @@ def test_noise_of_counts_has_the_spread_that_is_charged(monkeypatch: pytest.Monk
     for seeded in (NoNoise(), SimulationNoise(11)):
         monkeypatch.setattr(noise, "noise_of", lambda run, seeded=seeded: seeded)
         study = study_with_table(f"spread-{len(told)}", holders=12, points=100)
-        told.append(counts(ask(study, batch_size=100, share=1.0, asking={"sigma": 60.0, "radius_share": 1.0})))
+        told.append(counts(ask(study, batch_size=100, share=1.0, choices={"sigma": 60.0, "radius_share": 1.0})))
     drawn = (told[1] - told[0]).ravel()
     low, high = chi2.ppf([0.5e-9, 1 - 0.5e-9], len(drawn))
     assert len(drawn) == 300 and low < (drawn**2).sum() / 60.0**2 < high
@@ -171,7 +171,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> DataHolder:
     """Somebody who has spent more at low protection than the high one that they chose since allows; no noise."""
     monkeypatch.setattr(noise, "noise_of", lambda run: NoNoise())
     study = small_study()
-    run = ask(study, batch_size=12, share=0.6, asking={"sigma": 5.0, "radius_share": 1.0})
+    run = ask(study, batch_size=12, share=0.6, choices={"sigma": 5.0, "radius_share": 1.0})
     run_cancel(run=run, acting_user=user_create("olga"))
     who = everybody(study)[2]
     decide(who, "HIGH")
@@ -189,7 +189,7 @@ def test_head_counts_count_nobody_who_has_no_room(full: DataHolder) -> None:
 
 
 def test_votes_of_those_who_have_no_room_are_not_counted(full: DataHolder) -> None:
-    run = ask(full.study, share=0.3, asking={"sigma": 20.0, "radius_share": 1.0})
+    run = ask(full.study, share=0.3, choices={"sigma": 20.0, "radius_share": 1.0})
     charged = charges_of(Release.objects.get(run=run.pk, batch=0))
     votes = dict(zip(charged.holders.tolist(), np.rint(charged.spent * 20.0**2).tolist(), strict=True))
     assert votes[full.pk] == 0 and max(votes.values()) == 4
@@ -220,7 +220,7 @@ def test_what_is_charged_beside_a_batch_leaves_less_room_for_it(monkeypatch: pyt
     study = small_study(levels="H")
     limit = 0.5 * float(caps_of(1.0, study.delta))
     sigma = float(np.sqrt(2 / (0.999 * limit)))
-    run = run_start(study, share=0.5, **NEAR | {"asking": {"sigma": sigma, "radius_share": 1.0}})
+    run = run_start(study, share=0.5, **NEAR | {"choices": {"sigma": sigma, "radius_share": 1.0}})
     assert asking_of(run).open(run)
     run = attempt(Run.objects.get(pk=run.pk))
     head_counts_draw(study=study, acting_user=user_create("olga"), noise=SimulationNoise(3))

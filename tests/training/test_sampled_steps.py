@@ -52,9 +52,9 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def approved(study: Study, *, share: float = 0.5, **fields: Any) -> Run:
-    """A run that has been approved; ``asking`` adds to how the steps are made."""
-    chosen = SAMPLED_RUN["asking"] | fields.pop("asking", {})
-    return run_start(study, share=share, **SAMPLED_RUN | fields | {"asking": chosen})
+    """A run that has been approved; ``choices`` adds to how the steps are made."""
+    chosen = SAMPLED_RUN["choices"] | fields.pop("choices", {})
+    return run_start(study, share=share, **SAMPLED_RUN | fields | {"choices": chosen})
 
 
 def begun(study: Study, **fields: Any) -> Run:
@@ -151,7 +151,7 @@ def test_everybody_is_charged_for_all_steps_before_the_first(retain: bool) -> No
 def test_who_is_drawn_by_chance_is_charged_as_the_loss_distribution_says(variant: str) -> None:
     study = small_study()
     asking = {"steps": 3, "expected": 4, "network": "mlp"}
-    run = run_ask(approved(study, variant=variant, asking=asking))
+    run = run_ask(approved(study, variant=variant, choices=asking))
     assert run.status == Run.Status.FINISHED, run.message
     plan = run.plan["rounds"][0]["plan"]
     (phase,) = plan["phases"]
@@ -175,7 +175,7 @@ def test_a_chunk_is_the_sum_of_everybodys_clipped_gradients(exact: None) -> None
 def test_without_public_points_the_network_learns_from_records_as_they_are() -> None:
     study = study_with_data(retain_votes=True, levels="L")
     asking = {"network": "mlp", "steps": 4, "expected": 1e6}
-    run = run_ask(approved(study, asking=asking, public_dataset=None))
+    run = run_ask(approved(study, choices=asking, public_dataset=None))
     assert run.status == Run.Status.FINISHED, run.message
     assert (run.student.learner, run.student_learner) == ("network_mlp", "")
     card = run.student.card
@@ -189,7 +189,7 @@ def test_without_public_points_the_network_learns_from_records_as_they_are() -> 
 
 @pytest.mark.parametrize(("publish", "learner"), [("model", "network_linear"), ("student", "nearest_neighbour")])
 def test_what_is_published_can_be_chosen_and_predicts(publish: str, learner: str) -> None:
-    run = run_ask(approved(small_study(), asking={"publish": publish}))
+    run = run_ask(approved(small_study(), choices={"publish": publish}))
     assert (run.student.learner, run.student.is_released_itself) == (learner, publish == "model")
     told = student_predict(run.student, [{"length": 0.1, "width": 0.5}, {"length": 0.9, "width": 0.5}])
     assert len(told["predictions"]) == 2
@@ -290,7 +290,7 @@ def test_a_holder_with_many_records_changes_sums_by_one_clipped_contribution(exa
         arrays_save(private.artifact, **{name: np.concatenate([arrays[name][~mine], more]) for name, more in pairs})
         if not with_me:
             withdraw(people[5])
-        run = commit(attempt(commit(begun(study, batch_size=1, asking={"network": "mlp"}))))
+        run = commit(attempt(commit(begun(study, batch_size=1, choices={"network": "mlp"}))))
         before, after = (question_load(run.rounds.get()).begin.weights, weights(run, 1))
         plan = run.plan["rounds"][0]["plan"]
         moved[with_me] = (before - after) / plan["step_size"] * plan["expected"]
@@ -469,7 +469,7 @@ def test_what_does_not_follow_from_the_releases_is_found() -> None:
 
 
 def test_a_published_network_that_is_not_where_the_steps_led_to_is_found() -> None:
-    run = run_ask(approved(small_study(), asking={"publish": "model"}))
+    run = run_ask(approved(small_study(), choices={"publish": "model"}))
     name = run.student.artifact
     model = published_load("network_linear", model_fetch(name))
     model.scale *= 2
@@ -497,16 +497,24 @@ def test_charges_that_caps_do_not_explain_are_found_by_the_replay() -> None:
 @pytest.mark.parametrize(
     ("fields", "field", "told"),
     [
-        ({"asking": {"rounds": 2}}, "asking", "There is no rounds"),
-        ({"asking": {"expected": 0}}, "asking", "expected is 0"),
-        ({"asking": {"network": "transformer"}}, "asking", "choose one of"),
-        ({"asking": {"network": "cnn"}}, "asking", "takes images"),
-        ({"asking": {"network": "cnn", "representation": "standardised"}}, "asking", "leave the representation out"),
-        ({"asking": {"representation": "wavelets"}}, "asking", "is for images"),
-        ({"public_dataset": None, "asking": {"representation": "standardised"}}, "asking", "fitted on public points"),
-        ({"public_dataset": None, "asking": {"publish": "student"}}, "asking", "learns on public points"),
-        ({"public_dataset": None, "variant": "individual", "asking": {}}, "public_dataset", "Choose the public points"),
-        ({"teachers": 5}, "teachers", "There are no teachers"),
+        ({"choices": {"rounds": 2}}, "choices", "There is no choice rounds"),
+        ({"choices": {"expected": 0}}, "choices.expected", "expected is 0"),
+        ({"choices": {"network": "transformer"}}, "choices.network", "choose one of"),
+        ({"choices": {"network": "cnn"}}, "choices.network", "takes images"),
+        ({"choices": {"network": "cnn", "representation": "standardised"}}, "choices.representation", "takes images"),
+        ({"choices": {"representation": "wavelets"}}, "choices.representation", "is for images"),
+        (
+            {"public_dataset": None, "choices": {"representation": "standardised"}},
+            "choices.representation",
+            "fitted on public points",
+        ),
+        ({"public_dataset": None, "choices": {"publish": "student"}}, "choices.publish", "learns on public points"),
+        (
+            {"public_dataset": None, "variant": "individual", "choices": {}},
+            "public_dataset",
+            "Choose the public points",
+        ),
+        ({"choices": {"teachers": 5}}, "choices", "There is no choice teachers"),
         ({"wanted_labels": 5}, "wanted_labels", "Nobody is asked for labels"),
         ({"student_learner": "oracle"}, "student_learner", "choose one of"),
     ],
@@ -532,7 +540,7 @@ def test_an_eleventh_run_over_samples_is_refused_at_proposal_and_plan(monkeypatc
 
 def test_a_study_whose_delta_leaves_no_parts_takes_no_samples() -> None:
     study = small_study(delta=2e-9)
-    run = run_draft(study, **SAMPLED_RUN | {"asking": {"steps": 500, "expected": 4}})
+    run = run_draft(study, **SAMPLED_RUN | {"choices": {"steps": 500, "expected": 4}})
     with pytest.raises(PlanError, match=r"δ of this study, 2e-09, is too small"):
         method_of(run).plan(run, 0.5)
 

@@ -51,9 +51,9 @@ SLOW = {"sigma": 20.0, "step_size": 1e-3}
 
 
 def learning_run(study: Study, *, share: float = 0.5, **fields: Any) -> Run:
-    """A run that has been approved; ``asking`` adds to how the steps are made."""
-    chosen = STEPS_RUN["asking"] | fields.pop("asking", {})
-    return run_start(study, share=share, **STEPS_RUN | fields | {"asking": chosen})
+    """A run that has been approved; ``choices`` adds to how the steps are made."""
+    chosen = STEPS_RUN["choices"] | fields.pop("choices", {})
+    return run_start(study, share=share, **STEPS_RUN | fields | {"choices": chosen})
 
 
 def begun(study: Study, **fields: Any) -> Run:
@@ -125,7 +125,7 @@ def files(run: Run, folder: str = "runs") -> list[str]:
 @pytest.mark.parametrize("retain", [True, False])
 def test_every_planned_step_is_taken_and_what_it_cost_is_charged(exact: None, retain: bool) -> None:
     study = small_study(retain_votes=retain)
-    run = run_finish(learning_run(study, asking=SLOW))
+    run = run_finish(learning_run(study, choices=SLOW))
     assert (run.status, run.stop_reason) == (Run.Status.FINISHED, Run.StopReason.STEPS), run.message
     assert (run.position, run.labels, run.queries.count()) == (6, 0, 0)
     assert list(run.batches.values_list("start", "size")) == [(0, 2), (2, 2), (4, 2)]
@@ -142,7 +142,7 @@ def test_every_planned_step_is_taken_and_what_it_cost_is_charged(exact: None, re
 
 def test_a_chunk_is_the_sum_of_everybodys_clipped_gradients_and_charged_by_their_norms(exact: None) -> None:
     study = small_study(records=3)
-    run = commit(attempt(commit(begun(study, asking=SLOW))))
+    run = commit(attempt(commit(begun(study, choices=SLOW))))
     for batch in range(2):
         heard(run, batch, everybody(study))
 
@@ -156,16 +156,16 @@ def test_noise_is_added_to_every_number_of_every_step(monkeypatch: pytest.Monkey
             return np.full(shape, 1000 * len(drawn), np.int64)
 
     monkeypatch.setattr(noise, "noise_of", lambda run: NoNoise())
-    plain = sums(commit(begun(small_study(), asking={"sigma": 3.0})), 0)
+    plain = sums(commit(begun(small_study(), choices={"sigma": 3.0})), 0)
     monkeypatch.setattr(noise, "noise_of", lambda run: Counting())
-    noisy = sums(commit(begun(small_study(slug="noisy"), asking={"sigma": 3.0})), 0)
+    noisy = sums(commit(begun(small_study(slug="noisy"), choices={"sigma": 3.0})), 0)
     assert drawn == [(3.0 * CLIP_STEPS, plain.shape[1:])] * 2
     assert (noisy[0] - plain[0] == 1000 / CLIP_STEPS).all()
 
 
 def test_digits_are_learned_through_wavelets_and_the_student_is_published() -> None:
     study = study_with_data(retain_votes=True, levels="LLLL")
-    run = run_finish(run_start(study, **STEPS_RUN | {"asking": {"steps": 30}, "batch_size": 10}))
+    run = run_finish(run_start(study, **STEPS_RUN | {"choices": {"steps": 30}, "batch_size": 10}))
     assert run.status == Run.Status.FINISHED, run.message
     assert_whole(run)
     card = run.student.card
@@ -179,7 +179,7 @@ def test_digits_are_learned_through_wavelets_and_the_student_is_published() -> N
 def test_the_second_round_learns_in_the_layer_of_the_student_of_the_first() -> None:
     study = study_with_data(retain_votes=True)
     network = {"student_learner": "cnn", "student_parameters": {"epochs": 3}}
-    run = run_finish(learning_run(study, asking={"rounds": 2, "steps": 4}, batch_size=4, **network))
+    run = run_finish(learning_run(study, choices={"rounds": 2, "steps": 4}, batch_size=4, **network))
     assert run.status == Run.Status.FINISHED, run.message
     first, second = run.rounds.all()
     assert "inner layer" in second.representation["template"] != first.representation["template"]
@@ -191,7 +191,7 @@ def test_the_second_round_learns_in_the_layer_of_the_student_of_the_first() -> N
 
 @pytest.mark.parametrize(("publish", "learner"), [("model", "linear"), ("student", "nearest_neighbour")])
 def test_what_is_published_can_be_chosen(exact: None, publish: str, learner: str) -> None:
-    run = run_finish(learning_run(small_study(), asking=SLOW | {"publish": publish}))
+    run = run_finish(learning_run(small_study(), choices=SLOW | {"publish": publish}))
     student = run.student
     assert (student.learner, student.card["learner"]["name"]) == (learner, learner)
     assert student.is_released_itself == (publish == "model")
@@ -213,7 +213,7 @@ def test_shards_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in (1, 3, 7):
         monkeypatch.setattr(Gradients, "shard", -(-HOLDERS // number))
         study = small_study(slug=f"shards-{number}", records=2)
-        run = begun(study, batch_size=1, asking={"sigma": 4.0})
+        run = begun(study, batch_size=1, choices={"sigma": 4.0})
         assert run.shards.count() == {1: 1, 3: 3, 7: 6}[number]
         run = run_finish(run)
         assert run.status == Run.Status.FINISHED, run.message
@@ -234,7 +234,7 @@ def test_several_shards_take_one_step_at_a_time(monkeypatch: pytest.MonkeyPatch)
 def test_nobody_is_charged_more_than_they_may_spend(exact: None) -> None:
     """Noise so small that everybody's account is used up before the last step."""
     study = small_study()
-    run = run_finish(learning_run(study, share=0.4, asking=SLOW | {"sigma": 5.0, "steps": 40}, batch_size=10))
+    run = run_finish(learning_run(study, share=0.4, choices=SLOW | {"sigma": 5.0, "steps": 40}, batch_size=10))
     assert (run.status, run.position) == (Run.Status.FINISHED, 40), "no account decides when a run ends"
     spent = balances(study).of(np.array([who.pk for who in everybody(study)]))
     caps = caps_of(consent_snapshot(study).epsilons, study.delta)
@@ -248,7 +248,7 @@ def test_nobody_is_charged_more_than_they_may_spend(exact: None) -> None:
 
 def test_who_withdraws_before_the_release_is_not_heard_nor_charged(exact: None) -> None:
     study = small_study()
-    run, people = begun(study, asking=SLOW), everybody(study)
+    run, people = begun(study, choices=SLOW), everybody(study)
     withdraw(people[4])
     run = commit(run)
     rest = [who for who in people if who != people[4]]
@@ -262,7 +262,7 @@ def test_who_withdraws_before_the_release_is_not_heard_nor_charged(exact: None) 
 
 def test_who_comes_counts_from_the_next_chunk_on(exact: None) -> None:
     study = small_study(levels="HALHAL------")
-    run, people = begun(study, asking=SLOW), everybody(study)
+    run, people = begun(study, choices=SLOW), everybody(study)
     decide(people[8], "LOW")
     run = commit(run)
     heard(run, 0, people[:6])
@@ -273,7 +273,7 @@ def test_who_comes_counts_from_the_next_chunk_on(exact: None) -> None:
 def test_a_lowered_level_takes_effect_before_the_release_a_raised_one_after_it(exact: None) -> None:
     study = small_study(levels="LLLLLLLLLLHH")
     head_counts_state(study)
-    run, people = begun(study, asking=SLOW), everybody(study)
+    run, people = begun(study, choices=SLOW), everybody(study)
     decide(people[0], "HIGH")
     decide(people[11], "LOW")
     run = commit(run)
@@ -293,7 +293,7 @@ def test_a_chunk_over_which_a_worker_died_is_computed_anew_and_charges_the_same(
     told = []
     for dies in (False, True):
         study = small_study(slug=f"dies-{dies}")
-        run = begun(study, asking=SLOW)
+        run = begun(study, choices=SLOW)
         if dies:
             Shard.objects.filter(run=run).update(state="running", claimed_by="dead", heartbeat=None)
             advance.shard_ask(run.shards.get().pk)
@@ -444,7 +444,7 @@ def test_what_does_not_follow_from_the_releases_is_found() -> None:
 
 
 def test_a_published_model_that_is_not_where_the_steps_led_to_is_found() -> None:
-    run = run_finish(learning_run(small_study(), asking={"publish": "model"}))
+    run = run_finish(learning_run(small_study(), choices={"publish": "model"}))
     name, model = run.student.artifact, linear_model(run.rounds.get())
     model.weights = 1.5 * model.weights
     model_store(name, model.to_bytes())
@@ -452,7 +452,7 @@ def test_a_published_model_that_is_not_where_the_steps_led_to_is_found() -> None
 
 
 def test_charges_that_records_do_not_explain_are_found_by_the_replay() -> None:
-    run = run_finish(learning_run(small_study(), asking=SLOW))
+    run = run_finish(learning_run(small_study(), choices=SLOW))
     batch = run.batches.get(index=1)
     arrays = arrays_load(batch.asked)
     arrays_save(batch.asked, **arrays | {"cap": 0.5 * arrays["cap"]})
@@ -467,14 +467,14 @@ def test_charges_that_records_do_not_explain_are_found_by_the_replay() -> None:
 @pytest.mark.parametrize(
     ("fields", "field", "told"),
     [
-        ({"asking": {"sigmas": 3}}, "asking", "There is no sigmas"),
-        ({"asking": {"sigma": -1.0}}, "asking", "sigma is -1.0"),
-        ({"asking": {"steps": 0}}, "asking", "steps is 0"),
-        ({"asking": {"publish": "nothing"}}, "asking", "choose one of"),
-        ({"asking": {"representation": "wavelets"}}, "asking", "is for images"),
-        ({"asking": {"representation": "embedding"}}, "asking", "need a statement"),
-        ({"asking": 5}, "asking", ""),
-        ({"teachers": 5}, "teachers", "There are no teachers"),
+        ({"choices": {"sigmas": 3}}, "choices", "There is no choice sigmas"),
+        ({"choices": {"sigma": -1.0}}, "choices.sigma", "sigma is -1.0"),
+        ({"choices": {"steps": 0}}, "choices.steps", "steps is 0"),
+        ({"choices": {"publish": "nothing"}}, "choices.publish", "choose one of"),
+        ({"choices": {"representation": "wavelets"}}, "choices.representation", "is for images"),
+        ({"choices": {"representation": "embedding"}}, "choices.stated", "need a statement"),
+        ({"choices": 5}, "choices", "an object"),
+        ({"choices": {"teachers": 5}}, "choices", "There is no choice teachers"),
         ({"wanted_labels": 5}, "wanted_labels", "Nobody is asked for labels"),
         ({"student_learner": "oracle"}, "student_learner", "choose one of"),
         ({"batch_size": 0}, "batch_size", ""),
@@ -488,7 +488,7 @@ def test_a_proposal_that_could_not_be_carried_out_is_refused(fields: dict[str, A
 
 def test_a_plan_follows_from_public_numbers_alone() -> None:
     study = small_study()
-    run = run_draft(study, **STEPS_RUN | {"asking": {"steps": 8}})
+    run = run_draft(study, **STEPS_RUN | {"choices": {"steps": 8}})
     before = method_of(run).plan(run, 0.5).to_json()
     for who in everybody(study)[::2]:
         withdraw(who)

@@ -257,7 +257,7 @@ def test_the_command_trains_a_version_here_and_now(run: Run, capsys: pytest.Capt
 def test_progress_is_told_of_the_run_and_of_a_version_and_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[float | None, ...]] = []
     network = {"student_learner": "consistency", "student_parameters": {"steps": 200, "batch": 8}}
-    run = run_start(study_with_data(levels="LLLL"), **EVERYBODY, asking={"rounds": 1}, batch_size=300, **network)
+    run = run_start(study_with_data(levels="LLLL"), **EVERYBODY, choices={"rounds": 1}, batch_size=300, **network)
     original = lessons.student_learn
 
     def watched(*args: Any, progress: Any, **kwargs: Any) -> Any:
@@ -283,7 +283,7 @@ def test_a_student_that_goes_on_from_its_checkpoint_equals_the_uninterrupted_one
     """The worker dies between two steps: the checkpoint stays, and nothing else."""
     network = {"student_learner": "consistency", "student_parameters": {"steps": 200, "batch": 8}}
     study = study_with_data(levels="LLLL")
-    run = run_finish(run_start(study, **EVERYBODY, asking={"rounds": 1}, batch_size=300, **network))
+    run = run_finish(run_start(study, **EVERYBODY, choices={"rounds": 1}, batch_size=300, **network))
     training = student_ask(run=run, acting_user=None, **network)
 
     class Killed(BaseException):

@@ -87,7 +87,7 @@ def ask(study: Study, **fields: object) -> Run:
 
 def test_all_who_were_asked_are_told_the_same_whether_or_not_their_records_voted() -> None:
     study = study_with_table(levels="A")
-    run = run_ask(ask(study, share=0.5, asking={"sigma": 40.0, "radius_share": 0.2}))
+    run = run_ask(ask(study, share=0.5, choices={"sigma": 40.0, "radius_share": 0.2}))
     spent = balances(study).of(np.array(sorted(study.holders.values_list("pk", flat=True))))
     assert len(set(spent.tolist())) > 1, "else this test shows nothing"
     usages = [usage_of(holder) for holder in study.holders.all()]
@@ -99,7 +99,7 @@ def test_all_who_were_asked_are_told_the_same_whether_or_not_their_records_voted
 
 def test_a_run_in_which_no_record_voted_is_told() -> None:
     study = study_with_table(levels="L")
-    run = ask(study, asking={"sigma": 40.0, "radius_share": 0.2})
+    run = ask(study, choices={"sigma": 40.0, "radius_share": 0.2})
     batch = run_ask(run, batches=1).batches.get()
     silent = charges_of(Release.objects.get(run=run.pk, batch=batch.index))
     nobodys = DataHolder.objects.get(pk=silent.holders[silent.spent == 0][0])
@@ -124,9 +124,9 @@ def test_what_was_not_used_of_earlier_shares_counts_for_who_joined_later() -> No
     """Or the bound would be below what they can have spent."""
     study = study_with_table(levels="L-")
     late = DataHolder.objects.filter(study=study, consent_events=None).earliest("pk")
-    first = run_ask(ask(study, share=0.5, asking={"sigma": 3.0}))
+    first = run_ask(ask(study, share=0.5, choices={"sigma": 3.0}))
     services.consent_give(holder=late, level="LOW", form=ConsentForm.objects.get(study=study), acting_user=None)
-    second = run_ask(ask(study, share=0.2, asking={"sigma": 3.0}))
+    second = run_ask(ask(study, share=0.2, choices={"sigma": 3.0}))
     used = [shares(study)[run.pk].committed for run in (first, second)]
     assert min(used) > 0.1
     assert so_far(usage_of(late)) == pytest.approx(sum(used) * float(caps_of(3.0, study.delta)))
@@ -136,7 +136,7 @@ def test_what_was_not_used_of_earlier_shares_counts_for_who_joined_later() -> No
 def test_the_largest_cap_counts_for_who_chose_a_stronger_level_since() -> None:
     study = study_with_table(levels="L")
     holder = holder_at(study, "LOW")
-    run_ask(ask(study, share=0.5, asking={"sigma": 3.0}))
+    run_ask(ask(study, share=0.5, choices={"sigma": 3.0}))
     before = so_far(usage_of(holder))
     services.consent_give(holder=holder, level="HIGH", form=ConsentForm.objects.get(study=study), acting_user=None)
     assert so_far(usage_of(holder)) == before > 0

@@ -139,7 +139,7 @@ def test_a_worker_killed_while_it_asks_leaves_a_correct_ledger(tmp_path: Path) -
 def test_a_worker_killed_while_it_learns_leaves_a_correct_ledger(tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
     study = study_with_table(holders=12, retain_votes=True)
-    run = run_start(study, share=0.5, **STEPS_RUN | {"asking": {"steps": 24, "sigma": 20.0}})
+    run = run_start(study, share=0.5, **STEPS_RUN | {"choices": {"steps": 24, "sigma": 20.0}})
     state = watch(run)
     for chunks in (1, 4):
         with worker(log) as process:
@@ -157,7 +157,7 @@ def test_a_worker_killed_while_it_learns_leaves_a_correct_ledger(tmp_path: Path)
 def test_a_worker_killed_in_mid_chunk_of_steps_over_samples_loses_that_chunk_alone(tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
     study = study_with_table(holders=12, retain_votes=True)
-    run = run_start(study, share=0.5, **SAMPLED_RUN | {"asking": {"steps": 24, "expected": 1e6, "network": "mlp"}})
+    run = run_start(study, share=0.5, **SAMPLED_RUN | {"choices": {"steps": 24, "expected": 1e6, "network": "mlp"}})
     state, charged = watch(run), None
     for chunks in (0, 2, 5):
         with worker(log) as process:
@@ -188,7 +188,7 @@ def assert_whole(study: Study, run: Run) -> None:
 
 def test_a_worker_killed_while_a_student_learns_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
-    run = run_finish(run_start(study_with_data(levels="LLLL"), **EVERYBODY, asking={"rounds": 1}, batch_size=300))
+    run = run_finish(run_start(study_with_data(levels="LLLL"), **EVERYBODY, choices={"rounds": 1}, batch_size=300))
     network = {"steps": 400, "batch": 16}
     student_ask(run=run, student_learner="consistency", student_parameters=network, acting_user=None)
     with worker(log) as process:

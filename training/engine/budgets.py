@@ -13,6 +13,7 @@ from accounting.shares import share_free
 from common.sentences import Sentence, gettext_noop
 from consent.selectors import policy_in_force
 from learning.mechanisms.pate import Group, GroupPlan, Plan, PlanError, aggregator_from_parameters, make_plan
+from learning.mechanisms.pate.choices import Teachers
 from training.engine.records import owners_of
 from training.engine.rehearsals import rehearsed_levels
 from training.models import Run
@@ -106,18 +107,18 @@ def run_plan(run: Run, share: float = 1.0) -> RunPlan:
     A function of what is public alone: policies, head counts, shares. Nobody's consent, records or account is looked at
     (conditions 1 and 2 of the guarantee); in a rehearsal study nothing is secret.
     """
-    promises = promises_counted(run)
+    chosen, promises = Teachers.from_json(run.choices), promises_counted(run)
     groups = [Group(promise.name, promise.epsilon, promise.holders) for promise in promises]
     plan = make_plan(
         groups,
         variant=run.variant,
-        teachers=run.teachers or 0,
-        aggregator=aggregator_from_parameters(run.aggregator),
+        teachers=chosen.teachers,
+        aggregator=chosen.vote(),
         delta=run.study.delta,
         classes=len(run.private_dataset.classes),
-        weight_scheme=run.weight_scheme,
+        weight_scheme=chosen.weight_scheme,
         conversion=cast(Conversion, run.rehearsed.get("conversion", "improved")),
-        small_groups=run.small_groups,
+        small_groups=chosen.small_groups,
     )
     budgets = [] if run.rehearsal else group_budgets(plan, run.study.delta, share)
     planned = [replace(promise, group=plan.index_of(promise.name)) for promise in promises]

@@ -5,13 +5,16 @@ from typing import Any, Protocol
 
 from accounting.models import Release
 from common.sentences import Sentence
-from learning.mechanisms.choices import AskingField
+from learning.mechanisms.choices import Choices
 from training.engine.asking import Asking
 from training.methods.lessons import Lesson
 from training.models import Batch, Run
 
 Wrong = Callable[[str, object], None]
 """Notes what is wrong with a proposal: ``wrong(field, message)``."""
+
+Tile = tuple[str, int, Sentence | None]
+"""Label, number so far, and what the number is of; English, marked for translation."""
 
 Step = Callable[[Run], bool]
 """Takes a run one step further: True where the next step can follow at once, False where the run has to wait."""
@@ -36,6 +39,7 @@ class RunMethod(Protocol):
     Attributes:
         name: a :class:`training.models.Run.Method`.
         variants: the :class:`training.models.Run.Variant` that it carries out; "" of a method without variants.
+        rehearsed_variants: those of them that only a rehearsal may have.
         parts: the folder of ``templates/staff/runs`` that renders its parts of pages.
         needs_public_points: whether a run has to name a public dataset.
         steps: what is done in each status of a run of this method, from its approval to its student.
@@ -43,10 +47,14 @@ class RunMethod(Protocol):
         charges_ahead: whether a run is charged whole before it releases anything.
         releases_labels: whether its batches are public points with their labels, each a query.
         batch_size: how many queries or steps are released together where a proposal does not say.
+        charged: what the charges of its runs are, for people; English, marked for translation, as all texts here.
+        curves_told: what the chart of its curves shows; empty where it has none.
+        batch_label: what the number of a batch is, for people.
     """
 
     name: str
     variants: tuple[str, ...]
+    rehearsed_variants: tuple[str, ...]
     parts: str
     needs_public_points: bool
     steps: Mapping[str, Step]
@@ -54,18 +62,34 @@ class RunMethod(Protocol):
     charges_ahead: bool
     releases_labels: bool
     batch_size: int
+    batch_label: str
+    charged: str
+    curves_told: str
+
+    @property
+    def choices(self) -> type[Choices]:
+        """What ``choices`` of a run may hold, described."""
+        ...
 
     @property
     def asking(self) -> Asking | None:
         """Engine that asks every holder; None where teachers answer."""
         ...
 
-    def asking_fields(self) -> tuple[AskingField, ...]:
-        """Fields that ``asking`` of a run may hold."""
-        ...
-
     def check(self, run: Run, wrong: Wrong) -> None:
         """Note what is wrong with the method's own fields of a proposal; nothing private is looked at."""
+        ...
+
+    def facts(self, run: Run) -> list[tuple[str, list[Sentence]]]:
+        """What is asked for beside the choices, for whoever reads a proposal: a label, and what it says."""
+        ...
+
+    def counted(self, run: Run) -> Sentence:
+        """How a rehearsal by the method counted its costs."""
+        ...
+
+    def tiles(self, run: Run) -> list[Tile]:
+        """What a run has released so far, as numbers."""
         ...
 
     def plan(self, run: Run, share: float = 1.0) -> MethodPlan:

@@ -4,9 +4,11 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
+from common.sentences import Sentence
 from training.engine.asking import Asking
-from training.methods.base import Wrong
+from training.methods.base import Tile, Wrong
 from training.models import Run
 
 
@@ -17,6 +19,8 @@ class GradientSteps(ABC):
     """
 
     name = Run.Method.SGD.value
+    batch_label = gettext_noop("Steps in a chunk")
+    curves_told = ""
     releases_labels = False
     asking: ClassVar[Asking]
 
@@ -28,6 +32,18 @@ class GradientSteps(ABC):
     @abstractmethod
     def check_choices(self, run: Run, wrong: Wrong) -> None:
         """Note what is wrong with the variant's own fields of a proposal."""
+
+    def facts(self, run: Run) -> list[tuple[str, list[Sentence]]]:
+        return []
+
+    def counted(self, run: Run) -> Sentence:
+        return Sentence(
+            gettext_noop("The most that anybody of a level can have been charged, in Gaussian differential privacy.")
+        )
+
+    def tiles(self, run: Run) -> list[Tile]:
+        of_all = Sentence(gettext_noop("of %(steps)s"), steps=self.size(run))
+        return [(gettext_noop("Gradient steps taken"), run.position, of_all)]
 
     def may_go_on(self, run: Run) -> bool:
         return self.asking.may_go_on(run)

@@ -33,6 +33,11 @@ def learner_check(
         learner = created(registered, name, getattr(run, parameters))
     except (ValueError, TypeError) as error:
         return wrong(parameters, error)
+    shape_check(run, role, learner, wrong)
+
+
+def shape_check(run: Run, role: str, learner: Parametrised, wrong: Callable[[str, object], None]) -> None:
+    """Note that a learner cannot learn from records like the proposal's public points."""
     if run.public_dataset_id:
         try:
             learner.shape_check(schema_from_json(run.public_points.schema).shape)

@@ -10,7 +10,7 @@ import numpy as np
 
 from common.artifacts import arrays_load, arrays_save
 from learning.learners import Model
-from learning.mechanisms.choices import Choices
+from learning.mechanisms.choices import HolderChoices
 from learning.representations import (
     FittedRepresentation,
     Representation,
@@ -31,7 +31,7 @@ class Space:
     public: np.ndarray
 
 
-def space_first(public_dataset: Dataset, choices: Choices) -> Space:
+def space_first(public_dataset: Dataset, choices: HolderChoices) -> Space:
     """The space of the first round. Raises ValueError where the points do not suit the representation."""
     points = _points(public_dataset.artifact)
     chosen = choices.space(points.shape[1:])

@@ -25,9 +25,8 @@ from training.services.runs import run_check
 logger = logging.getLogger(__name__)
 
 PROPOSED = (
-    *("title", "purpose", "private_dataset", "public_dataset", "test_dataset", "method", "asking"),
-    *("learner", "learner_parameters", "student_learner", "student_parameters", "variant", "weight_scheme"),
-    *("aggregator", "teachers", "small_groups", "on_exhausted", "batch_size", "wanted_labels", "seed", "rehearsed"),
+    *("title", "purpose", "private_dataset", "public_dataset", "test_dataset", "method", "variant", "choices"),
+    *("student_learner", "student_parameters", "batch_size", "wanted_labels", "seed", "rehearsed"),
 )
 """The fields of a run that its proposer chooses."""
 

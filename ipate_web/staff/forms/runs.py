@@ -11,16 +11,16 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
 from consent.models import Level, Study
-from ipate_web.staff.forms.methods import METHOD_FIELDS, MethodFields
-from ipate_web.staff.forms.methods.base import (
+from ipate_web.staff.forms.kinds import (
     ParameterGroup,
-    choice_add,
+    kind_add,
     number,
-    parameter,
     parameter_groups,
+    parameter_values,
     parameters_chosen,
     parameters_not_chosen,
 )
+from ipate_web.staff.forms.methods import METHOD_FIELDS, MethodFields
 from ipate_web.staff.templatetags.run_words import said
 from learning.learners import learner_parameters
 from learning.students import student_create
@@ -64,7 +64,7 @@ class RunForm(forms.Form):
             del self.fields["seed"]
         self.methods: list[MethodFields] = [fields(self) for fields in METHOD_FIELDS.values()]
         self.fields["wanted_labels"].help_text = _("No more are asked for. Empty: as many as can be had.")
-        choice_add(self, "student_learner", _("Student"))
+        kind_add(self, "student_learner", _("Student"))
 
     def _add_levels(self) -> None:
         texts = {"share": _("share of the owners"), "epsilon": "ε"}
@@ -131,10 +131,11 @@ class RunForm(forms.Form):
     def _show(self, error: ValidationError) -> None:
         """Put what is wrong with the run beside the field that it can be corrected in."""
         method = self._chosen()
-        places = {"student_parameters": "student_learner", **(method.places if method is not None else {})}
         for name, messages in error.message_dict.items():
-            field = places.get(name, name)
-            self.add_error(None if field == NON_FIELD_ERRORS or field not in self.fields else field, messages)
+            field = "student_learner" if name == "student_parameters" else name
+            if field not in self.fields and method is not None:
+                field = method.place(name) or NON_FIELD_ERRORS
+            self.add_error(None if field == NON_FIELD_ERRORS else field, messages)
 
 
 def _level_field(level: Level, name: str) -> str:
@@ -156,9 +157,9 @@ def initial_for(study: Study) -> dict[str, Any]:
         for kind in Dataset.Kind.values
     }
     suggested = suggestion_for(study)
-    values: dict[str, Any] = {**datasets, "method": suggested.method, "student_learner": suggested.student}
-    for name, value in learner_parameters(student_create(suggested.student)).items():
-        values[parameter("student_learner", suggested.student, name)] = value
+    parameters = learner_parameters(student_create(suggested.student))
+    values: dict[str, Any] = {**datasets, "method": suggested.method}
+    values |= parameter_values("student_learner", suggested.student, parameters)
     for method in METHOD_FIELDS.values():
         values |= method.initial(study)
     return values
@@ -167,9 +168,8 @@ def initial_for(study: Study) -> dict[str, Any]:
 def initial_like(run: Run) -> dict[str, Any]:
     """The values of an earlier run."""
     values: dict[str, Any] = {name: getattr(run, name) for name in _OF_THE_MODEL if name != "seed"}
-    values |= {"method": run.method, "student_learner": run.student_learner}
-    for name, value in run.student_parameters.items():
-        values[parameter("student_learner", run.student_learner, name)] = value
+    values |= {"method": run.method}
+    values |= parameter_values("student_learner", run.student_learner, run.student_parameters)
     for level, given in run.rehearsed.get("levels", {}).items():
         values |= {f"{level}-{name}": value for name, value in given.items()}
     return {**initial_for(run.study), **values, **METHOD_FIELDS[run.method].initial_like(run)}

@@ -6,11 +6,11 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
-from ipate_web.staff.forms.methods.base import (
+from ipate_web.staff.forms.kinds import (
     ParameterGroup,
-    choice_add,
-    parameter,
+    kind_add,
     parameter_groups,
+    parameter_values,
     parameters_chosen,
     parameters_not_chosen,
 )
@@ -24,7 +24,7 @@ class StudentForm(forms.Form):
     def __init__(self, *args: Any, run: Run, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.run = run
-        choice_add(self, "student_learner", _("Student"))
+        kind_add(self, "student_learner", _("Student"))
 
     @property
     def student_groups(self) -> list[ParameterGroup]:
@@ -50,7 +50,4 @@ class StudentForm(forms.Form):
 
 def initial_student(run: Run) -> dict[str, Any]:
     """The student that the run asked for."""
-    values = {"student_learner": run.student_learner}
-    for name, value in run.student_parameters.items():
-        values[parameter("student_learner", run.student_learner, name)] = value
-    return values
+    return parameter_values("student_learner", run.student_learner, run.student_parameters)

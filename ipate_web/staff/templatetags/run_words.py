@@ -10,7 +10,7 @@ from typing import Any
 from django import template
 from django.template.loader import render_to_string
 from django.utils.formats import get_format, number_format
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import capfirst
 from django.utils.translation import get_language, ngettext
@@ -20,10 +20,9 @@ from accounting.models import Release
 from common.sentences import Sentence
 from consent.models import Level
 from learning.learners import parameter_fields
-from learning.mechanisms.neighbours.choices import KERNEL_CHOICES, REPRESENTATION_CHOICES
+from learning.mechanisms.choices import Choice
 from learning.mechanisms.pate import AGGREGATORS
 from learning.mechanisms.sampled_steps.choices import NETWORK_CHOICES
-from learning.mechanisms.steps.choices import PUBLISH_CHOICES
 from learning.published import published_label
 from learning.students import STUDENTS
 from training.methods import method_of
@@ -85,6 +84,30 @@ def part(run: Run, name: str) -> str:
 
 
 @register.filter
+def charged_words(run: Run) -> str:
+    """What the charges of the run are."""
+    return _(method_of(run).charged)
+
+
+@register.filter
+def counted_words(run: Run) -> str:
+    """How the rehearsal counted its costs."""
+    return said(method_of(run).counted(run))
+
+
+@register.filter
+def curves_words(run: Run) -> str:
+    """What the chart of the run's curves shows."""
+    return _(method_of(run).curves_told)
+
+
+@register.filter
+def tiles(run: Run) -> list[tuple[str, int, str]]:
+    """What the run has released so far, as numbers, each with its label and a note."""
+    return [(_(label), value, said(note) if note else "") for label, value, note in method_of(run).tiles(run)]
+
+
+@register.filter
 def releases_labels(run: Run) -> bool:
     """Whether the run's method releases labels of public points, one for each query."""
     return method_of(run).releases_labels
@@ -111,12 +134,6 @@ def duration(left: timedelta) -> str:
     if minutes < 120:
         return ngettext("%(number)d minute", "%(number)d minutes", minutes) % {"number": minutes}
     return _("%(number)d hours") % {"number": round(minutes / 60)}
-
-
-@register.filter
-def publish_label(choice: str) -> str:
-    """Published model of a run of gradient steps: "the student"."""
-    return _(PUBLISH_CHOICES[choice])
 
 
 @register.filter
@@ -201,16 +218,6 @@ def status_label(status: str) -> str:
 
 
 @register.filter
-def representation_label(name: str) -> str:
-    return _(REPRESENTATION_CHOICES.get(name, name))
-
-
-@register.filter
-def kernel_label(name: str) -> str:
-    return _(KERNEL_CHOICES.get(name, name))
-
-
-@register.filter
 def by_level(plan: Any) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
     """Each promise of a plan in which every holder votes, with its forecast; None where nobody stands at it."""
     document = plan if isinstance(plan, Mapping) else plan.to_json()
@@ -253,6 +260,54 @@ def aggregator_words(parameters: Mapping[str, Any]) -> str:
     symbols = {field.name: field.symbol for field in aggregator.fields()} if aggregator else {}
     values = (f"{symbols.get(key, key)} = {trimmed(value)}" for key, value in parameters.items() if key != "name")
     return ", ".join([aggregator.label if aggregator else name, *values])
+
+
+@register.filter
+def choice_facts(run: Run) -> list[tuple[str, str]]:
+    """What was chosen for a run, each with its label, as far as it counts, and what else its method says of it."""
+    method, chosen = method_of(run), run.choices
+    facts = [
+        (capfirst(_(choice.label)), capfirst(choice_words(choice, chosen)))
+        for choice in method.choices.described()
+        if choice.name in chosen and _is_told(choice, run)
+    ]
+    told = [
+        (_(label), format_html_join("; ", "{}", ((said(sentence),) for sentence in sentences)))
+        for label, sentences in method.facts(run)
+    ]
+    return [*facts, (_(method.batch_label), str(run.batch_size)), *told]
+
+
+def _is_told(choice: Choice, run: Run) -> bool:
+    """Whether a choice is a fact of its own: it counts, and says more than that nothing was chosen."""
+    is_missing = choice.needs_public_points and run.public_dataset_id is None
+    is_empty = choice.type in (bool, dict) and not run.choices[choice.name]
+    is_beside = choice.name in {each.parameters for each in method_of(run).choices.described()}
+    return not (is_missing or is_empty or is_beside) and choice.counts_with(run.choices)
+
+
+def choice_words(choice: Choice, chosen: Mapping[str, Any]) -> str:
+    """Value of a choice of a method, in words, with the parameters that it has."""
+    value = chosen[choice.name]
+    if choice.kinds is None:
+        return value_words(choice, value)
+    if choice.type is dict:
+        return aggregator_words(value)
+    parameters = parameter_words(chosen.get(choice.parameters, {}), value)
+    return f"{learner_label(value)} ({parameters})" if parameters else learner_label(value)
+
+
+def value_words(choice: Choice, value: Any) -> str:
+    """Value of a choice of a method, in words."""
+    if value is None:
+        return _(choice.unset) if choice.unset else "–"
+    if choice.values is not None:
+        return _(choice.values[value]) if value in choice.values else str(value)
+    if choice.kinds is not None and choice.type is str:
+        return learner_label(value)
+    if choice.percent:
+        return small_percent(value)
+    return parameter_words(value, "") if choice.type is dict else _value(value)
 
 
 @register.filter

@@ -1,105 +1,95 @@
-"""Parameters of a run in which every holder votes. Each may be left open: then a public rule decides."""
+"""Choices of a run in which every holder votes. Each may be left open: then a public rule decides."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from common.sentences import gettext_noop
-from learning.mechanisms.choices import AskingField, Choices, choice, fields_of
+from learning.mechanisms.choices import ROUNDS, Fault, HolderChoices, choice, representation_choice
 from learning.mechanisms.neighbours.kernels import KERNELS
-from learning.representations import REPRESENTATIONS
 
-MOST_ROUNDS = 2
 LARGEST_SIGMA = 16_384.0
 """The largest standard deviation of a count that :class:`common.noise.SystemNoise` can draw."""
 
+_BY_FORECAST = gettext_noop("Empty: chosen by the forecast.")
+_UNSET = gettext_noop("chosen by the forecast")
+_SEVERAL = {"rounds": (None, *(rounds for rounds in ROUNDS if rounds > 1))}
+_KERNEL_LABELS = {
+    "uniform": gettext_noop("in full within the radius"),
+    "epanechnikov": gettext_noop("less with the distance (Epanechnikov)"),
+}
+
 
 @dataclass(frozen=True)
-class Asking(Choices):
-    """Choices about how holders are asked; :func:`asking_fields` says what each is.
+class NeighbourChoices(HolderChoices):
+    """Choices about how holders are asked. See :class:`learning.mechanisms.choices.Choices`."""
 
-    Raises:
-        ValueError: A value is out of range; TypeError: of another type.
-    """
-
+    representation: str = representation_choice(
+        gettext_noop("The space in which neighbours are near; fitted on the public points alone.")
+    )
     rounds: int | None = choice(
         int,
         1,
-        "How often holders are asked, each time about other public points; null to choose it by the forecast.",
+        gettext_noop("Rounds"),
+        gettext_noop("From the second on votes correct what the student learned so far predicts."),
         minimum=1,
-        maximum=MOST_ROUNDS,
+        maximum=len(ROUNDS),
+        values=ROUNDS,
         optional=True,
+        unset=_UNSET,
     )
     first_queries: int | None = choice(
         int,
         None,
-        "Public points of the first of several rounds; null for a fifteenth of all, at most 600.",
+        gettext_noop("Points of the first round"),
+        gettext_noop("Empty: a fifteenth of all that are asked, at most 600."),
         minimum=1,
         maximum=10**9,
+        unset=gettext_noop("a fifteenth of all that are asked, at most 600"),
+        only_if=_SEVERAL,
     )
     embedded: bool = choice(
         bool,
         False,
-        "Whether the second round compares points by the inner layer of the student of the first, if that has one.",
+        gettext_noop("The second round compares points by the student's inner layer"),
+        gettext_noop("If the student of the first round has one, as networks do."),
+        only_if=_SEVERAL,
     )
     sigma: float | None = choice(
         float,
         None,
-        "Standard deviation of the noise of each count; null to choose it by the forecast.",
+        gettext_noop("σ, noise of each count"),
+        _BY_FORECAST,
         minimum=1e-3,
         maximum=LARGEST_SIGMA,
+        unset=_UNSET,
     )
     radius_share: float | None = choice(
         float,
         None,
-        "Share of the public points within the radius of a query; null to choose it by the forecast.",
+        gettext_noop("Radius, in per cent of the public points"),
+        _BY_FORECAST,
         minimum=1e-9,
         maximum=1.0,
+        unset=_UNSET,
+        percent=True,
     )
-    kernel: str = choice(str, "uniform", "How much a record counts by its distance.", choices=KERNELS)
+    kernel: str = choice(
+        str, "uniform", gettext_noop("A record counts"), values={name: _KERNEL_LABELS[name] for name in KERNELS}
+    )
     records: float = choice(
-        float, 1.0, "Records per holder, a public figure, on which the forecast rests.", minimum=1.0, maximum=1e4
+        float,
+        1.0,
+        gettext_noop("Records per holder"),
+        gettext_noop("A public figure, on which the forecast rests; not counted from the data."),
+        minimum=1.0,
+        maximum=1e4,
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def faults(self) -> Iterator[Fault]:
+        yield from super().faults()
         if self.first_queries is not None and self.rounds == 1:
-            raise ValueError("first_queries is for several rounds: a single round asks about all points.")
+            yield "first_queries", "first_queries is for several rounds: a single round asks about all points."
         if self.embedded and self.rounds == 1:
-            raise ValueError("embedded is for several rounds: in a single round there is no student yet.")
-
-
-def asking_fields() -> tuple[AskingField, ...]:
-    """Fields that can be chosen, in order.
-
-    >>> [choice.name for choice in asking_fields()][-2:]
-    ['kernel', 'records']
-    """
-    return fields_of(Asking)
-
-
-def asking_from_json(document: Mapping[str, Any]) -> Asking:
-    """The parameters that a run was given; what is missing has its default.
-
-    Raises:
-        ValueError: A name is unknown, or a value out of range.
-
-    >>> asking_from_json({"rounds": 2}).rounds
-    2
-    """
-    return Asking.from_json(document)
-
-
-REPRESENTATION_CHOICES = {
-    "": gettext_noop("The usual one of the method for images or tables"),
-    **{name: kind.label for name, kind in REPRESENTATIONS.items() if name != "student"},
-}
-"""What can be chosen for the first round, by name."""
-
-KERNEL_CHOICES = {
-    "uniform": gettext_noop("in full within the radius"),
-    "epanechnikov": gettext_noop("less with the distance (Epanechnikov)"),
-}
-"""How much a record counts, by the name of the kernel."""
+            yield "embedded", "embedded is for several rounds: in a single round there is no student yet."

@@ -8,7 +8,7 @@ import pytest
 
 from accounting.models import Release
 from consent.models import Study
-from learning.mechanisms.neighbours.choices import asking_from_json
+from learning.mechanisms.neighbours.choices import NeighbourChoices
 from learning.mechanisms.suggestions import method_suggested
 from learning.representations import representation_create
 from tests.ipate_web.api.conftest import HEAD_COUNTS, POINTS, Client
@@ -27,12 +27,12 @@ def proposal(of: Study, **fields: Any) -> dict[str, Any]:
 
 
 def test_nothing_of_teachers_has_to_be_given(study: Study, client: Client) -> None:
-    answer = client("researcher").post(RUNS, proposal(study, asking={"rounds": 2}), format="json")
+    answer = client("researcher").post(RUNS, proposal(study, choices={"rounds": 2}), format="json")
     assert answer.status_code == 201, answer.content
     run = answer.json()
-    assert (run["method"], run["status"], run["variant"], run["learner"]) == ("neighbours", "draft", "", "")
-    assert (run["aggregator"], run["teachers"]) == ({}, None)
-    assert (run["asking"]["rounds"], run["asking"]["sigma"]) == (2, None), "what it says nothing of is told"
+    assert (run["method"], run["status"], run["variant"]) == ("neighbours", "draft", "")
+    assert "teachers" not in run["choices"]
+    assert (run["choices"]["rounds"], run["choices"]["sigma"]) == (2, None), "what it says nothing of is told"
     assert run["progress"]["stages"] == [{"stage": "asking", "share": 0}]
 
 
@@ -51,18 +51,18 @@ def test_what_is_not_named_is_what_is_suggested_for_the_study(study: Study, clie
 @pytest.mark.parametrize(
     ("fields", "field", "words"),
     [
-        ({"asking": {"rounds": 9}}, "asking", "from 1 to 2"),
-        ({"asking": {"teachers": 9}}, "asking", "There is no teachers"),
-        ({"asking": {"sigma": "much"}}, "asking", "sigma is 'much'"),
-        ({"asking": {"kernel": "cauchy"}}, "asking", "choose one of uniform"),
-        ({"asking": {"representation": "wavelets"}}, "asking", "for images"),
-        ({"asking": {"representation": "embedding"}}, "asking", "made without the private data"),
-        ({"asking": {"rounds": 2, "first_queries": POINTS}}, "asking", "leave public points"),
-        ({"asking": {"rounds": 1, "embedded": True}}, "asking", "for several rounds"),
-        ({"asking": "gently"}, "asking", "dictionary"),
-        ({"learner": "random_forest"}, "learner", "no teachers where every holder is asked"),
-        ({"aggregator": {"name": "gnmax", "sigma": 5.0}}, "aggregator", "no teachers where every holder is asked"),
-        ({"teachers": 20}, "teachers", "no teachers where every holder is asked"),
+        ({"choices": {"rounds": 9}}, "choices.rounds", "from 1 to 2"),
+        ({"choices": {"teachers": 9}}, "choices", "There is no choice teachers"),
+        ({"choices": {"sigma": "much"}}, "choices.sigma", "sigma is 'much'"),
+        ({"choices": {"kernel": "cauchy"}}, "choices.kernel", "choose one of uniform"),
+        ({"choices": {"representation": "wavelets"}}, "choices.representation", "for images"),
+        ({"choices": {"representation": "embedding"}}, "choices.stated", "made without the private data"),
+        ({"choices": {"rounds": 2, "first_queries": POINTS}}, "choices.first_queries", "leave public points"),
+        ({"choices": {"rounds": 1, "embedded": True}}, "choices.embedded", "for several rounds"),
+        ({"choices": "gently"}, "choices", "dictionary"),
+        ({"rounds": 2}, "rounds", "Send it within “choices”"),
+        ({"teachers": 20}, "teachers", "Send it within “choices”"),
+        ({"asking": {"rounds": 2}}, "asking", "There is no such field"),
     ],
 )
 def test_a_mistake_is_told_by_field(study: Study, client: Client, fields: Any, field: str, words: str) -> None:
@@ -73,7 +73,7 @@ def test_a_mistake_is_told_by_field(study: Study, client: Client, fields: Any, f
 
 
 def test_a_plan_says_what_is_asked_and_what_to_expect(study: Study, client: Client) -> None:
-    asked = proposal(study, asking={"rounds": 2, "first_queries": 10, "sigma": 20}, share=0.5)
+    asked = proposal(study, choices={"rounds": 2, "first_queries": 10, "sigma": 20}, share=0.5)
     answers = [client(role).post(f"{RUNS}/plan", asked, format="json") for role in ("researcher", "operator")]
     assert [answer.status_code for answer in answers] == [200, 200]
     plan = answers[0].json()
@@ -93,15 +93,15 @@ def test_a_plan_says_what_is_asked_and_what_to_expect(study: Study, client: Clie
 
 
 def test_rounds_that_are_null_are_the_planners_choice(study: Study, client: Client) -> None:
-    asked = proposal(study, asking={"rounds": None, "sigma": 400}, share=0.5)
+    asked = proposal(study, choices={"rounds": None, "sigma": 400}, share=0.5)
     plan = client("researcher").post(f"{RUNS}/plan", asked, format="json").json()
     assert len(plan["rounds"]) == 2 and any("It chose two" in note for note in plan["notes"])
-    answer = client("researcher").post(RUNS, proposal(study, asking=asked["asking"]), format="json")
-    assert answer.json()["asking"]["rounds"] is None
+    answer = client("researcher").post(RUNS, proposal(study, choices=asked["choices"]), format="json")
+    assert answer.json()["choices"]["rounds"] is None
 
 
 def test_a_plan_for_too_few_warns(study: Study, client: Client) -> None:
-    asked = proposal(study, asking={"sigma": 500.0}, share=0.01)
+    asked = proposal(study, choices={"sigma": 500.0}, share=0.01)
     notes = client("researcher").post(f"{RUNS}/plan", asked, format="json").json()["notes"]
     assert any("Too few people" in note for note in notes)
 
@@ -162,16 +162,16 @@ def test_runs_are_filtered_by_method(asked: Run, study: Study, client: Client) -
 
 
 def test_what_asking_may_hold_is_listed_with_values_that_are_taken(study: Study, client: Client) -> None:
-    methods = {each["name"]: each["asking"] for each in client("researcher").get("/api/v1/methods").json()}
+    methods = {each["name"]: each["choices"] for each in client("researcher").get("/api/v1/methods").json()}
     assert methods.keys() == {"neighbours", "pate", "sgd"}
-    assert methods["pate"] == []
+    assert {field["name"] for field in methods["pate"]} >= {"teachers", "learner", "aggregator"}
     defaults = {field["name"]: field["default"] for field in methods["neighbours"]}
-    assert asking_from_json(defaults) == asking_from_json({})
+    assert NeighbourChoices.from_json(defaults) == NeighbourChoices.from_json({})
     limits = {field["name"]: (field["minimum"], field["maximum"]) for field in methods["neighbours"]}
     assert limits["rounds"] == (1, 2)
     (kernel,) = (field for field in methods["neighbours"] if field["name"] == "kernel")
     for choice in kernel["choices"]:
-        assert asking_from_json({"kernel": choice}).kernel == choice
+        assert NeighbourChoices.from_json({"kernel": choice}).kernel == choice
 
 
 def test_representations_are_listed_with_parameters_that_are_taken(study: Study, client: Client) -> None:

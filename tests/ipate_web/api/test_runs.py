@@ -13,7 +13,7 @@ from accounting.models import Release
 from consent.models import Study
 from tests.factories import study_open
 from tests.ipate_web.api.conftest import HEAD_COUNTS, HOLDERS, POINTS, UNDECIDED, Client
-from tests.training.runs import run_draft, run_finish
+from tests.training.runs import run_draft, run_finish, teachers_chosen
 from training.models import Batch, Dataset, Query, Run, StudentModel
 
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ PUBLIC = sum(HEAD_COUNTS.values())
 
 def proposal(of: Study, **fields: Any) -> dict[str, Any]:
     datasets = {dataset.kind: dataset.pk for dataset in Dataset.objects.filter(study=of)}
-    return {
+    defaults = {
         "study": of.slug,
         "title": "From a notebook",
         **{f"{kind}_dataset": pk for kind, pk in datasets.items()},
@@ -34,8 +34,8 @@ def proposal(of: Study, **fields: Any) -> dict[str, Any]:
         "student_learner": "nearest_neighbour",
         "aggregator": {"name": "gnmax", "sigma": 5.0},
         "teachers": 20,
-        **fields,
     }
+    return teachers_chosen(defaults | fields)
 
 
 def errors(response: Any) -> dict[str, str]:
@@ -81,17 +81,17 @@ def test_a_cancelled_draft_cannot_be_approved(study: Study, client: Client) -> N
     ("fields", "field", "words"),
     [
         ({"study": "nowhere"}, "study", "does not exist"),
-        ({"learner": "oracle"}, "learner", "choose one of"),
-        ({"learner_parameters": {"depth": 3}}, "learner_parameters", "it has:"),
-        ({"aggregator": {"name": "gnmax", "sigma": -1}}, "aggregator", "sigma"),
-        ({"aggregator": {"name": "gnmax"}}, "aggregator", "give exactly those"),
-        ({"aggregator": "gnmax"}, "aggregator", "Give an object"),
-        ({"teachers": 0}, "teachers", "greater than or equal to 1"),
-        ({"teachers": None}, "teachers", "how many teachers vote"),
-        ({"learner": ""}, "learner", "choose one of"),
+        ({"learner": "oracle"}, "choices.learner", "choose one of"),
+        ({"learner_parameters": {"depth": 3}}, "choices.learner_parameters", "it has:"),
+        ({"aggregator": {"name": "gnmax", "sigma": -1}}, "choices.aggregator", "sigma"),
+        ({"aggregator": {"name": "gnmax"}}, "choices.aggregator", "give exactly those"),
+        ({"aggregator": "gnmax"}, "choices.aggregator", "an object"),
+        ({"teachers": 0}, "choices.teachers", "from 1 to"),
+        ({"teachers": None}, "choices.teachers", "from 1 to"),
+        ({"learner": ""}, "choices.learner", "choose one of"),
         ({"variant": ""}, "variant", "Choose a variant"),
-        ({"aggregator": {}}, "aggregator", "name one of"),
-        ({"asking": {"rounds": 2}}, "asking", "only where every holder is asked"),
+        ({"aggregator": {}}, "choices.aggregator", "name one of"),
+        ({"choices": {"rounds": 2}}, "choices", "There is no choice rounds"),
         ({"method": "wishful"}, "method", "not a valid choice"),
         ({"title": ""}, "title", "blank"),
         ({"variant": "wishful"}, "variant", "not a valid choice"),
@@ -99,7 +99,7 @@ def test_a_cancelled_draft_cannot_be_approved(study: Study, client: Client) -> N
         ({"seed": 3}, "seed", "Only a rehearsal may have a seed"),
         ({"rehearsed": {"method": "exact"}}, "rehearsed", "Only a run of a rehearsal study"),
         ({"variant": "vanishing"}, "variant", "for rehearsals"),
-        ({"weight_scheme": "calibrated"}, "weight_scheme", "for rehearsals"),
+        ({"weight_scheme": "calibrated"}, "choices.weight_scheme", "for rehearsals"),
         ({"rehearsal": True}, "rehearsal", "There is no such field"),
         ({"simulation": True}, "simulation", "There is no such field"),
     ],
@@ -159,7 +159,7 @@ def test_a_finished_run_tells_what_may_be_published(run: Run, client: Client) ->
     assert document["labels"] + document["rejected"] == document["progress"]["queries"] == run.position
     assert [stage["stage"] for stage in document["progress"]["stages"]] == ["preparing", "training", "voting"]
     assert document["progress"]["stages"][1]["share"] == 1
-    assert (document["method"], document["asking"]) == ("pate", {})
+    assert (document["method"], document["choices"]["teachers"]) == ("pate", 20)
     assert document["model"] == str(run.pk)
     assert [(promise["level"], promise["epsilon"]) for promise in document["promises"]] == [
         ("HIGH", 1.0),

@@ -19,7 +19,7 @@ ALL = {"steps": 6, "expected": 1e6}
 
 
 def over_samples(of: Study, **fields: Any) -> dict[str, Any]:
-    return proposal(of, **{"variant": "scale", "asking": ALL, **fields})
+    return proposal(of, **{"variant": "scale", "choices": ALL, **fields})
 
 
 @pytest.fixture
@@ -36,18 +36,23 @@ def test_public_points_and_a_student_may_be_left_out(study: Study, client: Clien
     assert answer.status_code == 201, answer.content
     run = answer.json()
     assert (run["variant"], run["public_dataset"], run["student_learner"], run["batch_size"]) == ("scale", None, "", 50)
-    assert (run["asking"]["network"], run["asking"]["clip_norm"]) == ("linear", None)
+    assert (run["choices"]["network"], run["choices"]["clip_norm"]) == ("linear", None)
     assert run["progress"]["stages"] == [{"stage": "learning", "share": 0}]
 
 
 @pytest.mark.parametrize(
     ("fields", "field", "words"),
     [
-        ({"asking": {"expected": 0}}, "asking", "expected is 0"),
-        ({"asking": {"rounds": 2}}, "asking", "There is no rounds"),
+        ({"choices": {"expected": 0}}, "choices.expected", "expected is 0"),
+        ({"choices": {"rounds": 2}}, "choices", "There is no choice rounds"),
         ({"variant": "non_private"}, "variant", "rehearsal"),
-        ({"variant": "individual", "asking": {}, "public_dataset": None}, "public_dataset", "Choose the public points"),
-        ({"teachers": 20}, "teachers", "no teachers where every holder is asked"),
+        (
+            {"variant": "individual", "choices": {}, "public_dataset": None},
+            "public_dataset",
+            "Choose the public points",
+        ),
+        ({"teachers": 20}, "teachers", "Send it within “choices”"),
+        ({"choices": {"teachers": 20}}, "choices", "There is no choice teachers"),
     ],
 )
 def test_a_mistake_is_told_by_field(study: Study, client: Client, fields: Any, field: str, words: str) -> None:
@@ -96,7 +101,7 @@ def test_the_variants_of_each_method_are_listed_with_what_they_take(study: Study
     methods = {each["name"]: each for each in client("researcher").get("/api/v1/methods").json()}
     variants = {each["name"]: each for each in methods["sgd"]["variants"]}
     assert [*variants][:3] == ["individual", "sample", "scale"]
-    assert {"network", "expected"} <= {field["name"] for field in variants["scale"]["asking"]}
+    assert {"network", "expected"} <= {field["name"] for field in variants["scale"]["choices"]}
     assert [each["needs_public_points"] for each in (variants["individual"], variants["scale"])] == [True, False]
-    assert methods["sgd"]["asking"] == variants["individual"]["asking"]
+    assert methods["sgd"]["choices"] == variants["individual"]["choices"]
     assert [each["name"] for each in methods["neighbours"]["variants"]] == [""]

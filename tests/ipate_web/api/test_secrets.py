@@ -88,8 +88,12 @@ def plan_request(study: Study, teachers: int) -> dict[str, Any]:
     datasets = {f"{dataset.kind}_dataset": dataset.pk for dataset in Dataset.objects.filter(study=study)}
     return {
         **{"study": study.slug, "title": "Asked", "method": "pate"},
-        **{"learner": "random_forest", "student_learner": "random_forest"},
-        **{"aggregator": {"name": "gnmax", "sigma": 30.0}, "teachers": teachers},
+        "choices": {
+            "learner": "random_forest",
+            "aggregator": {"name": "gnmax", "sigma": 30.0},
+            "teachers": teachers,
+        },
+        "student_learner": "random_forest",
         **datasets,
     }
 
@@ -115,7 +119,7 @@ def everything(client: Client, study: Study) -> Answers:
 
         for address in addresses(study):
             keep(address, asking.get(address))
-        everybody = {"method": "neighbours", "learner": "", "aggregator": {}, "teachers": None, "asking": {"rounds": 2}}
+        everybody = {"method": "neighbours", "choices": {"rounds": 2}}
         request = {**plan_request(study, 1), **everybody}
         keep("plan of everybody", asking.post(reverse("api:run-plan"), request, format="json"))
         for teachers in (20, sum(HEAD_COUNTS.values()) + 1, 10_000):
@@ -314,7 +318,7 @@ def test_progress_of_teachers_is_told_in_tenths(study: Study, client: Client, te
             document = researcher.get(reverse("api:run", kwargs={"pk": run.pk})).json()
             shares.append(document["progress"]["stages"][1]["share"])
         assert sorted({0.0, *shares}) == [step / steps for step in range(steps + 1)]
-        assert document["teachers"] == teachers
+        assert document["choices"]["teachers"] == teachers
         run.refresh_from_db()
         in_all.add(run.plan["teachers"])
     assert len(in_all) == 2, "then this test shows nothing"

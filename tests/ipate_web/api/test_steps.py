@@ -26,27 +26,27 @@ def proposal(of: Study, **fields: Any) -> dict[str, Any]:
 @pytest.fixture
 def learned(study: Study) -> Run:
     asked = {"steps": 6, "sigma": 20.0, "publish": "model"}
-    run = run_ask(run_start(study, **STEPS_RUN | {"asking": asked}, share=0.5, title="Learned"))
+    run = run_ask(run_start(study, **STEPS_RUN | {"choices": asked}, share=0.5, title="Learned"))
     assert run.status == Run.Status.FINISHED, run.message
     return run
 
 
 def test_nothing_of_teachers_has_to_be_given(study: Study, client: Client) -> None:
-    answer = client("researcher").post(RUNS, proposal(study, asking={"steps": 9}), format="json")
+    answer = client("researcher").post(RUNS, proposal(study, choices={"steps": 9}), format="json")
     assert answer.status_code == 201, answer.content
     run = answer.json()
     assert (run["method"], run["status"], run["variant"], run["batch_size"]) == ("sgd", "draft", "individual", 10)
-    assert (run["asking"]["steps"], run["asking"]["sigma"]) == (9, None), "what it says nothing of is told"
+    assert (run["choices"]["steps"], run["choices"]["sigma"]) == (9, None), "what it says nothing of is told"
     assert run["progress"]["stages"] == [{"stage": "learning", "share": 0}]
 
 
 @pytest.mark.parametrize(
     ("fields", "field", "words"),
     [
-        ({"asking": {"steps": 0}}, "asking", "steps is 0"),
-        ({"asking": {"teachers": 9}}, "asking", "There is no teachers"),
-        ({"asking": {"representation": "wavelets"}}, "asking", "for images"),
-        ({"teachers": 20}, "teachers", "no teachers where every holder is asked"),
+        ({"choices": {"steps": 0}}, "choices.steps", "steps is 0"),
+        ({"choices": {"teachers": 9}}, "choices", "There is no choice teachers"),
+        ({"choices": {"representation": "wavelets"}}, "choices.representation", "for images"),
+        ({"teachers": 20}, "teachers", "Send it within “choices”"),
         ({"wanted_labels": 3}, "wanted_labels", "Nobody is asked for labels"),
     ],
 )
@@ -57,7 +57,7 @@ def test_a_mistake_is_told_by_field(study: Study, client: Client, fields: Any, f
 
 
 def test_a_plan_says_which_steps_are_taken(study: Study, client: Client) -> None:
-    asked = proposal(study, asking={"steps": 9, "sigma": 20, "clip_norm": 0.5}, share=0.5)
+    asked = proposal(study, choices={"steps": 9, "sigma": 20, "clip_norm": 0.5}, share=0.5)
     plan = client("researcher").post(f"{RUNS}/plan", asked, format="json").json()
     assert {promise["level"]: promise["holders"] for promise in plan["promises"]} == HEAD_COUNTS
     (planned,) = plan["rounds"]
@@ -104,6 +104,6 @@ def test_runs_are_filtered_by_method(learned: Run, study: Study, client: Client)
 
 
 def test_what_a_proposal_may_say_is_listed(study: Study, client: Client) -> None:
-    methods = {each["name"]: each["asking"] for each in client("researcher").get("/api/v1/methods").json()}
+    methods = {each["name"]: each["choices"] for each in client("researcher").get("/api/v1/methods").json()}
     fields = {field["name"]: (field["type"], field["minimum"], field["maximum"]) for field in methods["sgd"]}
     assert fields["steps"][1] == 1 and fields["sigma"][0] == "number"

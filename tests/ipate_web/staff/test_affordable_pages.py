@@ -11,7 +11,7 @@ from accounting.models import HeadCount
 from accounting.shares import share_free
 from consent import services
 from consent.models import EpsilonPolicy, Role, Study
-from learning.mechanisms.neighbours.choices import Asking
+from learning.mechanisms.neighbours.choices import NeighbourChoices
 from tests import factories
 from tests.pages import as_, text, url
 from tests.training.asking import CLEAR_RUN
@@ -63,7 +63,7 @@ def test_it_is_what_the_plan_of_a_run_of_one_round_says(study: Study) -> None:
     counts = {level: int(HOLDERS[f"holders-{level}"]) for level in ("HIGH", "AVERAGE", "LOW")}
     head_counts_enter(study=study, acting_user=factories.user_create("olga"), counts=counts)
     datasets = {f"{kind}_dataset": study.datasets.get(kind=kind) for kind in ("private", "public", "test")}
-    run = Run(study=study, method="neighbours", asking=Asking().to_json(), wanted_labels=25, **datasets)
+    run = Run(study=study, method="neighbours", choices=NeighbourChoices().to_json(), wanted_labels=25, **datasets)
     plan = method_of(run).plan(run, 1.0)
     now, proposed = asked(study, SAME, wanted_labels="25").context["forecasts"]
     for each in (now, proposed):

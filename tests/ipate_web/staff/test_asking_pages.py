@@ -40,7 +40,7 @@ def filled_in(study: Study, **changes: Any) -> dict[str, Any]:
 
 def test_what_is_left_open_is_chosen_by_the_forecast(study: Study) -> None:
     form = as_("operator").get(url("run_new", study)).context["form"]
-    for name in ("sigma", "radius", "first_queries"):
+    for name in ("sigma", "radius_share", "first_queries"):
         assert form[f"asking-{name}"].value() is None
     page = as_("operator").post(url("run_new", study), filled_in(study))
     assert page.status_code == 200, page.context["form"].errors
@@ -77,7 +77,7 @@ def test_what_was_chosen_is_what_is_saved_and_proposed_again(study: Study) -> No
     changes = {
         "asking-representation": "embedding", "asking-stated-embedding": "on", "asking-rounds": 2,
         "asking-first_queries": 4, "asking-embedded": "on",
-        "asking-sigma": 7.5, "asking-radius": 2.5, "asking-kernel": "epanechnikov", "asking-records": 1.5,
+        "asking-sigma": 7.5, "asking-radius_share": 2.5, "asking-kernel": "epanechnikov", "asking-records": 1.5,
         "asking-batch_size": 40, "wanted_labels": 9,
     }  # fmt: skip
     page = client.post(url("run_new", study), filled_in(study, **changes))
@@ -85,17 +85,18 @@ def test_what_was_chosen_is_what_is_saved_and_proposed_again(study: Study) -> No
     hidden = dict(re.findall(r'<input type="hidden" name="([^"]+)"(?: value="([^"]*)")?', page.text))
     client.post(url("run_new", study), {**hidden, "confirmed": "1"})
     run = Run.objects.get()
-    assert (run.method, run.learner, run.aggregator, run.teachers, run.variant) == ("neighbours", "", {}, None, "")
+    assert (run.method, run.variant) == ("neighbours", "")
     assert (run.batch_size, run.wanted_labels) == (40, 9)
-    assert run.asking == {
+    assert run.choices == {
         "representation": "embedding", "representation_parameters": {}, "stated": True, "rounds": 2,
         "first_queries": 4, "embedded": True, "sigma": 7.5, "radius_share": 0.025, "kernel": "epanechnikov",
         "records": 1.5,
     }  # fmt: skip
     page = client.get(url("run", study, run.pk)).text
     for words in (
-        "Embedding columns", "as the operator states", "4 points in the first", "the student's inner layer",
-        "2.5 % of the public points",
+        "Embedding columns", "The representation was made without the private data</dt><dd>Yes",
+        "Points of the first round</dt><dd>4", "the student&#x27;s inner layer</dt><dd>Yes",
+        "Radius, in per cent of the public points</dt><dd>2.5 %", "Queries in a batch</dt><dd>40",
     ):  # fmt: skip
         assert words in page, words
     form = client.get(url("run_new", study), {"like": str(run.pk)}).context["form"]
@@ -112,7 +113,7 @@ def test_rounds_can_be_left_to_the_planner_which_says_what_it_chose(study: Study
     assert "The number of rounds was left to the planner. It chose" in page.text
     client.post(url("run_new", study), {**sent, "confirmed": "1"})
     run = Run.objects.get()
-    assert run.asking["rounds"] is None and run.asking["embedded"]
+    assert run.choices["rounds"] is None and run.choices["embedded"]
     assert client.get(url("run_new", study), {"like": str(run.pk)}).context["form"]["asking-rounds"].value() is None
     run = run_ask(run_approve(run=run, acting_user=factories.user_create("olga"), share=0.5))
     assert run.status == Run.Status.FINISHED, run.message
@@ -122,7 +123,8 @@ def test_rounds_can_be_left_to_the_planner_which_says_what_it_chose(study: Study
 def test_a_single_round_has_no_student_to_compare_by(study: Study) -> None:
     page = as_("operator").post(url("run_new", study), filled_in(study, **{"asking-embedded": "on"}))
     assert page.status_code == 200, page.context["form"].errors
-    assert page.context["form"].run_fields()["asking"]["embedded"] is False
+    assert page.context["form"].proposal().choices["rounds"] == 1
+    assert "embedded" not in page.context["form"].run_fields()["choices"]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +137,7 @@ def test_a_single_round_has_no_student_to_compare_by(study: Study) -> None:
         ({"asking-rounds": 5}, "asking-rounds", "5"),
         ({"asking-sigma": 0}, "asking-sigma", "greater than"),
         ({"asking-sigma": 16_385}, "asking-sigma", "less than or equal to 16384"),
-        ({"asking-radius": 101}, "asking-radius", "less than"),
+        ({"asking-radius_share": 101}, "asking-radius_share", "less than"),
         ({"asking-records": ""}, "asking-records", "required"),
         ({"asking-batch_size": 0}, "asking-batch_size", "greater than"),
         ({"method": "guessing"}, "method", "guessing"),
@@ -235,7 +237,7 @@ def test_noisy_counts_can_be_taken_away_with_the_labels(study: Study) -> None:
 
 def test_a_picture_shows_by_how_much_labels_lead_and_a_table_says_it(study: Study) -> None:
     asking = {"sigma": 3.0, "radius_share": 0.5, "rounds": 2, "first_queries": 5}
-    run = batch_ask(run_start(study, **CLEAR_RUN | {"asking": asking}, share=0.5))
+    run = batch_ask(run_start(study, **CLEAR_RUN | {"choices": asking}, share=0.5))
     page = as_("auditor").get(url("run", study, run.pk))
     (first,) = page.context["leads"].series
     counts = np.sort([query.counts for query in run.queries.all()], axis=1)
@@ -279,7 +281,7 @@ def test_a_list_of_runs_says_by_which_method(study: Study) -> None:
 
 def test_a_rehearsal_is_shown_with_what_levels_would_have_spent() -> None:
     rehearsal = rehearsal_with_table(holders=60)
-    sent = filled_in(rehearsal, seed=3, **{"asking-sigma": 3, "asking-radius": 50})
+    sent = filled_in(rehearsal, seed=3, **{"asking-sigma": 3, "asking-radius_share": 50})
     sent |= {"HIGH-share": 1, "AVERAGE-share": 1, "LOW-share": 1}
     membership_add(study=rehearsal, user=factories.user_create("operator"), role=Role.OPERATOR, acting_user=None)
     page = as_("operator").post(url("run_new", rehearsal), sent)

@@ -38,7 +38,7 @@ def draft(study: Study) -> Run:
 def proposal(run: Run, **changes: Any) -> dict[str, Any]:
     """The draft as the API takes it, with changes."""
     datasets = {name: getattr(run, f"{name}_id") for name in ("private_dataset", "public_dataset", "test_dataset")}
-    names = ("title", "method", "learner", "student_learner", "variant", "aggregator", "teachers", "batch_size")
+    names = ("title", "method", "variant", "choices", "student_learner", "batch_size")
     return {"study": run.study.slug, **datasets, **{name: getattr(run, name) for name in names}, **changes}
 
 
@@ -57,11 +57,16 @@ def test_the_proposer_changes_a_draft_on_its_page(study: Study, draft: Run) -> N
     assert draft.title == "First", "nothing is saved yet"
     client.post(url("run_edit", draft), sent | {"confirmed": "1"})
     draft.refresh_from_db()
-    assert (draft.title, draft.aggregator["sigma"], draft.revision, draft.status) == ("Second", 12, 2, "draft")
+    assert (draft.title, draft.choices["aggregator"]["sigma"], draft.revision, draft.status) == (
+        "Second",
+        12,
+        2,
+        "draft",
+    )
     (change,) = ProposalChange.objects.all()
     assert change.content == [
         {"name": "title", "before": "First", "after": "Second"},
-        {"name": "aggregator.sigma", "before": 10.0, "after": 12.0},
+        {"name": "choices.aggregator.sigma", "before": 10.0, "after": 12.0},
     ]
     assert list(study_faults(study)) == [], "it is chained"
     page = client.get(url("run", draft)).text
@@ -95,7 +100,7 @@ def test_what_was_not_looked_at_is_not_approved(draft: Run) -> None:
     page = as_("operator").get(url("run_approve", draft))
     assert '<input type="hidden" name="revision" value="1">' in page.text
     values = {field.attname: getattr(draft, field.attname) for field in Run._meta.fields}
-    kept = {name: values[name] for name in ("title", "teachers", "batch_size", "aggregator", "learner", "variant")}
+    kept = {name: values[name] for name in ("title", "batch_size", "choices", "variant")}
     changed = kept | {"title": "Another", "student_learner": draft.student_learner, "method": "pate"}
     changed |= {name: getattr(draft, name) for name in ("private_dataset", "public_dataset", "test_dataset")}
     run_edit(run=draft, acting_user=factories.user_create("researcher"), **changed)
@@ -130,8 +135,8 @@ def test_the_api_changes_and_withdraws(study: Study, draft: Run) -> None:
     changed = api.put(address, proposal(draft, title="Second"), format="json")
     assert changed.status_code == 200, changed.content
     assert (changed.json()["title"], changed.json()["revision"]) == ("Second", 2)
-    wrong = api.put(address, proposal(draft, teachers=0), format="json")
-    assert wrong.status_code == 400 and wrong.json()["errors"][0]["field"] == "teachers"
+    wrong = api.put(address, proposal(draft, choices=draft.choices | {"teachers": 0}), format="json")
+    assert wrong.status_code == 400 and wrong.json()["errors"][0]["field"] == "choices.teachers"
     other = api.put(address, proposal(run_draft(study, **TABLE_RUN)), format="json")
     assert other.status_code == 200, "a proposal of the same study"
     operator = APIClient()

@@ -162,7 +162,7 @@ def test_runs_side_by_side(study: Study) -> None:
     assert [series.name for series in other.series] == ["Steps"]
 
     document = browse(f"{reverse('api:run-comparison')}?runs={second.pk},{first.pk}").json()
-    assert document["parameters"] == [{"name": "aggregator.sigma", "values": [25.0, 20.0]}]
+    assert document["parameters"] == [{"name": "choices.aggregator.sigma", "values": [25.0, 20.0]}]
     assert [each["run"]["title"] for each in document["runs"]] == ["Second", "First"]
     assert document["runs"][1]["minutes"] == 2 and document["runs"][1]["share"] == 0.5
     evaluation = StudentModel.objects.get(run=first).card["evaluation"]

@@ -128,10 +128,10 @@ def test_what_was_checked_is_what_is_saved(study: Study) -> None:
     answer = client.post(url("run_new", study), {**hidden, "confirmed": "1"})
     run = Run.objects.get(created_by__username="operator")
     assert answer.headers["Location"] == url("run", study, run.pk)
-    assert (run.status, run.title, run.teachers) == ("draft", "First", 6)
-    assert run.aggregator == {"name": "gnmax", "sigma": 10.0}
-    assert run.learner_parameters["trees"] == 7
-    assert run.learner_parameters["balanced"] is True
+    assert (run.status, run.title, run.choices["teachers"]) == ("draft", "First", 6)
+    assert run.choices["aggregator"] == {"name": "gnmax", "sigma": 10.0}
+    assert run.choices["learner_parameters"]["trees"] == 7
+    assert run.choices["learner_parameters"]["balanced"] is True
 
 
 def test_one_can_go_back_and_change_it(study: Study) -> None:

@@ -50,15 +50,20 @@ def test_what_was_chosen_is_saved_and_offered_again(study: Study) -> None:
     as_("operator").post(url("run_new", study), filled_in(study, **chosen, confirmed="1"))
     run = Run.objects.get()
     assert (run.method, run.variant, run.batch_size) == ("sgd", "scale", 2)
-    assert "sigma" not in run.asking and "rounds" not in run.asking, "these are of the other variant"
-    told = {name: run.asking[name] for name in ("network", "expected", "steps", "clip_norm", "step_size", "momentum")}
+    assert "sigma" not in run.choices and "rounds" not in run.choices, "these are of the other variant"
+    told = {name: run.choices[name] for name in ("network", "expected", "steps", "clip_norm", "step_size", "momentum")}
     assert told == {
         "network": "mlp", "expected": 60, "steps": 6, "clip_norm": 0.7, "step_size": 3, "momentum": 0.5
     }  # fmt: skip
     form = as_("operator").get(url("run_new", study), {"like": run.pk}).context["form"]
     assert {name: form[name].value() for name in chosen} == chosen
     page = as_("operator").get(url("run", study, run.pk)).text
-    for words in ("Samples, each level clipped to its own norm", "Small network", "2 steps in a chunk", "the student"):
+    for words in (
+        "Samples, each level clipped to its own norm",
+        "Small network",
+        "Steps in a chunk</dt><dd>2",
+        "The student",
+    ):
         assert words in page, words
 
 
@@ -89,11 +94,15 @@ def test_without_public_points_the_model_is_published_and_nothing_else_is_possib
     [
         ({"steps-steps": 0}, "steps-steps", "greater than"),
         ({"steps-expected": 0.5}, "steps-expected", "greater than"),
-        ({"steps-network": "cnn"}, "__all__", "takes images from"),
+        ({"steps-network": "cnn"}, "steps-network", "takes images from"),
         ({"steps-network": "cnn", "steps-representation": "standardised"}, "steps-representation", "as they are"),
         ({"steps-variant": "non_private"}, "steps-variant", "valid choice"),
-        ({"public_dataset": "", "steps-publish": "student"}, "__all__", "student learns on public points"),
-        ({"public_dataset": "", "steps-representation": "standardised"}, "__all__", "fitted on public points"),
+        ({"public_dataset": "", "steps-publish": "student"}, "steps-publish", "student learns on public points"),
+        (
+            {"public_dataset": "", "steps-representation": "standardised"},
+            "steps-representation",
+            "fitted on public points",
+        ),
         ({"public_dataset": "", "steps-variant": "individual"}, "public_dataset", "Choose the public points"),
         ({"public_dataset": "", "method": "neighbours"}, "public_dataset", "Choose the public points"),
     ],

@@ -46,15 +46,15 @@ def test_what_was_chosen_is_saved_and_offered_again(study: Study) -> None:
     chosen |= {"steps-momentum": 0.5, "steps-publish": "model", "steps-rounds": 2, "steps-batch_size": 4}
     as_("operator").post(url("run_new", study), filled_in(study, **chosen, confirmed="1"))
     run = Run.objects.get()
-    assert (run.method, run.variant, run.learner, run.teachers, run.batch_size) == ("sgd", "individual", "", None, 4)
-    told = {name: run.asking[name] for name in ("steps", "sigma", "clip_norm", "step_size", "momentum", "publish")}
+    assert (run.method, run.variant, run.batch_size) == ("sgd", "individual", 4)
+    told = {name: run.choices[name] for name in ("steps", "sigma", "clip_norm", "step_size", "momentum", "publish")}
     assert told == {
         "steps": 9, "sigma": 4.5, "clip_norm": 0.7, "step_size": 3.0, "momentum": 0.5, "publish": "model"
     }  # fmt: skip
     form = as_("operator").get(url("run_new", study), {"like": run.pk}).context["form"]
     assert {name: form[name].value() for name in chosen} == chosen
     page = as_("operator").get(url("run", study, run.pk)).text
-    for words in ("momentum 0.5", "4 steps in a chunk", "the model that the steps led to"):
+    for words in ("Momentum</dt><dd>0.5", "Steps in a chunk</dt><dd>4", "The model that the steps led to"):
         assert words in page, words
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from accounting.caps import caps_of
 from common.sentences import Sentence, gettext_noop
 from learning.mechanisms.levels import Level
-from learning.mechanisms.neighbours.choices import Asking
+from learning.mechanisms.neighbours.choices import NeighbourChoices
 from learning.mechanisms.neighbours.forecast import Forecast
 from learning.mechanisms.pate import PlanError
 from training.methods.neighbours.planning import rounds_planned
@@ -64,7 +64,7 @@ def affordable(
     if not levels:
         raise PlanError(gettext_noop("By these numbers nobody takes part, so that there is nobody to ask."))
     rounds, notes, _student = rounds_planned(
-        public, _test(public), Asking(rounds=1), levels, share=share, wanted=wanted
+        public, _test(public), NeighbourChoices(rounds=1), levels, share=share, wanted=wanted
     )
     told = rounds[0].forecast
     return Affordable(told, notes, {level.name: share - level.spent for level in told.levels})

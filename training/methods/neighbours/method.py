@@ -5,18 +5,19 @@ from typing import Any
 
 import numpy as np
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from accounting.models import Release
-from learning.mechanisms.choices import AskingField
-from learning.mechanisms.neighbours.choices import asking_fields, asking_from_json
+from common.sentences import Sentence
+from learning.mechanisms.neighbours.choices import NeighbourChoices
 from learning.mechanisms.neighbours.question import counts_digest
 from training.engine.asking import Asking
 from training.engine.attempts import attempt_load
 from training.engine.faults import batch_faults, charged_faults
 from training.engine.rounds import position_in_round
 from training.engine.shards import records_of
-from training.methods.base import Step, Wrong
-from training.methods.checks import choices_check
+from training.methods.base import Step, Tile, Wrong
+from training.methods.choices import holder_choices_check
 from training.methods.lessons import Lesson
 from training.methods.neighbours.leads import round_leads
 from training.methods.neighbours.lessons import votes_lesson
@@ -31,10 +32,18 @@ class Neighbours:
 
     name = Run.Method.NEIGHBOURS.value
     variants: tuple[str, ...] = ("",)
+    charged = gettext_noop(
+        "Charges are public: the most that anybody of a level can have been charged. What somebody was charged is "
+        "less where they voted less often, and stays a secret."
+    )
+    rehearsed_variants: tuple[str, ...] = ()
+    choices = NeighbourChoices
     parts = "neighbours"
     needs_public_points = True
     release_kind = Votes.release_kind
     charges_ahead = False
+    batch_label = gettext_noop("Queries in a batch")
+    curves_told = ""
     releases_labels = True
     asking = Asking(Votes())
     # Each batch goes to the workers and back: few of them, yet enough for consents to count soon and a bar to move.
@@ -44,15 +53,31 @@ class Neighbours:
         Votes.status: asking.step,
     }
 
-    def asking_fields(self) -> tuple[AskingField, ...]:
-        return asking_fields()
-
     def check(self, run: Run, wrong: Wrong) -> None:
         run.variant = ""
-        chosen = choices_check(run, wrong, asking_from_json)
+        chosen = holder_choices_check(run, wrong, self.choices)
         first = chosen.first_queries if chosen is not None else None
         if run.public_dataset_id and first and first >= run.public_points.rows:
-            wrong("asking", _("The first round has to leave public points for the next: ask for fewer."))
+            wrong("choices.first_queries", _("The first round has to leave public points for the next: ask for fewer."))
+
+    def facts(self, run: Run) -> list[tuple[str, list[Sentence]]]:
+        asked = Sentence(gettext_noop("all public points"))
+        if run.wanted_labels:
+            asked = Sentence(gettext_noop("%(labels)d public points"), labels=run.wanted_labels)
+        ends = Sentence(gettext_noop("it ends when all of them were asked, whatever accounts are left with"))
+        return [(gettext_noop("Asks about"), [asked, ends])]
+
+    def counted(self, run: Run) -> Sentence:
+        return Sentence(
+            gettext_noop("The most that anybody of a level can have been charged, in Gaussian differential privacy.")
+        )
+
+    def tiles(self, run: Run) -> list[Tile]:
+        asked = Sentence(gettext_noop("of %(points)s"), points=self.size(run))
+        return [
+            (gettext_noop("Public points put to the vote"), run.position, asked),
+            (gettext_noop("Labels released"), run.labels, Sentence(gettext_noop("each with noisy counts"))),
+        ]
 
     def plan(self, run: Run, share: float = 1.0) -> AskingPlan:
         return asking_plan(run, share)

@@ -10,7 +10,7 @@ from uuid import uuid4
 import numpy as np
 
 from common.artifacts import arrays_save
-from learning.mechanisms.neighbours.choices import asking_from_json
+from learning.mechanisms.neighbours.choices import NeighbourChoices
 from learning.mechanisms.neighbours.planner import EarlierRound, next_round
 from learning.mechanisms.neighbours.rounds import doubtful_queries, spread_queries
 from learning.mechanisms.neighbours.votes import radii
@@ -68,7 +68,7 @@ class _Asked:
 
 
 def _first(run: Run, points: np.ndarray) -> _Asked:
-    space, planned = space_first(run.public_points, asking_from_json(run.asking)), run.plan["rounds"][0]
+    space, planned = space_first(run.public_points, NeighbourChoices.from_json(run.choices)), run.plan["rounds"][0]
     count = planned["queries"]
     rows = np.arange(len(points)) if count == len(points) else spread_queries(space.public, count)
     return _Asked(space, rows, planned["sigma"], planned["radius_share"], np.zeros(count))
@@ -76,7 +76,7 @@ def _first(run: Run, points: np.ndarray) -> _Asked:
 
 def _residual(run: Run, points: np.ndarray) -> _Asked:
     """Residual votes on other points against the student of the first round; what was chosen by hand stands."""
-    asking, first = asking_from_json(run.asking), run.rounds.get(index=0)
+    asking, first = NeighbourChoices.from_json(run.choices), run.rounds.get(index=0)
     assert first.radius_share is not None, "a round of votes has a radius"
     told, student = question_load(first), student_fit(run, votes_lesson(run))
     before = Space(told.fitted, told.fitted.transform(points))

@@ -7,7 +7,7 @@ from typing import Any
 
 from common.sentences import Sentence, gettext_noop
 from learning.mechanisms.levels import Level
-from learning.mechanisms.neighbours.choices import LARGEST_SIGMA, Asking, asking_from_json
+from learning.mechanisms.neighbours.choices import LARGEST_SIGMA, NeighbourChoices
 from learning.mechanisms.neighbours.forecast import Forecast, expected_voters
 from learning.mechanisms.neighbours.planner import PlannedRound as ProposedRound
 from learning.mechanisms.neighbours.planner import plan_rounds
@@ -79,7 +79,7 @@ def asking_plan(run: Run, share: float = 1.0) -> AskingPlan:
     A function of what is public alone: policies, head counts, shares, public points, evaluation data (conditions 1 and
     2 of the guarantee).
     """
-    asking, promises = asking_from_json(run.asking), promises_counted(run)
+    asking, promises = NeighbourChoices.from_json(run.choices), promises_counted(run)
     budgets = budgets_of(run, promises, share)
     levels = levels_of(promises, budgets, asking.records)
     rounds, notes, student = rounds_planned(
@@ -93,7 +93,7 @@ def asking_plan(run: Run, share: float = 1.0) -> AskingPlan:
 def rounds_planned(
     public: Dataset,
     test: Dataset | None,
-    asking: Asking,
+    asking: NeighbourChoices,
     levels: tuple[Level, ...],
     *,
     share: float,
@@ -133,7 +133,7 @@ def _planned(
     wanted: int | None,
 ) -> tuple[tuple[PlannedRound, ...], tuple[Sentence, ...], float | None]:
     """The rounds, warnings and choices, and the student's forecast."""
-    dataset, asking = Dataset.objects.get(pk=public_id), asking_from_json(json.loads(document))
+    dataset, asking = Dataset.objects.get(pk=public_id), NeighbourChoices.from_json(json.loads(document))
     space, classes = space_first(dataset, asking), len(dataset.classes)
     sample = labelled_sample(Dataset.objects.get(pk=test_key[0]), space) if test_key is not None else None
     proposal = plan_rounds(
@@ -176,7 +176,7 @@ def labelled_sample(test: Dataset, space: Space) -> Sample:
 
 def levels_planned(run: Run) -> list[Level]:
     """The promises of a run's plan with their public or noisy numbers of holders."""
-    records = asking_from_json(run.asking).records
+    records = NeighbourChoices.from_json(run.choices).records
     return [
         Level(promise["name"], budget["cap"], float(promise["holders"]), records)
         for promise, budget in zip(run.plan["promises"], run.plan["budgets"], strict=True)

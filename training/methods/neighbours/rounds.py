@@ -3,7 +3,7 @@
 from functools import lru_cache
 
 from common.artifacts import arrays_load
-from learning.mechanisms.neighbours.choices import asking_from_json
+from learning.mechanisms.neighbours.choices import NeighbourChoices
 from learning.mechanisms.neighbours.question import VotesQuestion
 from training.models import Round
 
@@ -21,7 +21,7 @@ def _question(round_id: int, artifact: str) -> VotesQuestion:
         arrays_load(artifact),
         sigma=asked.sigma,
         radius_share=asked.radius_share,
-        kernel=asking_from_json(asked.run.asking).kernel,
+        kernel=NeighbourChoices.from_json(asked.run.choices).kernel,
         n_classes=len(asked.run.classes),
         index=asked.index,
         promises=len(asked.run.plan["budgets"]),

@@ -5,16 +5,18 @@ from typing import Any
 
 import numpy as np
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from accounting.book import charges_of
 from accounting.models import Release
-from learning.learners import LEARNERS
-from learning.mechanisms.choices import AskingField
-from learning.mechanisms.pate import aggregator_from_parameters
+from common.sentences import Sentence
+from learning.learners import learner_create
+from learning.mechanisms.pate.choices import Teachers
 from training.engine.budgets import RunPlan, budgets_from_json, run_plan
 from training.engine.spending import spending_may_begin
-from training.methods.base import Step, Wrong
-from training.methods.learners import learner_check
+from training.methods.base import Step, Tile, Wrong
+from training.methods.choices import choices_check
+from training.methods.learners import shape_check
 from training.methods.lessons import Lesson, queries_lesson
 from training.methods.pate import teaching, voting
 from training.methods.pate.ballot import ballot_load
@@ -35,10 +37,18 @@ class Pate:
         Run.Variant.WEIGHTING.value,
         Run.Variant.VANISHING.value,
     )
+    charged = gettext_noop(
+        "Charges are public and the same for everybody in a group. They follow from what was released, never from "
+        "anybody's records."
+    )
+    rehearsed_variants: tuple[str, ...] = (Run.Variant.VANISHING.value,)
+    choices = Teachers
     parts = "pate"
     needs_public_points = True
     release_kind = Release.Kind.LABELS.value
     charges_ahead = False
+    batch_label = gettext_noop("Queries in a batch")
+    curves_told = ""
     releases_labels = True
     asking = None
     batch_size = 50
@@ -49,29 +59,50 @@ class Pate:
         Run.Status.VOTING: voting.vote_batch,
     }
 
-    def asking_fields(self) -> tuple[AskingField, ...]:
-        return ()
-
     def check(self, run: Run, wrong: Wrong) -> None:
-        if not run.teachers:
-            wrong("teachers", _("Say how many teachers vote: 1 or more."))
         if run.variant not in self.variants:
             wrong("variant", _("Choose a variant."))
-        learner_check(run, "learner", "learner_parameters", LEARNERS, wrong)
-        try:
-            if aggregator_from_parameters(run.aggregator).asks_student and run.rehearsal:
-                wrong("aggregator", _("This aggregator asks a student during the vote; a rehearsal holds it at once."))
-        except (ValueError, TypeError, AttributeError) as error:
-            wrong("aggregator", error)
-        if run.asking:
-            wrong("asking", _("How holders are asked counts only where every holder is asked. Leave it out."))
-        if not run.rehearsal and run.weight_scheme == Run.WeightScheme.CALIBRATED:
+        if not run.rehearsal and run.variant in self.rehearsed_variants:
+            wrong("variant", _("The vanishing variant is for rehearsals."))
+        chosen = choices_check(run, wrong, self.choices)
+        if chosen is None:
+            return
+        shape_check(run, "choices.learner", learner_create(chosen.learner, chosen.learner_parameters), wrong)
+        if chosen.vote().asks_student and run.rehearsal:
             wrong(
-                "weight_scheme",
+                "choices.aggregator",
+                _("This aggregator asks a student during the vote; a rehearsal holds it at once."),
+            )
+        if not run.rehearsal and chosen.weight_scheme == "calibrated":
+            wrong(
+                "choices.weight_scheme",
                 _("Weights calibrated for Rényi costs are for rehearsals. Choose those in proportion to μ."),
             )
-        if not run.rehearsal and run.variant == Run.Variant.VANISHING:
-            wrong("variant", _("The vanishing variant is for rehearsals."))
+
+    def facts(self, run: Run) -> list[tuple[str, list[Sentence]]]:
+        ends = Sentence(gettext_noop("when its share or the points are used up"))
+        if run.wanted_labels:
+            told = gettext_noop("at %(labels)s labels, or when its share or the points are used up")
+            ends = Sentence(told, labels=run.wanted_labels)
+        facts = [(gettext_noop("Ends"), [ends])]
+        if run.rehearsed:
+            counted = Sentence(
+                "%(method)s, %(conversion)s", **{of: run.rehearsed[of] for of in ("method", "conversion")}
+            )
+            facts.append((gettext_noop("Costs are counted"), [counted]))
+        return facts
+
+    def counted(self, run: Run) -> Sentence:
+        told = gettext_noop("Counted as in the papers: %(method)s, conversion %(conversion)s.")
+        return Sentence(told, method=run.outcome["method"], conversion=run.outcome["conversion"])
+
+    def tiles(self, run: Run) -> list[Tile]:
+        asked = Sentence(gettext_noop("of %(points)s"), points=self.size(run))
+        return [
+            (gettext_noop("Public points put to the vote"), run.position, asked),
+            (gettext_noop("Labels released"), run.labels, None),
+            (gettext_noop("Queries rejected"), run.rejected, None),
+        ]
 
     def plan(self, run: Run, share: float = 1.0) -> RunPlan:
         return run_plan(run, share)
@@ -94,8 +125,8 @@ class Pate:
         # accounts. In upsampling the number of teachers follows from the sizes of the groups, so that the share goes
         # through the same steps whatever it is: tenths, or one for each teacher asked for where these are fewer.
         done = sum(stop - start for start, stop in run.chunks.exclude(artifact="").values_list("start", "stop"))
-        teachers = run.plan["teachers"] if run.plan else run.teachers or 1
-        steps = min(10, run.teachers or 1)
+        asked_for = Teachers.from_json(run.choices).teachers
+        teachers, steps = run.plan["teachers"] if run.plan else asked_for, min(10, asked_for)
         return [
             (Run.Status.PREPARING, run.prepared),
             (Run.Status.TRAINING, steps * done // teachers / steps),

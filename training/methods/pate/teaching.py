@@ -9,6 +9,7 @@ from consent.models import ConsentEvent
 from consent.selectors import Snapshot, holders_lapsed_since
 from learning.learners import learner_create
 from learning.mechanisms.pate import NO_VOTE
+from learning.mechanisms.pate.choices import Teachers
 from training.engine.parts import run_part_do
 from training.engine.records import records_load
 from training.methods.pate.ballot import assignment_name, predictions_name
@@ -85,7 +86,8 @@ def _predictions(run: Run, chunk: TeacherChunk) -> np.ndarray:
     withdrawn = np.empty(0, dtype=np.int64) if run.rehearsal else left_since_snapshot(run)
     private = records_load(run.private_dataset)
     public = arrays_load(run.public_points.artifact)["x"]
-    learner = learner_create(run.learner, run.learner_parameters)
+    chosen = Teachers.from_json(run.choices)
+    learner = learner_create(chosen.learner, chosen.learner_parameters)
     order = np.argsort(private["holder"], kind="stable")
     owners = private["holder"][order]
     predictions = np.full((chunk.stop - chunk.start, len(public)), NO_VOTE, dtype=np.int16)

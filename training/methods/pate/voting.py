@@ -22,6 +22,7 @@ from accounting.shares import openings_lock, share_limit
 from common.artifacts import arrays_load
 from common.counted import counted
 from consent.selectors import Snapshot, consent_snapshot, consent_state
+from learning.mechanisms.pate.choices import STOP, Teachers
 from training.engine import noise
 from training.engine.budgets import GroupBudget, budgets_from_json, plan_from_json
 from training.engine.commits import Charges, batch_commit
@@ -198,7 +199,7 @@ def _groups_exhausted(run: Run, ballot: Ballot, voting: list[int]) -> None:
         if not affordable_queries(np.array([True]), ballot.budgets, run.spent, [place], run.position)
     ]
     exhausted_tell(run, exhausted)
-    if run.on_exhausted == Run.OnExhausted.STOP:
+    if Teachers.from_json(run.choices).on_exhausted == STOP:
         _vote_close(run, Run.StopReason.SHARE)
         return
     Run.objects.filter(pk=run.pk).update(retired=[*run.retired, *exhausted])

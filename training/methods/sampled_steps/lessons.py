@@ -4,7 +4,7 @@ import numpy as np
 
 from common.artifacts import model_fetch
 from learning.learners import Model
-from learning.mechanisms.sampled_steps.choices import samples_from_json
+from learning.mechanisms.sampled_steps.choices import Samples
 from learning.mechanisms.sampled_steps.question import SampledQuestion
 from learning.mechanisms.sampled_steps.training import SampledSteps
 from learning.published import network_learner, published_load
@@ -27,7 +27,7 @@ def network_lesson(run: Run) -> Lesson:
         nothing = predicted([], np.empty((0, question.classes)))
         return Lesson(nothing, model=model, learner=learner, publish="model")
     probabilities = model.predict_proba(points_of(run.public_dataset))
-    publish = samples_from_json(run.asking).publish or published_usually(run)
+    publish = Samples.from_json(run.choices).publish or published_usually(run)
     return Lesson(
         predicted(np.arange(len(probabilities)), probabilities), model=model, learner=learner, publish=publish
     )

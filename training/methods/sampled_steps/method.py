@@ -5,21 +5,22 @@ from typing import Any
 
 import numpy as np
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from accounting.caps import SLACKS
 from accounting.models import Release
 from common.artifacts import arrays_load
+from common.sentences import Sentence
 from learning.formats import schema_from_json
 from learning.mechanisms.base import content_digest
-from learning.mechanisms.choices import AskingField
-from learning.mechanisms.sampled_steps.choices import BASELINES, VARIANTS, samples_fields, samples_from_json
+from learning.mechanisms.sampled_steps.choices import BASELINES, VARIANTS, Samples
 from learning.mechanisms.sampled_steps.question import CHARGE, SampledQuestion
 from training.engine.asking import Asking
 from training.engine.attempts import attempt_load
 from training.engine.faults import batch_faults, charged_faults
 from training.engine.rounds import position_in_round
 from training.methods.base import Step, Wrong
-from training.methods.checks import choices_check
+from training.methods.choices import holder_choices_check
 from training.methods.gradient_steps import GradientSteps
 from training.methods.lessons import Lesson
 from training.methods.sampled_steps.lessons import network_lesson, published_follows
@@ -41,6 +42,12 @@ class SgdSampled(GradientSteps):
     """See :class:`training.methods.base.RunMethod`."""
 
     variants: tuple[str, ...] = (*VARIANTS, *BASELINES)
+    charged = gettext_noop(
+        "Charges are public. Everybody of a level who takes part was charged the same for the whole run, before its "
+        "first step; whoever had less than that left takes no part."
+    )
+    rehearsed_variants: tuple[str, ...] = BASELINES
+    choices = Samples
     parts = "sgd/sampled"
     needs_public_points = False
     release_kind = SampledGradients.release_kind
@@ -53,26 +60,38 @@ class SgdSampled(GradientSteps):
         SampledGradients.status: asking.step,
     }
 
-    def asking_fields(self) -> tuple[AskingField, ...]:
-        return samples_fields()
-
     def check_choices(self, run: Run, wrong: Wrong) -> None:
-        if not run.rehearsal and run.variant in BASELINES:
+        if not run.rehearsal and run.variant in self.rehearsed_variants:
             wrong("variant", _(ONLY_REHEARSED))
         if run.study_id and not slacks_left(run):
             wrong("variant", _(SLACKS_USED) % {"most": SLACKS})
-        chosen = choices_check(run, wrong, samples_from_json)
+        chosen = holder_choices_check(run, wrong, self.choices)
         if chosen is None or not run.private_dataset_id:
             return
         shape = schema_from_json(run.private_dataset.schema).shape
         if chosen.network == "cnn" and (len(shape) < 2 or min(shape[:2]) < _SMALLEST_IMAGE):
-            wrong("asking", _("The convolutional network takes images from 16 × 16 pixels. Choose another model."))
+            wrong(
+                "choices.network",
+                _("The convolutional network takes images from 16 × 16 pixels. Choose another model."),
+            )
         if run.public_dataset_id:
             return
         if chosen.representation:
-            wrong("asking", _("A representation is fitted on public points. Name a public dataset, or leave it out."))
+            wrong(
+                "choices.representation",
+                _("A representation is fitted on public points. Name a public dataset, or leave it out."),
+            )
         if chosen.publish == "student":
-            wrong("asking", _("A student learns on public points. Name a public dataset, or publish the model."))
+            wrong(
+                "choices.publish", _("A student learns on public points. Name a public dataset, or publish the model.")
+            )
+
+    def counted(self, run: Run) -> Sentence:
+        return Sentence(
+            gettext_noop(
+                "What everybody of a level would have been charged for the whole run, in Gaussian differential privacy."
+            )
+        )
 
     def plan(self, run: Run, share: float = 1.0) -> SamplingPlan:
         return sampling_plan(run, share)

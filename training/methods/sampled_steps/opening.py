@@ -5,7 +5,7 @@ from uuid import uuid4
 import numpy as np
 
 from common.artifacts import arrays_save
-from learning.mechanisms.sampled_steps.choices import samples_from_json
+from learning.mechanisms.sampled_steps.choices import Samples
 from learning.representations import representation_save
 from training.engine.files import rounds_folder
 from training.methods.sampled_steps.planning import inputs_of
@@ -16,7 +16,7 @@ def round_open(run: Run) -> Round:
     """The only round of a run, in a new file; the caller's transaction writes the row. Nothing private is looked at."""
     from learning.mechanisms.sampled_steps.chunks import steps_begin  # PyTorch takes a second to import
 
-    planned, inputs = run.plan["rounds"][0]["plan"], inputs_of(run, samples_from_json(run.asking))
+    planned, inputs = run.plan["rounds"][0]["plan"], inputs_of(run, Samples.from_json(run.choices))
     classes = len(run.classes)
     begin = steps_begin(planned["network"], inputs.shape, classes, seed=run.seed or 0)
     artifact = f"{rounds_folder(run)}/0-{uuid4().hex[:12]}.npz"

@@ -13,7 +13,7 @@ from accounting.slacks import slack_fits
 from common.sentences import Sentence, gettext_noop
 from learning.formats import TabularSchema, schema_from_json
 from learning.mechanisms.pate import PlanError
-from learning.mechanisms.sampled_steps.choices import BASELINES, VARIANTS, Samples, samples_from_json
+from learning.mechanisms.sampled_steps.choices import BASELINES, VARIANTS, Samples
 from learning.mechanisms.sampled_steps.planner import (
     SampledParameters,
     SampledPlan,
@@ -118,7 +118,7 @@ def sampling_plan(run: Run, share: float = 1.0) -> SamplingPlan:
         raise PlanError(ONLY_REHEARSED)
     if not slacks_left(run):
         raise PlanError(Sentence(SLACKS_USED, most=SLACKS))
-    chosen, promises = samples_from_json(run.asking), promises_counted(run)
+    chosen, promises = Samples.from_json(run.choices), promises_counted(run)
     budgets = budgets_of(run, promises, share)
     people = sum(level.holders for level in levels_of(promises, budgets))
     usual = usual_parameters(chosen.network, people)

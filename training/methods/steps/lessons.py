@@ -3,7 +3,7 @@
 import numpy as np
 
 from common.artifacts import model_fetch
-from learning.mechanisms.steps.choices import steps_from_json
+from learning.mechanisms.steps.choices import Steps
 from learning.mechanisms.steps.descent import Descent
 from learning.published import LINEAR
 from learning.representations import LinearModel
@@ -38,7 +38,7 @@ def descent_lesson(run: Run) -> Lesson:
     model = linear_model(run.rounds.select_related("run").latest("index"))
     probabilities = model.predict_proba(points_of(run.public_points))
     releases = predicted(np.arange(len(probabilities)), probabilities)
-    return Lesson(releases, model=model, publish=steps_from_json(run.asking).publish or published_usually(run))
+    return Lesson(releases, model=model, publish=Steps.from_json(run.choices).publish or published_usually(run))
 
 
 def published_usually(run: Run) -> str:

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from django.utils.translation import gettext_noop
+
 from accounting.models import Release
 from common.artifacts import arrays_load
-from learning.mechanisms.choices import AskingField
-from learning.mechanisms.steps.choices import steps_fields, steps_from_json
+from learning.mechanisms.steps.choices import Steps
 from learning.mechanisms.steps.question import state_same, states_after, sums_digest
 from training.engine.asking import Asking
 from training.engine.attempts import attempt_load
@@ -14,7 +15,7 @@ from training.engine.faults import batch_faults, charged_faults
 from training.engine.questions import state_before
 from training.engine.shards import records_of
 from training.methods.base import Step, Wrong
-from training.methods.checks import choices_check
+from training.methods.choices import holder_choices_check
 from training.methods.gradient_steps import GradientSteps
 from training.methods.lessons import Lesson
 from training.methods.steps.lessons import descent_lesson, published_follows
@@ -29,6 +30,16 @@ class Sgd(GradientSteps):
     """See :class:`training.methods.base.RunMethod`."""
 
     variants: tuple[str, ...] = (Run.Variant.INDIVIDUAL.value,)
+    charged = gettext_noop(
+        "Charges are public: the most that anybody of a level can have been charged. What somebody was charged is "
+        "less where their gradients were small, and stays a secret."
+    )
+    curves_told = gettext_noop(
+        "Length of every released gradient and of the noise in it, in clipping norms: where the two are alike a step "
+        "says little"
+    )
+    rehearsed_variants: tuple[str, ...] = ()
+    choices = Steps
     parts = "sgd"
     needs_public_points = True
     release_kind = Gradients.release_kind
@@ -41,12 +52,9 @@ class Sgd(GradientSteps):
         Gradients.status: asking.step,
     }
 
-    def asking_fields(self) -> tuple[AskingField, ...]:
-        return steps_fields()
-
     def check_choices(self, run: Run, wrong: Wrong) -> None:
         run.variant = Run.Variant.INDIVIDUAL
-        choices_check(run, wrong, steps_from_json)
+        holder_choices_check(run, wrong, self.choices)
 
     def plan(self, run: Run, share: float = 1.0) -> DescentPlan:
         return descent_plan(run, share)

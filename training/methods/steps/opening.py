@@ -5,7 +5,7 @@ from uuid import uuid4
 import numpy as np
 
 from common.artifacts import arrays_save
-from learning.mechanisms.steps.choices import steps_from_json
+from learning.mechanisms.steps.choices import Steps
 from learning.mechanisms.steps.descent import Descent
 from learning.mechanisms.steps.planner import steps_plan_from_json
 from learning.representations import representation_save
@@ -37,7 +37,7 @@ def round_open(run: Run) -> Round:
 
 def _space(run: Run, index: int) -> Space:
     """That of the first round as chosen; then the inner layer of the student so far, beside the wavelets of images."""
-    first = space_first(run.public_points, steps_from_json(run.asking))
+    first = space_first(run.public_points, Steps.from_json(run.choices))
     if index == 0:
         return first
     student, points = student_fit(run, descent_lesson(run)), points_of(run.public_points)

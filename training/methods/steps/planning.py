@@ -7,7 +7,7 @@ from typing import Any
 
 from common.sentences import Sentence
 from learning.mechanisms.pate import PlanError
-from learning.mechanisms.steps.choices import steps_from_json
+from learning.mechanisms.steps.choices import Steps
 from learning.mechanisms.steps.forecast import StepsForecast, forecast_steps
 from learning.mechanisms.steps.planner import StepsPlan, plan_steps, steps_plan_from_json
 from training.engine.budgets import GroupBudget, PlannedPromise, promises_counted
@@ -60,7 +60,7 @@ def descent_plan(run: Run, share: float = 1.0) -> DescentPlan:
     A function of what is public alone: policies, head counts, shares, public points, evaluation data (conditions 1 and
     2 of the guarantee). Every round may use an equal part of the share.
     """
-    steps, promises = steps_from_json(run.asking), promises_counted(run)
+    steps, promises = Steps.from_json(run.choices), promises_counted(run)
     budgets = budgets_of(run, promises, share)
     levels = levels_of(promises, budgets)
     classes = len(run.private_dataset.classes)
@@ -78,7 +78,7 @@ def descent_plan(run: Run, share: float = 1.0) -> DescentPlan:
     expectation = _expectation(
         (run.public_points.pk, run.public_points.digest),
         None if test is None else (test.pk, test.digest),
-        json.dumps(run.asking),
+        json.dumps(run.choices),
         json.dumps(planned[0].to_json()),
     )
     sentence = fitted.representation.sentence()
@@ -92,7 +92,7 @@ def _expectation(
 ) -> StepsForecast | None:
     """Expectation of what the first round learns; None where there are too few public points to tell."""
     public, plan = Dataset.objects.get(pk=public_key[0]), steps_plan_from_json(json.loads(document))
-    space, labels = space_first(public, steps_from_json(json.loads(asking))), None
+    space, labels = space_first(public, Steps.from_json(json.loads(asking))), None
     points = space.public
     if test_key is not None:
         points, labels = labelled_points(Dataset.objects.get(pk=test_key[0]), space, _SAMPLE)

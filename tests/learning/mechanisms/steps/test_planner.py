@@ -6,7 +6,7 @@ import math
 import pytest
 
 from learning.mechanisms.levels import Level
-from learning.mechanisms.steps.choices import Steps, steps_fields, steps_from_json
+from learning.mechanisms.steps.choices import Steps
 from learning.mechanisms.steps.planner import plan_steps, steps_plan_from_json
 
 LEVELS = [Level("HIGH", 0.01, 3000.0), Level("LOW", 0.09, 1000.0)]
@@ -64,12 +64,12 @@ def test_plans_and_parameters_survive_json() -> None:
     again = steps_plan_from_json(json.loads(json.dumps(plan.to_json())))
     assert again == plan and again.warnings[0].template == plan.warnings[0].template
     chosen = Steps(steps=5, representation="wavelets", representation_parameters={"components": 50})
-    assert steps_from_json(json.loads(json.dumps(chosen.to_json()))) == chosen
+    assert Steps.from_json(json.loads(json.dumps(chosen.to_json()))) == chosen
     assert chosen.space((28, 28)).components == 50
-    assert {one.name for one in steps_fields()} >= {"steps", "clip_norm", "sigma", "step_size", "publish"}
+    assert {one.name for one in Steps.described()} >= {"steps", "clip_norm", "sigma", "step_size", "publish"}
 
 
 @pytest.mark.parametrize("wrong", [{"steps": 0}, {"sigma": 1e9}, {"momentum": 1.0}, {"model": "tree"}, {"no": 1}])
 def test_wrong_parameters_are_refused(wrong) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        steps_from_json(wrong)
+        Steps.from_json(wrong)

@@ -1,0 +1,113 @@
+"""Form fields in which something is chosen that has parameters of its own: a learner, a student, an aggregator."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.forms.boundfield import BoundField
+from django.utils.functional import Promise
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+
+from learning.learners import LEARNERS, LearnerField, parameter_fields
+from learning.learners.base import Parametrised
+from learning.mechanisms.pate import AGGREGATORS, Aggregator, AggregatorField
+from learning.students import STUDENTS
+
+#: What can be chosen, by the name of the field.
+KINDS: dict[str, Mapping[str, type[Parametrised]] | Mapping[str, type[Aggregator]]] = {
+    "learner": LEARNERS,
+    "student_learner": STUDENTS,
+    "aggregator": AGGREGATORS,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class ParameterGroup:
+    """Fields that count only while the field ``control`` has ``value``."""
+
+    control: BoundField
+    value: str
+    title: str | Promise
+    help: str | Promise
+    fields: list[BoundField]
+
+
+def kind_add(form: forms.Form, role: str, label: Any) -> None:
+    """Add the field ``role`` of :data:`KINDS`, and those of the parameters of each kind."""
+    form.fields[role] = forms.ChoiceField(
+        choices=[(name, _(kind.label)) for name, kind in KINDS[role].items()], label=label
+    )
+    for name in KINDS[role]:
+        for spec in parameters_of(role, name):
+            form.fields[parameter(role, name, spec.name)] = _form_field(spec)
+
+
+def parameter_groups(form: forms.Form, role: str) -> list[ParameterGroup]:
+    """The parameters of each kind, for the template."""
+    return [
+        ParameterGroup(
+            control=form[role],
+            value=name,
+            title=_(kind.label),
+            help=_(kind.help) if kind.help else "",
+            fields=[form[parameter(role, name, spec.name)] for spec in parameters_of(role, name)],
+        )
+        for name, kind in KINDS[role].items()
+    ]
+
+
+def parameters_not_chosen(form: forms.Form, role: str) -> list[str]:
+    """The fields of the parameters of what was not chosen."""
+    return [
+        parameter(role, name, spec.name)
+        for name in KINDS[role]
+        if name != form.cleaned_data.get(role)
+        for spec in parameters_of(role, name)
+    ]
+
+
+def parameters_chosen(form: forms.Form, role: str) -> dict[str, Any]:
+    """The parameters of what was chosen."""
+    name = form.cleaned_data[role]
+    return {spec.name: form.cleaned_data[parameter(role, name, spec.name)] for spec in parameters_of(role, name)}
+
+
+def parameter_values(role: str, name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the field ``role`` and of those of the parameters of what was chosen."""
+    return {role: name, **{parameter(role, name, of): value for of, value in parameters.items()}}
+
+
+def parameter(role: str, name: str, of: str) -> str:
+    """The name of the form field of the parameter ``of`` of the learner or aggregator ``name``."""
+    return f"{role}-{name}-{of}"
+
+
+def parameters_of(role: str, name: str) -> tuple[LearnerField, ...] | tuple[AggregatorField, ...]:
+    kind = KINDS[role][name]
+    return kind.fields() if issubclass(kind, Aggregator) else parameter_fields(kind)
+
+
+def number(*, whole: bool = False, **given: Any) -> forms.Field:
+    """A field for a number."""
+    if whole:
+        return forms.IntegerField(**given)
+    return forms.FloatField(widget=forms.NumberInput(attrs={"step": "any", "inputmode": "decimal"}), **given)
+
+
+def _form_field(spec: LearnerField | AggregatorField) -> forms.Field:
+    if isinstance(spec, AggregatorField):
+        return number(label=f"{spec.symbol}, {_(spec.label)}", help_text=_(spec.help), validators=[_positive_check])
+    label = capfirst(_(spec.help))
+    if spec.type is bool:
+        return forms.BooleanField(label=label, initial=spec.default, required=False)
+    return number(
+        whole=spec.type is int, label=label, initial=spec.default, min_value=spec.minimum, max_value=spec.maximum
+    )
+
+
+def _positive_check(value: float) -> None:
+    if value <= 0:
+        raise ValidationError(_("Give a number above 0."))

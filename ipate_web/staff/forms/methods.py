@@ -1,0 +1,437 @@
+"""Form fields of the methods by which a run can learn, made from the descriptions of their choices."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
+
+from django import forms
+from django.forms.boundfield import BoundField
+from django.utils.functional import Promise
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from training.engine.rehearsals import DEFAULTS
+
+from accounting.head_counts import head_counts
+from accounting.privacy import Conversion, Method
+from consent.models import Study
+from ipate_web.staff.forms.kinds import (
+    ParameterGroup,
+    kind_add,
+    number,
+    parameter_groups,
+    parameter_values,
+    parameters_chosen,
+    parameters_not_chosen,
+)
+from learning.learners import learner_parameters, learner_suggested
+from learning.mechanisms.choices import Choice
+from learning.mechanisms.pate import AGGREGATORS
+from learning.representations import REPRESENTATIONS
+from training.methods import IMPLEMENTED, RunMethod, method_by, method_of
+from training.models import Dataset, Run
+
+if TYPE_CHECKING:
+    from ipate_web.staff.forms.runs import RunForm
+
+_STATEMENTS = {name: kind.statement for name, kind in REPRESENTATIONS.items() if kind.statement}
+"""What the operator has to state before a representation may be used."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A field with what is shown below it: it counts only while the field ``control`` has one of the ``values``."""
+
+    field: BoundField
+    control: BoundField | None
+    values: str
+    groups: list[ParameterGroup]
+
+
+class MethodFields:
+    """The fields of one method in a form; they count only while the method is chosen.
+
+    Attributes:
+        name: A :class:`training.models.Run.Method`.
+        help: What the method does, for whoever chooses.
+        title: Heading of its fields.
+        prefix: Of their names in the form; may be empty.
+        batch_size: What the form begins with; None for empty, which is what the method usually takes.
+        detailed: Fields that are folded away, under ``details_title``.
+        note: What is said of variants that not all choices are for, with these variants.
+    """
+
+    name: ClassVar[str]
+    help: ClassVar[str | Promise]
+    title: ClassVar[str | Promise]
+    prefix: ClassVar[str] = ""
+    batch_size: ClassVar[int | None] = None
+    detailed: ClassVar[tuple[str, ...]] = ()
+    details_title: ClassVar[str | Promise] = ""
+    note: ClassVar[tuple[str | Promise, tuple[str, ...]]] = ("", ())
+
+    def __init__(self, form: RunForm) -> None:
+        self.form = form
+        others = set(form.fields)
+        if len(self._variants()) > 1:
+            form.fields[self.field("variant")] = forms.ChoiceField(
+                label=_("Variant"),
+                choices=[(name, capfirst(str(Run.Variant(name).label))) for name in self._variants()],
+            )
+        for choice in self.choices().values():
+            self._add(choice)
+        form.fields[self.field("batch_size")] = number(
+            whole=True,
+            label=_(self.implemented()[0].batch_label),
+            required=False,
+            min_value=1,
+            help_text=self._batch_help(),
+        )
+        self._add_others()
+        self.names = [name for name in form.fields if name not in others]
+
+    @classmethod
+    def field(cls, name: str) -> str:
+        """The name in the form."""
+        return f"{cls.prefix}-{name}" if cls.prefix else name
+
+    @classmethod
+    def implemented(cls) -> list[RunMethod]:
+        """What carries the method out, one for the variants that have the same choices."""
+        return [method for method in IMPLEMENTED if method.name == cls.name]
+
+    @classmethod
+    def choices(cls) -> dict[str, Choice]:
+        """The choices that have a field, by name: those first that only some variants have."""
+        methods = cls.implemented()
+        found = {choice.name: choice for method in methods for choice in method.choices.described()}
+        with_field = [choice for choice in found.values() if choice.type is not dict or choice.kinds is not None]
+        return {
+            choice.name: choice for choice in sorted(with_field, key=lambda choice: not cls._variants_with(choice.name))
+        }
+
+    @classmethod
+    def _variants_with(cls, name: str) -> tuple[str, ...]:
+        """The variants that have a choice; none where all have it."""
+        having = [
+            method for method in cls.implemented() if name in {choice.name for choice in method.choices.described()}
+        ]
+        if len(having) == len(cls.implemented()):
+            return ()
+        return tuple(variant for method in having for variant in method.variants)
+
+    def _variants(self) -> list[str]:
+        return [
+            variant
+            for method in self.implemented()
+            for variant in method.variants
+            if self.form.study.rehearsal or variant not in method.rehearsed_variants
+        ]
+
+    def _add(self, choice: Choice) -> None:
+        name = self.field(choice.name)
+        if choice.name == "stated":
+            for representation, statement in _STATEMENTS.items():
+                self.form.fields[self.field(f"stated-{representation}")] = forms.BooleanField(
+                    label=_("I state: %(statement)s") % {"statement": _(statement)}, required=False
+                )
+        elif choice.kinds is not None:
+            kind_add(self.form, name, capfirst(_(choice.label)))
+        else:
+            self.form.fields[name] = _form_field(choice, rehearsal=self.form.study.rehearsal)
+
+    def _batch_help(self) -> str:
+        return ""
+
+    def _add_others(self) -> None:
+        """Add fields that are no choices of the method."""
+
+    # --- For the template ---------------------------------------------------------------------------------------------
+
+    @property
+    def rows(self) -> list[Row]:
+        shown = {self.field(name) for name in self.detailed}
+        return [row for row in self._rows() if row.field.name not in shown]
+
+    @property
+    def detail_rows(self) -> list[Row]:
+        shown = {self.field(name) for name in self.detailed}
+        return [row for row in self._rows() if row.field.name in shown]
+
+    @property
+    def details_have_errors(self) -> bool:
+        return any(row.field.errors for row in self.detail_rows)
+
+    @property
+    def variant(self) -> BoundField:
+        return self.form[self.field("variant")]
+
+    @property
+    def note_text(self) -> str | Promise:
+        return self.note[0]
+
+    @property
+    def note_variants(self) -> str:
+        return " ".join(self.note[1])
+
+    @property
+    def varies(self) -> bool:
+        """Whether not all variants have the same choices."""
+        return len(self.implemented()) > 1
+
+    def _rows(self) -> Iterable[Row]:
+        parameters = {name for choice in self.choices().values() if choice.kinds for name in self._parameters(choice)}
+        described = {self.field(name): choice for name, choice in self.choices().items()}
+        for name in self.names:
+            if name in parameters:
+                continue
+            choice = described.get(name)
+            control, values = self._condition(name, choice)
+            groups = parameter_groups(self.form, name) if choice is not None and choice.kinds is not None else []
+            yield Row(self.form[name], control, values, groups)
+
+    def _parameters(self, choice: Choice) -> list[str]:
+        groups = parameter_groups(self.form, self.field(choice.name))
+        return [field.name for group in groups for field in group.fields]
+
+    def _condition(self, name: str, choice: Choice | None) -> tuple[BoundField | None, str]:
+        """The field that the field ``name`` depends on, and the values of it with which it is shown."""
+        stated = name.removeprefix(self.field("stated-"))
+        if stated != name:
+            return self.form[self.field("representation")], stated
+        if choice is None:
+            return None, ""
+        for other, values in choice.only_if.items():
+            return self.form[self.field(other)], " ".join("" if value is None else str(value) for value in values)
+        if variants := self._variants_with(choice.name):
+            return self.variant, " ".join(variants)
+        return None, ""
+
+    # --- What was chosen ----------------------------------------------------------------------------------------------
+
+    def _value(self, name: str) -> Any:
+        return self.form.cleaned_data.get(self.field(name))
+
+    def chosen_variant(self) -> str:
+        return self._value("variant") or self._variants()[0]
+
+    def _counts(self, choice: Choice) -> bool:
+        """Whether a choice counts, by what was chosen in others."""
+        variants = self._variants_with(choice.name)
+        others = {other: self._value(other) for other in choice.only_if}
+        return (not variants or self.chosen_variant() in variants) and choice.counts_with(others)
+
+    def uncounted(self) -> list[str]:
+        """The fields of the method that do not count, by what was chosen in its others."""
+        names = [self.field(name) for name, choice in self.choices().items() if not self._counts(choice)]
+        for choice in self.choices().values():
+            if choice.kinds is not None:
+                names += parameters_not_chosen(self.form, self.field(choice.name))
+        return names
+
+    def check(self) -> None:
+        """Add to the form's errors what only the form can tell."""
+        chosen = self._value("representation")
+        if chosen in _STATEMENTS and not self._value(f"stated-{chosen}"):
+            self.form.add_error(self.field(f"stated-{chosen}"), _("It can be used only if you state this."))
+
+    def run_fields(self) -> dict[str, Any]:
+        """The method's own fields of the run, as ``run_propose`` takes them."""
+        document: dict[str, Any] = {}
+        for name, choice in self.choices().items():
+            if not self._counts(choice):
+                continue
+            if choice.kinds is None:
+                document[name] = self._chosen(choice)
+            elif choice.parameters:
+                document |= {name: self._value(name), choice.parameters: parameters_chosen(self.form, self.field(name))}
+            else:
+                document[name] = {"name": self._value(name), **parameters_chosen(self.form, self.field(name))}
+        variant = self.chosen_variant()
+        batch_size = self._value("batch_size") or method_by(self.name, variant).batch_size
+        return {"variant": variant, "choices": document, "batch_size": batch_size}
+
+    def _chosen(self, choice: Choice) -> Any:
+        if choice.name == "stated":
+            return bool(self._value(f"stated-{self._value('representation')}"))
+        value = self._value(choice.name)
+        return value / 100 if choice.percent and value is not None else value
+
+    def rehearsed(self) -> dict[str, Any]:
+        """Fields that the method adds to the parameters of a rehearsal."""
+        return {}
+
+    def place(self, name: str) -> str | None:
+        """The form's field beside which it is said what is wrong with a field of the run; None for above the form."""
+        role = name.removeprefix("choices.")
+        beside = {choice.parameters: choice.name for choice in self.choices().values() if choice.parameters}
+        place = self.field(beside.get(role, role))
+        return place if place in self.names else None
+
+    # --- What the form begins with ------------------------------------------------------------------------------------
+
+    @classmethod
+    def initial(cls, study: Study) -> dict[str, Any]:
+        """Sensible values for a first run."""
+        usual = {name: choice.default for name, choice in cls.choices().items()}
+        variant = cls.implemented()[0].variants[0]
+        return cls._initial(usual) | {cls.field("variant"): variant, cls.field("batch_size"): cls.batch_size}
+
+    @classmethod
+    def initial_like(cls, run: Run) -> dict[str, Any]:
+        """The values of an earlier run by this method. Nobody's statement is taken over: it is made anew."""
+        is_usual = cls.batch_size is None and run.batch_size == method_of(run).batch_size
+        batch_size = None if is_usual else run.batch_size
+        return cls._initial(run.choices) | {
+            cls.field("variant"): run.variant,
+            cls.field("batch_size"): batch_size,
+        }
+
+    @classmethod
+    def _initial(cls, document: Mapping[str, Any]) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for name, choice in cls.choices().items():
+            value, field = document.get(name), cls.field(name)
+            if choice.kinds is None:
+                values[field] = round(100 * value, 9) if choice.percent and value is not None else value
+            elif choice.parameters and value:
+                values |= parameter_values(field, value, document.get(choice.parameters, {}))
+            elif value:
+                values |= parameter_values(field, value["name"], {of: value[of] for of in value if of != "name"})
+        return values
+
+
+def _form_field(choice: Choice, *, rehearsal: bool) -> forms.Field:
+    """The field of a choice that is no :attr:`Choice.kinds`."""
+    texts: dict[str, Any] = {"label": capfirst(_(choice.label)), "help_text": _(choice.help) if choice.help else ""}
+    if choice.values is not None:
+        offered = [
+            (value, capfirst(_(label)))
+            for value, label in choice.values.items()
+            if rehearsal or value not in choice.rehearsed
+        ]
+        if choice.optional:
+            offered.append(("", capfirst(_(choice.unset))))
+        required = all(value != "" for value, _label in offered)
+        empty = None if choice.optional else ""
+        coerce: Callable[[Any], Any] = choice.type
+        return forms.TypedChoiceField(choices=offered, coerce=coerce, required=required, empty_value=empty, **texts)
+    if choice.type is bool:
+        return forms.BooleanField(required=False, **texts)
+    per = 100 if choice.percent else 1
+    return number(
+        whole=choice.type is int,
+        required=not choice.optional,
+        min_value=None if choice.minimum is None else per * choice.minimum,
+        max_value=None if choice.maximum is None else per * choice.maximum,
+        **texts,
+    )
+
+
+class NeighboursFields(MethodFields):
+    """See :class:`MethodFields`."""
+
+    name = Run.Method.NEIGHBOURS.value
+    help = gettext_lazy(
+        "Whoever owns a record near a public point votes for its class, each as often as their own promise allows; "
+        "noisy counts are released. No teachers are trained, and small groups need no special treatment."
+    )
+    title = gettext_lazy("How holders are asked")
+    prefix = "asking"
+    # Few commits, and counts are seen soon.
+    batch_size = 500
+
+
+class PateFields(MethodFields):
+    """See :class:`MethodFields`."""
+
+    name = Run.Method.PATE.value
+    help = gettext_lazy(
+        "Holders' records are divided among teachers, each a model of its own, and the teachers vote on the public "
+        "points: Individualized PATE in the variants of its papers."
+    )
+    title = gettext_lazy("Teachers")
+    batch_size = 50
+    counting: ClassVar = {"counted": "method", "conversion": "conversion"}
+    """Fields that say how a rehearsal counts costs, with their names in the run."""
+    detailed = (*counting, "weight_scheme", "small_groups", "on_exhausted", "batch_size")
+    details_title = gettext_lazy("Weights, small groups, and what happens when a share is used up")
+
+    def _add_others(self) -> None:
+        if self.form.study.rehearsal:
+            for name, words, choices in (
+                ("counted", _("How costs are counted"), get_args(Method)),
+                ("conversion", _("From RDP to ε"), get_args(Conversion)),
+            ):
+                self.form.fields[name] = forms.ChoiceField(
+                    label=words,
+                    choices=[(choice, choice) for choice in choices],
+                    initial=DEFAULTS[self.counting[name]],
+                )
+
+    def rehearsed(self) -> dict[str, Any]:
+        return {stored: self.form.cleaned_data[name] for name, stored in self.counting.items()}
+
+    @classmethod
+    def initial(cls, study: Study) -> dict[str, Any]:
+        """About 13 holders a teacher, noise and threshold in proportion.
+
+        They rest on the study's head counts, or, in a rehearsal, on the owners of its data.
+        """
+        holders = sum(count.count for count in head_counts(study))
+        private = study.datasets.filter(kind=Dataset.Kind.PRIVATE, removed_at=None).order_by("-imported_at").first()
+        if study.rehearsal:
+            holders = private.holders if private is not None else 0
+        teachers = max(1, _round(holders / 13))
+        classes = len(private.classes) if private is not None else 10
+        learner = learner_suggested(private.schema["kind"] if private is not None else "table")
+        values = super().initial(study) | {cls.field("variant"): Run.Variant.WEIGHTING.value, "teachers": teachers}
+        for name, kind in AGGREGATORS.items():
+            suggested = {spec.name: round(spec.suggested(teachers, classes), 2) for spec in kind.fields()}
+            values |= parameter_values("aggregator", name, suggested)
+        values |= parameter_values("learner", learner.name, learner_parameters(learner))
+        return values | {"aggregator": next(iter(AGGREGATORS))}
+
+    @classmethod
+    def initial_like(cls, run: Run) -> dict[str, Any]:
+        counting = {name: run.rehearsed[stored] for name, stored in cls.counting.items()} if run.rehearsed else {}
+        return super().initial_like(run) | counting
+
+
+class SgdFields(MethodFields):
+    """See :class:`MethodFields`."""
+
+    name = Run.Method.SGD.value
+    help = gettext_lazy(
+        "A model learns step by step from the sum of holders' gradients, to which noise is added. No point is put to a "
+        "vote; the student learns what the model says of the public points, or the model itself is published."
+    )
+    title = gettext_lazy("How the steps are made")
+    prefix = "steps"
+    note = (
+        gettext_lazy(
+            "Every holder is drawn into a step by chance, and the whole run is charged before its first step. The "
+            "public dataset may be left empty: then the model takes the records as they are, and there is no student."
+        ),
+        next(method.variants for method in IMPLEMENTED if not method.needs_public_points),
+    )
+
+    def _batch_help(self) -> str:
+        few, many = (method.batch_size for method in self.implemented())
+        told = _(
+            "They are released together; withdrawals count from the next chunk on. Empty: %(few)d, or over samples "
+            "%(many)d."
+        )
+        return told % {"few": few, "many": many}
+
+
+def _round(number: float) -> int:
+    """To tens where there are enough of them."""
+    return 10 * round(number / 10) if number >= 45 else round(number)
+
+
+METHOD_FIELDS: dict[str, type[MethodFields]] = {
+    fields.name: fields for fields in (NeighboursFields, PateFields, SgdFields)
+}

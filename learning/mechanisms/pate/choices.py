@@ -1,0 +1,83 @@
+"""Choices of a run in which teachers vote: what they are, how they vote, and what becomes of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from common.sentences import gettext_noop
+from learning.learners import LEARNERS, learner_create
+from learning.mechanisms.choices import Choices, Fault, choice
+from learning.mechanisms.pate.aggregators import AGGREGATORS, Aggregator, aggregator_from_parameters
+
+STOP = "stop"
+"""The vote ends when the share of one group is used up; otherwise that group's teachers are silent from then on."""
+
+_WEIGHT_LABELS = {
+    "gdp": gettext_noop("in proportion to μ: groups reach their shares together"),
+    "calibrated": gettext_noop("calibrated for Rényi costs (rehearsals)"),
+    "proportional": gettext_noop("proportional to ε, as in the paper"),
+}
+_SMALL_LABELS = {
+    "merge": gettext_noop("merge into the next stricter group"),
+    "leave_out": gettext_noop("leave out"),
+}
+_EXHAUSTED_LABELS = {
+    STOP: gettext_noop("end the vote"),
+    "retire": gettext_noop("retire that group's teachers and go on"),
+}
+
+
+@dataclass(frozen=True)
+class Teachers(Choices):
+    """Choices about the teachers and their vote. See :class:`learning.mechanisms.choices.Choices`."""
+
+    teachers: int = choice(int, None, gettext_noop("number of teachers"), minimum=1, maximum=10**9, optional=False)
+    learner: str = choice(str, "", gettext_noop("Teacher learner"), kinds=LEARNERS, parameters="learner_parameters")
+    learner_parameters: Mapping[str, Any] = choice(
+        dict, {}, gettext_noop("Parameters of the learner"), gettext_noop("What is missing has its default.")
+    )
+    aggregator: Mapping[str, Any] = choice(
+        dict,
+        {},
+        gettext_noop("Aggregator"),
+        gettext_noop("Name and parameters, before any scaling."),
+        kinds=AGGREGATORS,
+    )
+    weight_scheme: str = choice(
+        str,
+        "gdp",
+        gettext_noop("weights"),
+        values=_WEIGHT_LABELS,
+        rehearsed=("calibrated",),
+    )
+    small_groups: str = choice(
+        str,
+        "merge",
+        gettext_noop("Groups too small for a teacher"),
+        values=_SMALL_LABELS,
+    )
+    on_exhausted: str = choice(
+        str,
+        "stop",
+        gettext_noop("when a group's share is used up"),
+        values=_EXHAUSTED_LABELS,
+    )
+
+    def faults(self) -> Iterator[Fault]:
+        if self.learner not in LEARNERS:
+            yield "learner", f"There is no learner “{self.learner}”; choose one of: {', '.join(LEARNERS)}."
+        else:
+            try:
+                learner_create(self.learner, self.learner_parameters)
+            except (TypeError, ValueError) as error:
+                yield "learner_parameters", str(error)
+        try:
+            self.vote()
+        except (TypeError, ValueError) as error:
+            yield "aggregator", str(error)
+
+    def vote(self) -> Aggregator:
+        """The aggregator with its parameters, before any scaling."""
+        return aggregator_from_parameters(self.aggregator)
