@@ -1,0 +1,17 @@
+"""Template tag for tables, which scroll sideways on a narrow screen, by keyboard, too."""
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+register = template.Library()
+
+
+@register.simple_block_tag
+def table(content: str, label: str = "", labelledby: str = "", kind: str = "") -> SafeString:
+    """Rows in a table in a region that has a name: `label`, or the text of the element with the id `labelledby`."""
+    name, value = ("aria-labelledby", labelledby) if labelledby else ("aria-label", label)
+    return format_html(
+        '<div class="{}" tabindex="0" role="region" {}="{}"><table class="table">{}</table></div>',
+        *(f"table-wrap {kind}".strip(), name, value, content),
+    )
