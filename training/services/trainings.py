@@ -20,13 +20,13 @@ from common.logging import logging_run
 from consent.services import study_lock
 from learning.learners import Model
 from learning.learners.base import Progress
-from learning.students import STUDENTS, Releases, labelled
+from learning.students import Releases, labelled
 from training.dispatch import send
 from training.errors import STATE, RunError
 from training.models import Run, StudentTraining
 from training.services.evaluation import evaluation, truth_of
 from training.services.holders.space import points_of
-from training.services.learners import learner_check
+from training.services.learners import student_check
 from training.services.lessons import Recipe, student_from
 from training.services.methods import method_of
 from training.services.parts import part_do
@@ -92,13 +92,7 @@ def recipe_check(run: Run, student_learner: str, student_parameters: Mapping[str
     proposal = Run(
         public_dataset=run.public_dataset, student_learner=student_learner, student_parameters=student_parameters
     )
-    learner_check(
-        proposal,
-        "student_learner",
-        "student_parameters",
-        STUDENTS,
-        lambda field, message: errors.setdefault(field, []).append(str(message)),
-    )
+    student_check(proposal, lambda field, message: errors.setdefault(field, []).append(str(message)))
     if errors:
         raise ValidationError(errors)
 
