@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ipate_web.staff.charts import Chart, Series
-from ipate_web.staff.templatetags.run_words import group_label, learner_label, value_words
+from ipate_web.staff.templatetags.run_words import choice_label, group_label, learner_label, value_words
 from learning.learners import parameter_fields
 from learning.mechanisms.choices import Choice
 from learning.mechanisms.pate import AGGREGATORS, Aggregator
@@ -100,7 +100,7 @@ def _choice(name: str, runs: Sequence[Run]) -> Choice | None:
 
 def _choice_label(choice: Choice, of: str, runs: Sequence[Run]) -> str:
     """Label of a choice, or of the parameter ``of`` of what was chosen."""
-    label = capfirst(_(choice.label))
+    label = choice_label(choice)
     if of in ("", "name"):
         return label
     for run in runs:

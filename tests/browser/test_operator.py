@@ -151,4 +151,4 @@ def test_a_run_is_proposed_without_scripts(visit, study) -> None:
     site.press("Check the plan")
     site.press("Save as a draft")
     site.says("You proposed this run yourself. Another operator has to approve it.")
-    assert Run.objects.get().aggregator["sigma"] == 12
+    assert Run.objects.get().choices["aggregator"]["sigma"] == 12

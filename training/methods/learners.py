@@ -1,39 +1,20 @@
-"""Check of the learners that a proposal names: of teachers, and of the student."""
+"""Checks of the learners that a proposal names: of teachers, and of the student."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from learning.formats import schema_from_json
 from learning.learners.base import Parametrised
-from learning.learners.registry import created, registered_class
+from learning.students import STUDENTS, student_create
 from training.models import Run
 
 
-def learner_check(
-    run: Run,
-    role: str,
-    parameters: str,
-    registered: Mapping[str, type[Parametrised]],
-    wrong: Callable[[str, object], None],
-) -> None:
-    """Note what is wrong with a learner of a proposal, so that nothing is spent before it cannot learn.
-
-    Args:
-        run: The proposal.
-        role: Its field that names the learner.
-        parameters: Its field with the parameters.
-        registered: All that may be named there.
-        wrong: See `training.methods.base.Wrong`.
-    """
-    name = getattr(run, role)
+def student_check(run: Run, wrong: Callable[[str, object], None]) -> None:
+    """Note what is wrong with the student of a proposal, so that nothing is spent before it cannot learn."""
     try:
-        registered_class(registered, name)
-    except ValueError as error:
-        return wrong(role, error)
-    try:
-        learner = created(registered, name, getattr(run, parameters))
+        student = student_create(run.student_learner, run.student_parameters)
     except (ValueError, TypeError) as error:
-        return wrong(parameters, error)
-    shape_check(run, role, learner, wrong)
+        return wrong("student_parameters" if run.student_learner in STUDENTS else "student_learner", error)
+    shape_check(run, "student_learner", student, wrong)
 
 
 def shape_check(run: Run, role: str, learner: Parametrised, wrong: Callable[[str, object], None]) -> None:

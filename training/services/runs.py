@@ -21,13 +21,12 @@ from consent.second_person import second_person_check
 from consent.services import study_lock, study_open_check
 from learning.formats import records_alike
 from learning.mechanisms.pate import PlanError
-from learning.students import STUDENTS
 from training.dispatch import send
 from training.engine.rehearsals import rehearsed_check
 from training.engine.spending import runs_send_on, share_used
 from training.errors import REPEATED, STATE
 from training.methods import METHODS, method_by, method_of
-from training.methods.learners import learner_check
+from training.methods.learners import student_check
 from training.models import Dataset, Run
 from training.notices import run_approved_tell, run_ended_tell, run_proposed_tell
 from training.services.ending import run_forget
@@ -81,7 +80,7 @@ def run_check(run: Run) -> None:
     except ValidationError as error:
         errors.update(error.message_dict)
     if run.public_dataset_id:
-        learner_check(run, "student_learner", "student_parameters", STUDENTS, wrong)
+        student_check(run, wrong)
     elif run.method in METHODS and not method_of(run).needs_public_points:
         run.student_learner, run.student_parameters = "", {}
     else:

@@ -23,12 +23,12 @@ from common.logging import logging_run
 from common.progress import Progress
 from consent.services import study_lock
 from learning.learners import Model
-from learning.students import STUDENTS, Releases, labelled
+from learning.students import Releases, labelled
 from training.dispatch import send
 from training.engine.parts import run_part_do
 from training.errors import STATE, RunError
 from training.methods import method_of
-from training.methods.learners import learner_check
+from training.methods.learners import student_check
 from training.methods.lessons import Recipe, student_from
 from training.methods.progress import progress_told
 from training.methods.space import points_of
@@ -95,13 +95,7 @@ def recipe_check(run: Run, student_learner: str, student_parameters: Mapping[str
     proposal = Run(
         public_dataset=run.public_dataset, student_learner=student_learner, student_parameters=student_parameters
     )
-    learner_check(
-        proposal,
-        "student_learner",
-        "student_parameters",
-        STUDENTS,
-        lambda field, message: errors.setdefault(field, []).append(str(message)),
-    )
+    student_check(proposal, lambda field, message: errors.setdefault(field, []).append(str(message)))
     if errors:
         raise ValidationError(errors)
 

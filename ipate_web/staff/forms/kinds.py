@@ -11,16 +11,15 @@ from django.utils.functional import Promise
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
-from learning.learners import LEARNERS, LearnerField, parameter_fields
+from learning.learners import LearnerField, parameter_fields
 from learning.learners.base import Parametrised
-from learning.mechanisms.pate import AGGREGATORS, Aggregator, AggregatorField
+from learning.mechanisms.pate import Aggregator, AggregatorField
 from learning.students import STUDENTS
+from training.methods import IMPLEMENTED
 
 #: What can be chosen, by the name of the field.
-KINDS: dict[str, Mapping[str, type[Parametrised]] | Mapping[str, type[Aggregator]]] = {
-    "learner": LEARNERS,
-    "student_learner": STUDENTS,
-    "aggregator": AGGREGATORS,
+KINDS: dict[str, Mapping[str, type[Parametrised] | type[Aggregator]]] = {"student_learner": STUDENTS} | {
+    choice.name: choice.kinds for method in IMPLEMENTED for choice in method.choices.described() if choice.kinds
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from django import forms
@@ -12,12 +12,12 @@ from django.utils.functional import Promise
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from training.engine.rehearsals import DEFAULTS
 
 from accounting.head_counts import head_counts
 from accounting.privacy import Conversion, Method
 from consent.models import Study
 from ipate_web.staff.forms.kinds import (
+    KINDS,
     ParameterGroup,
     kind_add,
     number,
@@ -26,10 +26,12 @@ from ipate_web.staff.forms.kinds import (
     parameters_chosen,
     parameters_not_chosen,
 )
+from ipate_web.staff.templatetags.run_words import choice_label
 from learning.learners import learner_parameters, learner_suggested
 from learning.mechanisms.choices import Choice
 from learning.mechanisms.pate import AGGREGATORS
 from learning.representations import REPRESENTATIONS
+from training.engine.rehearsals import DEFAULTS
 from training.methods import IMPLEMENTED, RunMethod, method_by, method_of
 from training.models import Dataset, Run
 
@@ -60,7 +62,7 @@ class MethodFields:
         prefix: Of their names in the form; may be empty.
         batch_size: What the form begins with; None for empty, which is what the method usually takes.
         detailed: Fields that are folded away, under ``details_title``.
-        note: What is said of variants that not all choices are for, with these variants.
+        note: What is said of some variants, and which.
     """
 
     name: ClassVar[str]
@@ -74,21 +76,22 @@ class MethodFields:
 
     def __init__(self, form: RunForm) -> None:
         self.form = form
+        self._placed: list[tuple[str, str, str]] = []
         others = set(form.fields)
         if len(self._variants()) > 1:
-            form.fields[self.field("variant")] = forms.ChoiceField(
-                label=_("Variant"),
-                choices=[(name, capfirst(str(Run.Variant(name).label))) for name in self._variants()],
-            )
-        for choice in self.choices().values():
-            self._add(choice)
-        form.fields[self.field("batch_size")] = number(
-            whole=True,
-            label=_(self.implemented()[0].batch_label),
-            required=False,
-            min_value=1,
-            help_text=self._batch_help(),
-        )
+            labels = [(name, capfirst(str(Run.Variant(name).label))) for name in self._variants()]
+            self._add("variant", forms.ChoiceField(label=_("Variant"), choices=labels))
+        for name, choice in self.choices().items():
+            control, values = self._condition(choice)
+            if name == "stated":
+                self._add_statements()
+            elif choice.kinds is not None:
+                kind_add(form, self.field(name), choice_label(choice))
+                self._place(name, control, values)
+            else:
+                self._add(name, _form_field(choice, rehearsal=form.study.rehearsal), control, values)
+        batch = {"label": _(self.implemented()[0].batch_label), "help_text": self._batch_help()}
+        self._add("batch_size", number(whole=True, required=False, min_value=1, **batch))
         self._add_others()
         self.names = [name for name in form.fields if name not in others]
 
@@ -130,17 +133,26 @@ class MethodFields:
             if self.form.study.rehearsal or variant not in method.rehearsed_variants
         ]
 
-    def _add(self, choice: Choice) -> None:
-        name = self.field(choice.name)
-        if choice.name == "stated":
-            for representation, statement in _STATEMENTS.items():
-                self.form.fields[self.field(f"stated-{representation}")] = forms.BooleanField(
-                    label=_("I state: %(statement)s") % {"statement": _(statement)}, required=False
-                )
-        elif choice.kinds is not None:
-            kind_add(self.form, name, capfirst(_(choice.label)))
-        else:
-            self.form.fields[name] = _form_field(choice, rehearsal=self.form.study.rehearsal)
+    def _add(self, name: str, field: forms.Field, control: str = "", values: str = "") -> None:
+        """Add a field that is shown while the field ``control`` has one of the values; always where there is none."""
+        self.form.fields[self.field(name)] = field
+        self._place(name, control, values)
+
+    def _place(self, name: str, control: str, values: str) -> None:
+        self._placed.append((name, control, values))
+
+    def _add_statements(self) -> None:
+        for representation, statement in _STATEMENTS.items():
+            label = _("I state: %(statement)s") % {"statement": _(statement)}
+            field = forms.BooleanField(label=label, required=False)
+            self._add(f"stated-{representation}", field, "representation", representation)
+
+    def _condition(self, choice: Choice) -> tuple[str, str]:
+        """The field that a choice depends on, and the values of it with which it counts; empty where it always does."""
+        for other, values in choice.only_if.items():
+            return other, " ".join("" if value is None else str(value) for value in values)
+        variants = self._variants_with(choice.name)
+        return ("variant", " ".join(variants)) if variants else ("", "")
 
     def _batch_help(self) -> str:
         return ""
@@ -152,13 +164,18 @@ class MethodFields:
 
     @property
     def rows(self) -> list[Row]:
-        shown = {self.field(name) for name in self.detailed}
-        return [row for row in self._rows() if row.field.name not in shown]
+        return [self._row(*placed) for placed in self._placed if placed[0] not in self.detailed]
 
     @property
     def detail_rows(self) -> list[Row]:
-        shown = {self.field(name) for name in self.detailed}
-        return [row for row in self._rows() if row.field.name in shown]
+        return [self._row(*placed) for placed in self._placed if placed[0] in self.detailed]
+
+    def _row(self, name: str, control: str, values: str) -> Row:
+        groups = parameter_groups(self.form, name) if name in KINDS else []
+        return Row(self._bound(name), self._bound(control) if control else None, values, groups)
+
+    def _bound(self, name: str) -> BoundField:
+        return self.form[self.field(name)]
 
     @property
     def details_have_errors(self) -> bool:
@@ -166,48 +183,12 @@ class MethodFields:
 
     @property
     def variant(self) -> BoundField:
-        return self.form[self.field("variant")]
-
-    @property
-    def note_text(self) -> str | Promise:
-        return self.note[0]
-
-    @property
-    def note_variants(self) -> str:
-        return " ".join(self.note[1])
+        return self._bound("variant")
 
     @property
     def varies(self) -> bool:
         """Whether not all variants have the same choices."""
         return len(self.implemented()) > 1
-
-    def _rows(self) -> Iterable[Row]:
-        parameters = {name for choice in self.choices().values() if choice.kinds for name in self._parameters(choice)}
-        described = {self.field(name): choice for name, choice in self.choices().items()}
-        for name in self.names:
-            if name in parameters:
-                continue
-            choice = described.get(name)
-            control, values = self._condition(name, choice)
-            groups = parameter_groups(self.form, name) if choice is not None and choice.kinds is not None else []
-            yield Row(self.form[name], control, values, groups)
-
-    def _parameters(self, choice: Choice) -> list[str]:
-        groups = parameter_groups(self.form, self.field(choice.name))
-        return [field.name for group in groups for field in group.fields]
-
-    def _condition(self, name: str, choice: Choice | None) -> tuple[BoundField | None, str]:
-        """The field that the field ``name`` depends on, and the values of it with which it is shown."""
-        stated = name.removeprefix(self.field("stated-"))
-        if stated != name:
-            return self.form[self.field("representation")], stated
-        if choice is None:
-            return None, ""
-        for other, values in choice.only_if.items():
-            return self.form[self.field(other)], " ".join("" if value is None else str(value) for value in values)
-        if variants := self._variants_with(choice.name):
-            return self.variant, " ".join(variants)
-        return None, ""
 
     # --- What was chosen ----------------------------------------------------------------------------------------------
 
@@ -305,7 +286,7 @@ class MethodFields:
 
 def _form_field(choice: Choice, *, rehearsal: bool) -> forms.Field:
     """The field of a choice that is no :attr:`Choice.kinds`."""
-    texts: dict[str, Any] = {"label": capfirst(_(choice.label)), "help_text": _(choice.help) if choice.help else ""}
+    texts: dict[str, Any] = {"label": choice_label(choice), "help_text": _(choice.help) if choice.help else ""}
     if choice.values is not None:
         offered = [
             (value, capfirst(_(label)))
@@ -324,8 +305,8 @@ def _form_field(choice: Choice, *, rehearsal: bool) -> forms.Field:
     return number(
         whole=choice.type is int,
         required=not choice.optional,
-        min_value=None if choice.minimum is None else per * choice.minimum,
-        max_value=None if choice.maximum is None else per * choice.maximum,
+        min_value=None if choice.minimum is None else round(per * choice.minimum, 12),
+        max_value=None if choice.maximum is None else round(per * choice.maximum, 12),
         **texts,
     )
 
@@ -365,11 +346,9 @@ class PateFields(MethodFields):
                 ("counted", _("How costs are counted"), get_args(Method)),
                 ("conversion", _("From RDP to ε"), get_args(Conversion)),
             ):
-                self.form.fields[name] = forms.ChoiceField(
-                    label=words,
-                    choices=[(choice, choice) for choice in choices],
-                    initial=DEFAULTS[self.counting[name]],
-                )
+                offered = [(choice, choice) for choice in choices]
+                initial = DEFAULTS[self.counting[name]]
+                self._add(name, forms.ChoiceField(label=words, choices=offered, initial=initial))
 
     def rehearsed(self) -> dict[str, Any]:
         return {stored: self.form.cleaned_data[name] for name, stored in self.counting.items()}

@@ -267,7 +267,7 @@ def choice_facts(run: Run) -> list[tuple[str, str]]:
     """What was chosen for a run, each with its label, as far as it counts, and what else its method says of it."""
     method, chosen = method_of(run), run.choices
     facts = [
-        (capfirst(_(choice.label)), capfirst(choice_words(choice, chosen)))
+        (choice_label(choice), capfirst(choice_words(choice, chosen)))
         for choice in method.choices.described()
         if choice.name in chosen and _is_told(choice, run)
     ]
@@ -284,6 +284,12 @@ def _is_told(choice: Choice, run: Run) -> bool:
     is_empty = choice.type in (bool, dict) and not run.choices[choice.name]
     is_beside = choice.name in {each.parameters for each in method_of(run).choices.described()}
     return not (is_missing or is_empty or is_beside) and choice.counts_with(run.choices)
+
+
+def choice_label(choice: Choice) -> str:
+    """Label of a choice as it begins a line; the symbol of a quantity stays as it is written: σ, not Σ."""
+    label = _(choice.label)
+    return capfirst(label) if label[:2].isalpha() else label
 
 
 def choice_words(choice: Choice, chosen: Mapping[str, Any]) -> str:
