@@ -1,6 +1,6 @@
 """Every holder votes, as the services see it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,13 @@ from django.utils.translation import gettext_noop
 from accounting.models import Release
 from common.sentences import Sentence
 from learning.mechanisms.neighbours.choices import NeighbourChoices
-from learning.mechanisms.neighbours.question import counts_digest
-from training.engine.asking import Asking
+from learning.mechanisms.neighbours.question import VotesQuestion, counts_digest
 from training.engine.attempts import attempt_load
-from training.engine.faults import batch_faults, charged_faults
+from training.engine.faults import charged_faults
 from training.engine.rounds import position_in_round
 from training.engine.shards import records_of
-from training.methods.base import Step, Tile, Wrong
+from training.methods.asked import AskedMethod
+from training.methods.base import Tile, Wrong
 from training.methods.choices import holder_choices_check
 from training.methods.lessons import Lesson
 from training.methods.neighbours.leads import round_leads
@@ -27,7 +27,7 @@ from training.methods.neighbours.rounds import question_load
 from training.models import Batch, Run
 
 
-class Neighbours:
+class Neighbours(AskedMethod):
     """See :class:`training.methods.base.RunMethod`."""
 
     name = Run.Method.NEIGHBOURS.value
@@ -36,22 +36,13 @@ class Neighbours:
         "Charges are public: the most that anybody of a level can have been charged. What somebody was charged is "
         "less where they voted less often, and stays a secret."
     )
-    rehearsed_variants: tuple[str, ...] = ()
     choices = NeighbourChoices
     parts = "neighbours"
-    needs_public_points = True
-    release_kind = Votes.release_kind
-    charges_ahead = False
     batch_label = gettext_noop("Queries in a batch")
-    curves_told = ""
     releases_labels = True
-    asking = Asking(Votes())
+    questions = Votes()
     # Each batch goes to the workers and back: few of them, yet enough for consents to count soon and a bar to move.
     batch_size = 1000
-    steps: Mapping[str, Step] = {
-        Run.Status.APPROVED: asking.open,
-        Votes.status: asking.step,
-    }
 
     def check(self, run: Run, wrong: Wrong) -> None:
         run.variant = ""
@@ -67,11 +58,6 @@ class Neighbours:
         ends = Sentence(gettext_noop("it ends when all of them were asked, whatever accounts are left with"))
         return [(gettext_noop("Asks about"), [asked, ends])]
 
-    def counted(self, run: Run) -> Sentence:
-        return Sentence(
-            gettext_noop("The most that anybody of a level can have been charged, in Gaussian differential privacy.")
-        )
-
     def tiles(self, run: Run) -> list[Tile]:
         asked = Sentence(gettext_noop("of %(points)s"), points=self.size(run))
         return [
@@ -81,9 +67,6 @@ class Neighbours:
 
     def plan(self, run: Run, share: float = 1.0) -> AskingPlan:
         return asking_plan(run, share)
-
-    def may_go_on(self, run: Run) -> bool:
-        return self.asking.may_go_on(run)
 
     def round_sizes(self, run: Run) -> list[int]:
         return [each["queries"] for each in run.plan.get("rounds", [])]
@@ -98,26 +81,15 @@ class Neighbours:
         ]
         return {"name": "neighbours", "rounds": rounds}
 
-    def stages(self, run: Run) -> list[tuple[str, float]]:
-        planned = sum(self.round_sizes(run))
-        return [(Run.Status.ASKING, run.position / planned if planned else 0.0)]
-
-    def curves(self, run: Run) -> dict[str, list[float]]:
-        return {}
-
     def leads(self, run: Run) -> list[list[float]]:
         return round_leads(run)
 
     def lesson(self, run: Run) -> Lesson:
         return votes_lesson(run)
 
-    def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:
-        who = f"run {run.pk}, batch {batch.index}"
-        if batch.round is None or batch.round.run_id != run.pk:
-            yield f"{who}: is in no round of its run."
-            return
-        results = {query.row: query for query in batch.results.all()}
-        question, part = question_load(batch.round), _part(batch)
+    def kept_faults(self, batch: Batch, release: Release, question: VotesQuestion) -> Iterator[str]:
+        who = f"run {batch.run_id}, batch {batch.index}"
+        results, part = {query.row: query for query in batch.results.all()}, _part(batch)
         rows = question.rows[part]
         if sorted(results) != sorted(rows.tolist()):
             yield f"{who}: asked other points than its round says."
@@ -128,11 +100,9 @@ class Neighbours:
             yield f"release {release.sequence}: the counts of {who} are not those that were released."
         if not np.array_equal(labels, question.labels(part, counts)):
             yield f"{who}: its labels do not follow from the counts that were released."
-        yield from batch_faults(question, batch, release)
 
-    def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
-        assert batch.round is not None, "a batch by this method is in a round"
-        people, question = attempt_load(batch.asked), question_load(batch.round)
+    def charges_faults(self, batch: Batch, release: Release, question: VotesQuestion) -> Iterator[str]:
+        people = attempt_load(batch.asked)
         records = records_of(batch.run, question.fitted, people.holders)
         _sums, due = question.contributions(_part(batch), people, records)
         yield from charged_faults(batch, release, people.holders, due)

@@ -1,6 +1,6 @@
 """Private gradient steps over samples of the holders, and what they are compared with, as the services see them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,10 @@ from learning.formats import schema_from_json
 from learning.mechanisms.base import content_digest
 from learning.mechanisms.sampled_steps.choices import BASELINES, VARIANTS, Samples
 from learning.mechanisms.sampled_steps.question import CHARGE, SampledQuestion
-from training.engine.asking import Asking
 from training.engine.attempts import attempt_load
-from training.engine.faults import batch_faults, charged_faults
+from training.engine.faults import charged_faults
 from training.engine.rounds import position_in_round
-from training.methods.base import Step, Wrong
+from training.methods.base import Wrong
 from training.methods.choices import holder_choices_check
 from training.methods.gradient_steps import GradientSteps
 from training.methods.lessons import Lesson
@@ -50,15 +49,10 @@ class SgdSampled(GradientSteps):
     choices = Samples
     parts = "sgd/sampled"
     needs_public_points = False
-    release_kind = SampledGradients.release_kind
     charges_ahead = True
-    asking = Asking(SampledGradients())
+    questions = SampledGradients()
     # The records are read once for each chunk; withdrawals act from the next one on.
     batch_size = 50
-    steps: Mapping[str, Step] = {
-        Run.Status.APPROVED: asking.open,
-        SampledGradients.status: asking.step,
-    }
 
     def check_choices(self, run: Run, wrong: Wrong) -> None:
         if not run.rehearsal and run.variant in self.rehearsed_variants:
@@ -105,26 +99,16 @@ class SgdSampled(GradientSteps):
             "levels": [promise["name"] for promise in run.plan["promises"]],
         }
 
-    def curves(self, run: Run) -> dict[str, list[float]]:
-        return {}
-
     def lesson(self, run: Run) -> Lesson:
         return network_lesson(run)
 
-    def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:
-        who, asked = f"run {run.pk}, batch {batch.index}", batch.round
-        if asked is None or asked.run_id != run.pk:
-            yield f"{who}: is in no round of its run."
+    def kept_faults(self, batch: Batch, release: Release, question: SampledQuestion) -> Iterator[str]:
+        run, content = batch.run, release.content
+        who, before = f"run {run.pk}, batch {batch.index}", position_in_round(batch)
+        if batch.index == CHARGE:
+            if batch.size or any(content.get(name) != said for name, said in question.charged_content().items()):
+                yield f"release {release.sequence}: is not the charge for all of run {run.pk}."
             return
-        question = question_load(asked)
-        yield from batch_faults(question, batch, release)
-        if batch.index != CHARGE:
-            yield from self._chunk_faults(run, batch, release, question)
-        elif batch.size or any(release.content.get(name) != said for name, said in question.charged_content().items()):
-            yield f"release {release.sequence}: is not the charge for all of run {run.pk}."
-
-    def _chunk_faults(self, run: Run, batch: Batch, release: Release, question: SampledQuestion) -> Iterator[str]:
-        who, content, before = f"run {run.pk}, batch {batch.index}", release.content, position_in_round(batch)
         try:
             state = question.state(arrays_load(batch.released))
         except (OSError, KeyError, ValueError):
@@ -137,14 +121,12 @@ class SgdSampled(GradientSteps):
         if run.position == batch.start + batch.size and not published_follows(run, question, state):
             yield f"run {run.pk}: the network that it published is not where its steps led to."
 
-    def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
-        run, people = batch.run, attempt_load(batch.asked)
+    def charges_faults(self, batch: Batch, release: Release, question: SampledQuestion) -> Iterator[str]:
+        people = attempt_load(batch.asked)
         if batch.index == CHARGE:
-            assert batch.round is not None, "a batch by this method is in a round"
-            question = question_load(batch.round)
             due = question.charges[question.groups(people.caps)]
             yield from charged_faults(batch, release, people.holders, due)
             return
-        charged, _caps = charged_caps(run)
+        charged, _caps = charged_caps(batch.run)
         if not np.isin(people.holders, charged).all():
             yield f"release {release.sequence}: batch {batch.index} asked somebody who was not charged for the run."

@@ -1,6 +1,6 @@
 """Private gradient steps, as the services see them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from django.utils.translation import gettext_noop
@@ -8,13 +8,12 @@ from django.utils.translation import gettext_noop
 from accounting.models import Release
 from common.artifacts import arrays_load
 from learning.mechanisms.steps.choices import Steps
-from learning.mechanisms.steps.question import state_same, states_after, sums_digest
-from training.engine.asking import Asking
+from learning.mechanisms.steps.question import StepsQuestion, state_same, states_after, sums_digest
 from training.engine.attempts import attempt_load
-from training.engine.faults import batch_faults, charged_faults
+from training.engine.faults import charged_faults
 from training.engine.questions import state_before
 from training.engine.shards import records_of
-from training.methods.base import Step, Wrong
+from training.methods.base import Wrong
 from training.methods.choices import holder_choices_check
 from training.methods.gradient_steps import GradientSteps
 from training.methods.lessons import Lesson
@@ -38,19 +37,11 @@ class Sgd(GradientSteps):
         "Length of every released gradient and of the noise in it, in clipping norms: where the two are alike a step "
         "says little"
     )
-    rehearsed_variants: tuple[str, ...] = ()
     choices = Steps
     parts = "sgd"
-    needs_public_points = True
-    release_kind = Gradients.release_kind
-    charges_ahead = False
-    asking = Asking(Gradients())
+    questions = Gradients()
     # Consents count from the next chunk on, and a bar moves; each chunk goes to a worker and back.
     batch_size = 10
-    steps: Mapping[str, Step] = {
-        Run.Status.APPROVED: asking.open,
-        Gradients.status: asking.step,
-    }
 
     def check_choices(self, run: Run, wrong: Wrong) -> None:
         run.variant = Run.Variant.INDIVIDUAL
@@ -72,12 +63,10 @@ class Sgd(GradientSteps):
     def lesson(self, run: Run) -> Lesson:
         return descent_lesson(run)
 
-    def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:
-        who, content, asked = f"run {run.pk}, batch {batch.index}", release.content, batch.round
-        if asked is None or asked.run_id != run.pk:
-            yield f"{who}: is in no round of its run."
-            return
-        question = question_load(asked)
+    def kept_faults(self, batch: Batch, release: Release, question: StepsQuestion) -> Iterator[str]:
+        run, content, asked = batch.run, release.content, batch.round
+        assert asked is not None, "it has a question"
+        who = f"run {run.pk}, batch {batch.index}"
         try:
             kept, state = arrays_load(batch.released), state_before(question, asked, batch.index)
             sums, told = kept["sums"], question.state(kept)
@@ -92,14 +81,12 @@ class Sgd(GradientSteps):
         *_states, after = states_after(state, sums)
         if not state_same(after, told):
             yield f"{who}: its state does not follow from what was released."
-        yield from batch_faults(question, batch, release)
         if run.position == batch.start + batch.size and not published_follows(run, after):
             yield f"run {run.pk}: the model that it published is not where its steps led to."
 
-    def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
+    def charges_faults(self, batch: Batch, release: Release, question: StepsQuestion) -> Iterator[str]:
         asked, people = batch.round, attempt_load(batch.asked)
-        assert asked is not None, "a batch by this method is in a round"
-        question = question_load(asked)
+        assert asked is not None, "it has a question"
         contributions = question.contributions(people, records_of(batch.run, question.fitted, people.holders))
         state, sums = state_before(question, asked, batch.index), arrays_load(batch.released)["sums"]
         for state_next in states_after(state, sums):

@@ -1,0 +1,78 @@
+"""Methods that ask every holder: what all of them tell the services alike."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from django.utils.translation import gettext_noop
+
+from accounting.models import Release
+from common.sentences import Sentence
+from training.engine.asking import Asking
+from training.engine.faults import batch_faults
+from training.engine.questions import Questions
+from training.methods.base import Step
+from training.models import Batch, Run
+
+
+class AskedMethod(ABC):
+    """A method whose ``questions`` every holder is asked. See :class:`training.methods.base.RunMethod`."""
+
+    questions: ClassVar[Questions]
+    rehearsed_variants: tuple[str, ...] = ()
+    needs_public_points = True
+    charges_ahead = False
+    curves_told = ""
+
+    def __init__(self) -> None:
+        self.asking = Asking(self.questions)
+        self.release_kind = self.questions.release_kind
+        self.steps: Mapping[str, Step] = {
+            Run.Status.APPROVED: self.asking.open,
+            self.questions.status: self.asking.step,
+        }
+
+    def may_go_on(self, run: Run) -> bool:
+        return self.asking.may_go_on(run)
+
+    def facts(self, run: Run) -> list[tuple[str, list[Sentence]]]:
+        return []
+
+    def counted(self, run: Run) -> Sentence:
+        return Sentence(
+            gettext_noop("The most that anybody of a level can have been charged, in Gaussian differential privacy.")
+        )
+
+    def stages(self, run: Run) -> list[tuple[str, float]]:
+        planned = sum(self.round_sizes(run))
+        return [(self.questions.status, run.position / planned if planned else 0.0)]
+
+    def curves(self, run: Run) -> dict[str, list[float]]:
+        return {}
+
+    def leads(self, run: Run) -> list[list[float]]:
+        return []
+
+    @abstractmethod
+    def round_sizes(self, run: Run) -> list[int]:
+        """Number of queries or steps of each round of the run's plan."""
+
+    def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:
+        if batch.round is None or batch.round.run_id != run.pk:
+            yield f"run {run.pk}, batch {batch.index}: is in no round of its run."
+            return
+        question = self.questions.question(batch.round)
+        yield from batch_faults(question, batch, release)
+        yield from self.kept_faults(batch, release, question)
+
+    @abstractmethod
+    def kept_faults(self, batch: Batch, release: Release, question: Any) -> Iterator[str]:
+        """Differences between what is kept of a batch, its release, and what follows from its question."""
+
+    def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
+        assert batch.round is not None, "a batch by this method is in a round"
+        yield from self.charges_faults(batch, release, self.questions.question(batch.round))
+
+    @abstractmethod
+    def charges_faults(self, batch: Batch, release: Release, question: Any) -> Iterator[str]:
+        """Charges of a batch that differ from the same charges computed anew."""
