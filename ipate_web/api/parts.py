@@ -98,7 +98,7 @@ def _choices(method: RunMethod) -> list[dict[str, Any]]:
 
 
 def _names(choice: Choice) -> list[str] | None:
-    """What can be chosen by its name; None where that is no question of names."""
+    """Names that can be chosen; None where that is no question of names."""
     named = choice.values or choice.kinds
     return None if named is None else list(named)
 

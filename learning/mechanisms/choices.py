@@ -71,7 +71,7 @@ class Choice:
         return all(document.get(other) in values for other, values in self.only_if.items())
 
     def faults(self, value: object) -> Iterator[Fault]:
-        """What is wrong with a value: another type, out of range, or none of those that can be chosen."""
+        """Fault of a value: another type, out of range, or none of those that can be chosen."""
         if self.optional and value is None:
             return
         if self.type in (int, float):
@@ -119,7 +119,7 @@ class Choices:
             raise ChoicesError(faults)
 
     def faults(self) -> Iterator[Fault]:
-        """What is wrong with the choices together, where each by itself is well formed."""
+        """Faults of the choices together, where each by itself is well formed."""
         return iter(())
 
     @classmethod

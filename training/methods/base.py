@@ -68,7 +68,7 @@ class RunMethod(Protocol):
 
     @property
     def choices(self) -> type[Choices]:
-        """What ``choices`` of a run may hold, described."""
+        """Description of what ``choices`` of a run may hold."""
         ...
 
     @property
@@ -81,15 +81,15 @@ class RunMethod(Protocol):
         ...
 
     def facts(self, run: Run) -> list[tuple[str, list[Sentence]]]:
-        """What is asked for beside the choices, for whoever reads a proposal: a label, and what it says."""
+        """Facts of a proposal beside the choices: a label, and what it says."""
         ...
 
     def counted(self, run: Run) -> Sentence:
-        """How a rehearsal by the method counted its costs."""
+        """Sentence on how a rehearsal by the method counted its costs."""
         ...
 
     def tiles(self, run: Run) -> list[Tile]:
-        """What a run has released so far, as numbers."""
+        """Numbers of what a run has released so far."""
         ...
 
     def plan(self, run: Run, share: float = 1.0) -> MethodPlan:

@@ -102,7 +102,7 @@ class MethodFields:
 
     @classmethod
     def implemented(cls) -> list[RunMethod]:
-        """What carries the method out, one for the variants that have the same choices."""
+        """Those that carry the method out, one for the variants that have the same choices."""
         return [method for method in IMPLEMENTED if method.name == cls.name]
 
     @classmethod

@@ -85,25 +85,25 @@ def part(run: Run, name: str) -> str:
 
 @register.filter
 def charged_words(run: Run) -> str:
-    """What the charges of the run are."""
+    """Description of the charges of the run."""
     return _(method_of(run).charged)
 
 
 @register.filter
 def counted_words(run: Run) -> str:
-    """How the rehearsal counted its costs."""
+    """Description of how the rehearsal counted its costs."""
     return said(method_of(run).counted(run))
 
 
 @register.filter
 def curves_words(run: Run) -> str:
-    """What the chart of the run's curves shows."""
+    """Caption of the chart of the run's curves."""
     return _(method_of(run).curves_told)
 
 
 @register.filter
 def tiles(run: Run) -> list[tuple[str, int, str]]:
-    """What the run has released so far, as numbers, each with its label and a note."""
+    """Numbers of what the run has released so far, each with its label and a note."""
     return [(_(label), value, said(note) if note else "") for label, value, note in method_of(run).tiles(run)]
 
 
@@ -264,7 +264,7 @@ def aggregator_words(parameters: Mapping[str, Any]) -> str:
 
 @register.filter
 def choice_facts(run: Run) -> list[tuple[str, str]]:
-    """What was chosen for a run, each with its label, as far as it counts, and what else its method says of it."""
+    """Choices of a run as far as they count, each with its label, and what else its method says of it."""
     method, chosen = method_of(run), run.choices
     facts = [
         (choice_label(choice), capfirst(choice_words(choice, chosen)))
