@@ -47,10 +47,8 @@ def _property(choice: Choice) -> dict[str, Any]:
         "maximum": choice.maximum,
         "default": choice.default,
     }
-    if choice.values is not None:
-        found["enum"] = list(choice.values)
-    elif choice.kinds is not None and choice.type is str:
-        found["enum"] = list(choice.kinds)
+    if choice.type is str and choice.named is not None:
+        found["enum"] = choice.named
     return {name: value for name, value in found.items() if value is not None} | (
         {"nullable": True} if choice.optional else {}
     )

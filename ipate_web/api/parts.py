@@ -13,7 +13,6 @@ from ipate_web.api.base import ApiView
 from ipate_web.api.choices_schema import JSON_TYPES
 from learning.learners import LEARNERS, parameter_fields
 from learning.learners.base import Parametrised
-from learning.mechanisms.choices import Choice
 from learning.mechanisms.pate import AGGREGATORS
 from learning.representations import REPRESENTATIONS
 from learning.students import STUDENTS
@@ -92,15 +91,7 @@ class MethodSerializer(serializers.Serializer):
 
 def _choices(method: RunMethod) -> list[dict[str, Any]]:
     """Choices of a method, as `ChoiceSerializer` writes them."""
-    return [
-        {**vars(each), "type": JSON_TYPES[each.type], "choices": _names(each)} for each in method.choices.described()
-    ]
-
-
-def _names(choice: Choice) -> list[str] | None:
-    """Names that can be chosen; None where that is no question of names."""
-    named = choice.values or choice.kinds
-    return None if named is None else list(named)
+    return [{**vars(each), "type": JSON_TYPES[each.type], "choices": each.named} for each in method.choices.described()]
 
 
 def _described(kinds: Mapping[str, type[Parametrised]]) -> list[dict[str, Any]]:

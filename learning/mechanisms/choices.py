@@ -66,6 +66,12 @@ class Choice:
     rehearsed: tuple[Any, ...] = ()
     needs_public_points: bool = False
 
+    @property
+    def named(self) -> list[str] | None:
+        """Names that can be chosen; None where that is no question of names."""
+        names = self.kinds if self.kinds is not None else self.values
+        return None if names is None or self.type is int else list(names)
+
     def counts_with(self, document: Mapping[str, Any]) -> bool:
         """Whether it counts beside the other choices."""
         return all(document.get(other) in values for other, values in self.only_if.items())
@@ -78,9 +84,8 @@ class Choice:
             if not self._is_in_range(value):
                 kind = f"{'whole ' * (self.type is int)}number from {self.minimum:g} to {self.maximum:g}"
                 yield self.name, f"{self.name} is {value!r}; it must be a {kind}."
-        elif self.values is not None and value not in tuple(self.values):
-            names = ", ".join(filter(None, self.values))
-            yield self.name, f"{self.name} is {value!r}; choose one of {names}."
+        elif self.type is str and self.named is not None and value not in self.named:
+            yield self.name, f"{self.name} is {value!r}; choose one of {', '.join(filter(None, self.named))}."
         elif self.type in (bool, dict, str) and not isinstance(value, self.type):
             yield self.name, f"{self.name} is {value!r}; it must be {_TYPES[self.type]}."
 
@@ -97,9 +102,12 @@ _TYPES = {bool: "true or false", dict: "an object", str: "a text"}
 
 
 def choice(kind: type, default: Any, label: str, help: str = "", **described: Any) -> Any:
-    """A dataclass field that :meth:`Choices.described` describes; None as default is optional."""
+    """A dataclass field that :meth:`Choices.described` describes.
+
+    None as default is optional, or, where that is said to be False, has to be given.
+    """
     metadata = {"type": kind, "label": label, "help": help, "optional": default is None, **described}
-    if kind is dict:
+    if default == {}:
         return field(default_factory=lambda: dict(default), metadata=metadata | {"default": default})
     return field(default=default, metadata=metadata | {"default": default})
 

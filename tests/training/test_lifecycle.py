@@ -65,7 +65,7 @@ def errors(study: Any, **fields: Any) -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     ("fields", "field", "told"),
     [
-        ({"learner": "oracle"}, "choices.learner", "choose one of: random_forest"),
+        ({"learner": "oracle"}, "choices.learner", "choose one of random_forest"),
         ({"student_learner": "oracle"}, "student_learner", "choose one of: consistency"),
         ({"student_learner": "consistency"}, "student_learner", "takes images of at least 4×4 pixels"),
         ({"learner": "cnn"}, "choices.learner", "takes images of at least 4×4 pixels"),

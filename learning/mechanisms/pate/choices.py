@@ -34,16 +34,24 @@ class Teachers(Choices):
     """Choices about the teachers and their vote. See :class:`learning.mechanisms.choices.Choices`."""
 
     teachers: int = choice(int, None, gettext_noop("number of teachers"), minimum=1, maximum=10**9, optional=False)
-    learner: str = choice(str, "", gettext_noop("Teacher learner"), kinds=LEARNERS, parameters="learner_parameters")
+    learner: str = choice(
+        str,
+        None,
+        gettext_noop("Teacher learner"),
+        kinds=LEARNERS,
+        parameters="learner_parameters",
+        optional=False,
+    )
     learner_parameters: Mapping[str, Any] = choice(
         dict, {}, gettext_noop("Parameters of the learner"), gettext_noop("What is missing has its default.")
     )
     aggregator: Mapping[str, Any] = choice(
         dict,
-        {},
+        None,
         gettext_noop("Aggregator"),
         gettext_noop("Name and parameters, before any scaling."),
         kinds=AGGREGATORS,
+        optional=False,
     )
     weight_scheme: str = choice(
         str,
@@ -66,13 +74,10 @@ class Teachers(Choices):
     )
 
     def faults(self) -> Iterator[Fault]:
-        if self.learner not in LEARNERS:
-            yield "learner", f"There is no learner “{self.learner}”; choose one of: {', '.join(LEARNERS)}."
-        else:
-            try:
-                learner_create(self.learner, self.learner_parameters)
-            except (TypeError, ValueError) as error:
-                yield "learner_parameters", str(error)
+        try:
+            learner_create(self.learner, self.learner_parameters)
+        except (TypeError, ValueError) as error:
+            yield "learner_parameters", str(error)
         try:
             self.vote()
         except (TypeError, ValueError) as error:
