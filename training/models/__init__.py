@@ -1,0 +1,24 @@
+"""Datasets, runs and what they leave behind. Arrays live in private storage; see :mod:`common.artifacts`."""
+
+from training.models.datasets import Dataset
+from training.models.imports import DatasetImport
+from training.models.parts import Shard, TeacherChunk
+from training.models.releases import Batch, Query, Round
+from training.models.runs import ProposalChange, Run
+from training.models.students import StudentModel, StudentTraining
+from training.models.verifications import Verification
+
+__all__ = [
+    "Batch",
+    "Dataset",
+    "DatasetImport",
+    "ProposalChange",
+    "Query",
+    "Round",
+    "Run",
+    "Shard",
+    "StudentModel",
+    "StudentTraining",
+    "TeacherChunk",
+    "Verification",
+]

@@ -1,0 +1,282 @@
+"""Runs, and the changes of their proposals."""
+
+import uuid
+from typing import Any
+
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.db.models import F, Q
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from consent.models import Recorded, Study, StudyChained
+from consent.models.actors import actor, actor_or_null
+from training.models.datasets import Dataset
+
+
+class Run(Recorded):
+    """One training of one student, by a method that has its own stages. The row is the truth."""
+
+    open_fields = (
+        *("title", "purpose", "rehearsal", "seed", "rehearsed", "private_dataset", "public_dataset", "test_dataset"),
+        *("method", "variant", "choices", "student_learner", "student_parameters", "batch_size", "wanted_labels"),
+        *("share", "created_by", "created_at", "revision", "approved_by", "approved_at"),
+        *("plan", "snapshot_at"),
+    )
+    working_fields = (
+        *(
+            "status",
+            "started_at",
+            "spending_began_at",
+            "ended_at",
+            "heartbeat",
+            "claimed_by",
+            "consent_sequence",
+            "assignment",
+        ),
+        *("prepared", "position", "labels", "stop_reason", "spent", "retired", "outcome", "message", "student"),
+        *("student_progress", "forgotten_at", "proposal_key", "proposal_digest"),
+    )
+
+    class Status(models.TextChoices):
+        DRAFT = "draft", _("draft")
+        APPROVED = "approved", _("approved")
+        PREPARING = "preparing", _("preparing the people")
+        TRAINING = "training", _("training teachers")
+        VOTING = "voting", _("voting")
+        ASKING = "asking", _("asking the holders")
+        LEARNING = "learning", _("learning by private gradient steps")
+        STUDENT = "student", _("training the student")
+        FINISHED = "finished", _("finished")
+        FAILED = "failed", _("failed")
+        CANCELLED = "cancelled", _("cancelled")
+        WITHDRAWN = "withdrawn", _("withdrawn")
+
+    ACTIVE = (
+        Status.APPROVED,
+        Status.PREPARING,
+        Status.TRAINING,
+        Status.VOTING,
+        Status.ASKING,
+        Status.LEARNING,
+        Status.STUDENT,
+    )
+    #: Of a study's runs, one at a time is in these.
+    SPENDING = (Status.VOTING, Status.ASKING, Status.LEARNING)
+    ENDED = (Status.FINISHED, Status.FAILED, Status.CANCELLED, Status.WITHDRAWN)
+
+    class Method(models.TextChoices):
+        NEIGHBOURS = "neighbours", _("every holder votes")
+        PATE = "pate", _("teachers vote")
+        SGD = "sgd", _("private gradient steps")
+
+    class Variant(models.TextChoices):
+        STANDARD = "standard", _("standard")
+        UPSAMPLING = "upsampling", _("upsampling")
+        WEIGHTING = "weighting", _("weighting")
+        VANISHING = "vanishing", _("vanishing")
+        INDIVIDUAL = "individual", _("everyone is charged for their own gradients")
+        SAMPLE = "sample", _("samples, each level drawn at its own rate")
+        SCALE = "scale", _("samples, each level clipped to its own norm")
+        WITHOUT_STRICTEST = "without_strictest", _("baseline: without the strictest level")
+        GROUP_AFTER_GROUP = "group_after_group", _("baseline: one level after the other")
+        NON_PRIVATE = "non_private", _("baseline: without privacy")
+
+    class StopReason(models.TextChoices):
+        USED_UP = "used_up", _("every public point was put to the vote")
+        ENOUGH = "enough", _("the wanted number of labels was reached")
+        SHARE = "share", _("the run's share was used up")
+        RETIRED = "retired", _("no group was left to vote")
+        STEPS = "steps", _("every planned step was taken")
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="runs")
+    title = models.CharField(_("title"), max_length=200)
+    purpose = models.TextField(_("what it is for"), blank=True)
+    status = models.CharField(max_length=10, choices=Status, default=Status.DRAFT)
+    rehearsal = models.BooleanField(
+        _("rehearsal"),
+        default=False,
+        editable=False,
+        help_text=_("Of a rehearsal study: nothing is promised."),
+    )
+    seed = models.PositiveBigIntegerField(_("seed"), null=True, blank=True, help_text=_("Rehearsal studies only."))
+    rehearsed = models.JSONField(
+        default=dict, blank=True, help_text="Rehearsals: who is at which level and ε, and how costs are counted."
+    )
+
+    private_dataset = models.ForeignKey(Dataset, on_delete=models.PROTECT, related_name="+")
+    public_dataset = models.ForeignKey(
+        Dataset,
+        on_delete=models.PROTECT,
+        related_name="+",
+        null=True,
+        blank=True,
+        help_text="Null where a method needs no public points, and none are given.",
+    )
+    test_dataset = models.ForeignKey(Dataset, on_delete=models.PROTECT, related_name="+", null=True, blank=True)
+    method = models.CharField(_("method"), max_length=20, choices=Method, default=Method.PATE)
+    variant = models.CharField(_("variant"), max_length=20, choices=Variant, default=Variant.WEIGHTING, blank=True)
+    choices = models.JSONField(
+        _("choices"),
+        default=dict,
+        blank=True,
+        help_text="Of the method's own dataclass, which describes them.",
+    )
+    student_learner = models.CharField(_("student learner"), max_length=40, blank=True)
+    student_parameters = models.JSONField(default=dict, blank=True)
+    batch_size = models.PositiveIntegerField(default=50, validators=[MinValueValidator(1)])
+    wanted_labels = models.PositiveIntegerField(
+        _("wanted labels"), null=True, blank=True, validators=[MinValueValidator(1)]
+    )
+
+    share = models.FloatField(
+        _("share"),
+        default=1.0,
+        validators=[MinValueValidator(0.0), MaxValueValidator(1.0)],
+        help_text=_("How much of every holder's cap the run may use; set at its approval."),
+    )
+
+    created_by = actor_or_null()
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    proposal_key = models.CharField(
+        max_length=100, blank=True, editable=False, help_text="Its proposer's, by which a repeated proposal is known."
+    )
+    proposal_digest = models.CharField(max_length=64, blank=True, editable=False, help_text="Of what was sent with it.")
+    revision = models.PositiveIntegerField(
+        default=1, editable=False, help_text="Of the proposal: counted up with each change of the draft."
+    )
+    approved_by = actor_or_null(blank=True)
+    approved_at = models.DateTimeField(null=True, blank=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    spending_began_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    heartbeat = models.DateTimeField(null=True, blank=True, help_text="When work on it was last known to be alive.")
+    claimed_by = models.CharField(max_length=80, blank=True, help_text="The worker that holds it.")
+
+    plan = models.JSONField(default=dict, blank=True, help_text="The plan that the snapshot led to.")
+    snapshot_at = models.DateTimeField(null=True, blank=True, help_text="The moment whose consents count.")
+    consent_sequence = models.PositiveBigIntegerField(
+        null=True, blank=True, help_text="The last consent event counted."
+    )
+    assignment = models.CharField(
+        max_length=200,
+        blank=True,
+        editable=False,
+        help_text="Who is in which teacher, or is asked in the batch under way: a file in private storage.",
+    )
+    prepared = models.FloatField(
+        default=0.0, editable=False, help_text="How much of the preparation of its people is done, in tenths."
+    )
+    position = models.PositiveIntegerField(
+        default=0, help_text="Public points put to the vote, or gradient steps taken, so far."
+    )
+    labels = models.PositiveIntegerField(default=0, help_text="How many of the points were answered.")
+    stop_reason = models.CharField(max_length=10, choices=StopReason, blank=True)
+    spent = models.JSONField(
+        default=list, blank=True, help_text="What each group of the plan was charged so far, in μ²; public."
+    )
+    retired = models.JSONField(
+        default=list, blank=True, help_text="Groups of the plan whose share is used up and whose teachers are silent."
+    )
+    outcome = models.JSONField(
+        default=dict, blank=True, help_text="Rehearsals: ε that each level spent, and what else is known of the vote."
+    )
+    message = models.TextField(blank=True, help_text="Why it failed or waits, and what to do.")
+    student = models.ForeignKey(
+        "StudentModel",
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        editable=False,
+        related_name="+",
+        help_text="The published version of its student.",
+    )
+    student_progress = models.FloatField(
+        null=True, blank=True, editable=False, help_text="How much of the training of a student under way is done."
+    )
+    forgotten_at = models.DateTimeField(
+        null=True, blank=True, editable=False, help_text="When the teachers' predictions were deleted for good."
+    )
+
+    class Meta:
+        verbose_name = _("run")
+        ordering = ["-created_at"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["study"],
+                condition=Q(status__in=("voting", "asking", "learning"), rehearsal=False),
+                name="one_run_of_a_study_spends_at_a_time",
+            ),
+            models.CheckConstraint(
+                condition=Q(seed__isnull=True) | Q(rehearsal=True), name="only_a_rehearsal_has_a_seed"
+            ),
+            models.CheckConstraint(
+                condition=~Q(variant__in=("without_strictest", "group_after_group", "non_private")) | Q(rehearsal=True),
+                name="only_a_rehearsal_is_a_baseline",
+            ),
+            models.UniqueConstraint(
+                fields=["created_by", "proposal_key"],
+                condition=~Q(proposal_key=""),
+                name="a_proposal_with_a_key_is_saved_once",
+            ),
+            models.CheckConstraint(
+                condition=Q(created_by=None) | Q(approved_by=None) | ~Q(approved_by=F("created_by")),
+                name="run_is_approved_by_a_second_person",
+            ),
+            models.CheckConstraint(condition=Q(labels__lte=F("position")), name="labels_within_queries"),
+            models.CheckConstraint(condition=Q(share__gt=0, share__lte=1), name="run_uses_a_share"),
+            models.CheckConstraint(condition=Q(batch_size__gt=0), name="run_sizes_are_positive"),
+        ]
+
+    def __str__(self) -> str:
+        return self.title
+
+    @property
+    def rejected(self) -> int:
+        return self.position - self.labels
+
+    @property
+    def public_points(self) -> Dataset:
+        """The public dataset of a run by a method that needs one."""
+        assert self.public_dataset is not None, "the proposal was checked"
+        return self.public_dataset
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """Schema of a record, as it is told to whoever uses what was learned."""
+        return (self.public_dataset or self.private_dataset).schema
+
+    @property
+    def classes(self) -> list[str]:
+        return self.schema["classes"]
+
+    @property
+    def has_ended(self) -> bool:
+        return self.status in self.ENDED
+
+
+class ProposalChange(StudyChained):
+    """Change of a draft by whoever proposed it, or its withdrawal."""
+
+    class Kind(models.TextChoices):
+        EDITED = "edited", _("changed")
+        WITHDRAWN = "withdrawn", _("withdrawn")
+
+    study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="proposal_changes", db_index=False)
+    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="changes")
+    kind = models.CharField(max_length=10, choices=Kind)
+    revision = models.PositiveIntegerField(help_text="Of the proposal, from then on.")
+    content = models.JSONField(
+        default=list, blank=True, help_text="Of each parameter that was changed: name, value before, value after."
+    )
+    changed_by = actor()
+    changed_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta(StudyChained.Meta):
+        verbose_name = _("change of a proposed run")
+        verbose_name_plural = _("changes of proposed runs")
+        constraints = [models.UniqueConstraint(fields=["study", "sequence"], name="proposal_change_sequence_is_unique")]
+
+    def __str__(self) -> str:
+        return f"{self.kind}: revision {self.revision}"
