@@ -8,10 +8,10 @@ from typing import Any
 
 
 def csv_pieces(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """A table with a header.
+    r"""A table with a header.
 
     >>> "".join(csv_pieces(("day", "kind"), [{"day": "2026-01-01", "kind": "given"}]))
-    'day,kind\\r\\n2026-01-01,given\\r\\n'
+    'day,kind\r\n2026-01-01,given\r\n'
     """
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, columns)
@@ -25,10 +25,10 @@ def csv_pieces(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Ite
 
 
 def json_pieces(head: Mapping[str, Any], lists: Mapping[str, Iterable[Mapping[str, Any]]]) -> Iterator[str]:
-    """A JSON object: what heads it, then the lists by name.
+    r"""A JSON object: what heads it, then the lists by name.
 
     >>> "".join(json_pieces({"study": "ward"}, {"releases": [{"sequence": 1}, {"sequence": 2}]}))
-    '{"study": "ward", "releases": [{"sequence": 1}, {"sequence": 2}]}\\n'
+    '{"study": "ward", "releases": [{"sequence": 1}, {"sequence": 2}]}\n'
     """
     yield json.dumps(head)[:-1]
     for name, rows in lists.items():

@@ -32,14 +32,14 @@ class Line:
 
 
 def line_differences(older: str, newer: str) -> list[Line]:
-    """Lines of both versions in reading order; a reworded line appears once, with its changed words marked.
+    r"""Lines of both versions in reading order; a reworded line appears once, with its changed words marked.
 
     Args:
         older: Markdown of the older version.
         newer: Markdown of the newer version.
 
     >>> [(line.change, [(part.change, part.text) for part in line.parts]) for line in line_differences(
-    ...     "We ask **you**.\\n\\nThank you.", "We ask all of you.\\n\\nThank you.")]
+    ...     "We ask **you**.\n\nThank you.", "We ask all of you.\n\nThank you.")]
     [('changed', [('same', 'We ask '), ('added', 'all of '), ('same', 'you.')]), ('same', [('same', 'Thank you.')])]
     """
     return list(_lines(read_lines(older), read_lines(newer)))

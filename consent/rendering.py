@@ -28,10 +28,10 @@ class ConsentText:
 
 
 def markdown_html(text: str) -> SafeString:
-    """Sanitised HTML of CommonMark with tables, with headings from level 3 on.
+    r"""Sanitised HTML of CommonMark with tables, with headings from level 3 on.
 
-    >>> markdown_html("# Why\\n<script>alert(1)</script> [us](javascript:x)")
-    '<h3>Why</h3>\\n<p>&lt;script&gt;alert(1)&lt;/script&gt; [us](javascript:x)</p>\\n'
+    >>> markdown_html("# Why\n<script>alert(1)</script> [us](javascript:x)")
+    '<h3>Why</h3>\n<p>&lt;script&gt;alert(1)&lt;/script&gt; [us](javascript:x)</p>\n'
     """
     tokens = _markdown.parse(text)
     headings = [token for token in tokens if token.type.startswith("heading")]
@@ -51,9 +51,9 @@ class ReadLine:
 
 
 def read_lines(text: str) -> list[ReadLine]:
-    """Lines of CommonMark as they are read: no marks, and after the words of a link its address.
+    r"""Lines of CommonMark as they are read: no marks, and after the words of a link its address.
 
-    >>> [(line.kind, line.text) for line in read_lines("# Why\\n- for **you**\\n- [us](https://example.org)")]
+    >>> [(line.kind, line.text) for line in read_lines("# Why\n- for **you**\n- [us](https://example.org)")]
     [('heading', 'Why'), ('item', 'for you'), ('item', 'us (https://example.org)')]
     """
     lines: list[ReadLine] = []

@@ -12,8 +12,6 @@ from django.conf import settings
 ROOT = Path(settings.BASE_DIR)
 #: Packages and modules that keep the conventions.
 FOLLOWED = ("accounting", "benchmarks", "common", "consent", "ipate_web", "learning", "manage.py", "tests", "training")
-#: A summary names the thing; it does not ask about it.
-QUESTION = re.compile(r"((In|Of|For|To|From|By) which|What|How|Who|Whom|Whose|Where|When|Why|Which)\b")
 
 
 def modules() -> Iterator[Path]:
@@ -22,42 +20,6 @@ def modules() -> Iterator[Path]:
         for module in [path] if path.is_file() else sorted(path.rglob("*.py")):
             if module.read_text(encoding="utf-8").strip():
                 yield module
-
-
-def fault(source: str) -> str:
-    """Fault of a module's docstring; empty for a good one."""
-    docstring = ast.get_docstring(ast.parse(source))
-    if not docstring:
-        return "no docstring"
-    summary = docstring.splitlines()[0]
-    if QUESTION.match(summary):
-        return f"begins with a question word: {summary}"
-    return "" if summary.endswith(".") or docstring == summary else f"the first line is no sentence: {summary}"
-
-
-@pytest.mark.parametrize(
-    "source", ["", "import os", '"""What is asked of people at the front door."""', '"""How\nso."""']
-)
-def test_a_bad_docstring_is_found(source: str) -> None:
-    assert fault(source)
-
-
-def test_no_docstring_begins_with_a_question() -> None:
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    docstrings = [
-        (path.relative_to(ROOT), docstring)
-        for path in modules()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, kinds) and (docstring := ast.get_docstring(node))
-    ]
-    assert len(docstrings) > 2000
-    assert [f"{path}: {text.splitlines()[0]}" for path, text in docstrings if QUESTION.match(text)] == []
-
-
-def test_module_docstrings_name_what_the_module_holds() -> None:
-    found = {str(path.relative_to(ROOT)): fault(path.read_text(encoding="utf-8")) for path in modules()}
-    assert len(found) > 150
-    assert {name: text for name, text in found.items() if text} == {}
 
 
 def test_every_place_that_the_proof_names_is_there() -> None:

@@ -147,9 +147,9 @@ def run_is_unattended(run: Run) -> bool:
 
 @dataclass(frozen=True)
 class GroupSpending:
-    """Charge of one group of a run's plan, in μ²: public; where teachers vote the same for all its members, where every
-    holder votes the most that any of them was charged.
+    """Charge of one group of a run's plan, in μ²; public.
 
+    Where teachers vote the same for all its members, where every holder votes the most that any of them was charged.
     ``epsilon`` is the smallest promise in the group, ``cap`` its μ², ``allowed`` the run's share of it. ``holders`` is
     a public or noisy number. ``teachers``, ``weight`` and ``factor`` (copies of a holder) are None without teachers.
     """

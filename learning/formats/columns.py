@@ -279,9 +279,9 @@ _LONGEST = 60
 
 
 def shown(value: object) -> str:
-    """A value as messages show it: cut, and with a mark for whatever cannot be printed.
+    r"""A value as messages show it: cut, and with a mark for whatever cannot be printed.
 
-    >>> shown("a" * 100) == "a" * 60 + "…", shown("a\\x00b")
+    >>> shown("a" * 100) == "a" * 60 + "…", shown("a\x00b")
     (True, 'a�b')
     """
     text = str(value)

@@ -48,8 +48,10 @@ class People:
 
 @dataclass(frozen=True, eq=False)
 class Records:
-    """Records of some people: ``x`` (N, …) as the question takes them, ``classes`` (N,), and positions of the
-    ``owner`` (N,) among the people."""
+    """Records of some people.
+
+    ``x`` (N, …) as the question takes them, ``classes`` (N,), and positions of the ``owner`` (N,) among the people.
+    """
 
     x: NDArray[Any]
     classes: NDArray[np.int64]

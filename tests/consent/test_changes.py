@@ -147,8 +147,7 @@ def test_rows_added_or_removed_past_the_record_are_found(study: Study) -> None:
 
 
 def test_a_change_through_the_services_does_not_cover_one_before_it(study: Study) -> None:
-    """Whoever changes a row next is not on record as having changed what somebody else did, and setting it back hides
-    nothing."""
+    """Whoever changes a row next is not on record for what somebody else did, and setting it back hides nothing."""
     sql("UPDATE consent_study SET contact = %s", "else@example.org")
     services.study_update(study=study, acting_user=user_create("olga"), title="Another title")
     assert list(change_faults(study)) == [f"study {study.pk}: contact is not what was recorded."]

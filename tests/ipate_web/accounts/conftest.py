@@ -24,7 +24,7 @@ class Mailbox:
         self.mails: list[EmailMessage] = []
         self.refuses = False
 
-    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
+    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:  # noqa: N802
         if self.refuses:
             return "451 Try again later"
         self.mails.append(message_from_bytes(envelope.content, policy=default))
