@@ -51,6 +51,9 @@ def test_a_run_from_proposal_to_student(visit, study, size: str, tmp_path: Path)
     site.open("/studies/digits/runs/")
     site.press("Propose a run")
     expect(site.page.locator("[name=teachers]")).to_be_hidden()  # there are none where every holder votes
+    for method in Run.Method.values:
+        site.page.locator("[name=method]").select_option(method)
+        site.fits()
     fill_in(site)
     expect(site.page.locator("[name=aggregator-lnmax-gamma]")).to_be_hidden()  # the chosen aggregator does not take it
     expect(site.page.locator("[name=asking-rounds]")).to_be_hidden()
