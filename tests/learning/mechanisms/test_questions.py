@@ -1,0 +1,146 @@
+"""Questions of all mechanisms, without a database: sums of answers, bounds of charges, states after releases."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.noise import SimulationNoise
+from learning.mechanisms.base import Draws, People, Question, Records
+from learning.mechanisms.neighbours.question import VotesQuestion
+from learning.mechanisms.neighbours.votes import radii
+from learning.mechanisms.sampled_steps.planner import plan_sampled
+from learning.mechanisms.sampled_steps.question import CHARGE, SampledQuestion
+from learning.mechanisms.sampled_steps.training import SampledSteps
+from learning.mechanisms.steps.descent import Descent
+from learning.mechanisms.steps.planner import StepsPlan
+from learning.mechanisms.steps.question import StepsQuestion, state_same
+from learning.representations import Thresholds
+
+CAPS = np.array([1.0, 4.0])
+HOLDERS, CLASSES = 24, 3
+RNG = np.random.default_rng(7)
+POINTS = RNG.uniform(0, 1, (20, 2)).astype(np.float32)
+FITTED = Thresholds().fit(POINTS)
+PUBLIC = FITTED.transform(POINTS)
+
+
+def votes() -> VotesQuestion:
+    return VotesQuestion(
+        rows=np.arange(20),
+        queries=PUBLIC,
+        radii=radii(PUBLIC, PUBLIC, 0.4),
+        voters=np.full(20, 8.0),
+        predicted=None,
+        fitted=FITTED,
+        sigma=5.0,
+        radius_share=0.4,
+        kernel="uniform",
+        n_classes=CLASSES,
+        index=0,
+        promises=2,
+    )
+
+
+def steps() -> StepsQuestion:
+    plan = StepsPlan(5.0, 6, 1.0, 0.5, 0.0, 4.0, 20.0, 1.0, {"all": 1.0})
+    return StepsQuestion(plan, FITTED, Descent.begin(plan, PUBLIC, CLASSES), 0, CAPS)
+
+
+def sampled() -> SampledQuestion:
+    how: dict[str, Any] = {"share": 0.5, "slack": 1e-8, "steps": 6, "rate": 1.0, "clip_norm": 1.0, "weights": 9}
+    plan = plan_sampled("scale", CAPS, [12, 12], **how)
+    begin = SampledSteps(np.zeros(9), np.zeros(9), 0)
+    return SampledQuestion(plan, "linear", (2,), 1.0, CLASSES, None, 0.5, 0.0, begin, CAPS)
+
+
+def people(limit: float = 10.0) -> People:
+    caps = np.repeat(CAPS, HOLDERS // 2)
+    return People(100 + np.arange(HOLDERS), caps, np.full(HOLDERS, limit), np.zeros(HOLDERS))
+
+
+def records(question: Question, among: np.ndarray | None = None) -> Records:
+    """Two records of each holder; of some of them alone, by a mask."""
+    rng, owner = np.random.default_rng(3), np.repeat(np.arange(HOLDERS), 2)
+    x, classes = rng.uniform(0, 1, (len(owner), 2)).astype(np.float32), owner % CLASSES
+    mine = np.ones(len(owner), dtype=bool) if among is None else among[owner]
+    place = owner[mine] if among is None else np.searchsorted(np.flatnonzero(among), owner[mine])
+    fitted = question.fitted
+    return Records(x[mine] if fitted is None else fitted.transform(x[mine]), classes[mine], place)
+
+
+def draws() -> Draws:
+    return Draws(SimulationNoise(1), 1)
+
+
+QUESTIONS = [votes(), steps(), sampled()]
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda each: type(each).__name__)
+def test_nobody_is_charged_more_than_the_bounds_or_beyond_a_limit(question: Question) -> None:
+    limit = 0.12
+    who, part = people(limit), question.part(CHARGE, 0, 4)
+    answer = question.answer(part, question.state(None), who, lambda: records(question), alone=True, draws=draws())
+    release = question.release(part, question.state(None), [answer], SimulationNoise(2))
+    bounds = question.bounds(slice(part.start, part.start + release.size))
+    assert bounds is not None and len(bounds) == len(CAPS)
+    most = np.repeat(bounds, HOLDERS // 2)
+    assert (answer["charge"] <= most * (1 + 1e-12)).all() and answer["charge"].max() > 0
+    if isinstance(question, SampledQuestion):
+        assert question.bounds(question.part(CHARGE + 1, 0, 4)) is None, "chunks are paid for by the charge"
+    else:
+        assert (answer["charge"] <= limit).all()
+
+
+@pytest.mark.parametrize("question", [votes(), steps()], ids=lambda each: type(each).__name__)
+def test_shards_add_up_to_what_all_people_answer_together(question: Question) -> None:
+    who, part, state = people(), question.part(0, 0, 4), question.state(None)
+    together = question.answer(part, state, who, lambda: records(question), alone=False, draws=draws())
+    masks = [who.holders % 2 == shard for shard in (0, 1)]
+    shards = [
+        question.answer(
+            part, state, who.of(mask), lambda mask=mask: records(question, mask), alone=False, draws=draws()
+        )
+        for mask in masks
+    ]
+    assert np.array_equal(sum(shard["sums"] for shard in shards), together["sums"])
+    for shard, mask in zip(shards, masks, strict=True):
+        assert np.array_equal(shard["charge"], together["charge"][mask])
+    one = question.release(part, state, shards, SimulationNoise(5))
+    other = question.release(part, state, [together, shards[0] | {"sums": 0 * together["sums"]}], SimulationNoise(5))
+    assert one.content["digest"] == other.content["digest"], "the release follows from the sum alone"
+
+
+def test_a_step_of_several_shards_is_charged_as_one_step() -> None:
+    question, who = steps(), people()
+    part, state = question.part(0, 0, 4), question.state(None)
+    answers = [
+        question.answer(
+            part, state, who.of(mask), lambda mask=mask: records(question, mask), alone=False, draws=draws()
+        )
+        for mask in (who.holders % 2 == 0, who.holders % 2 == 1)
+    ]
+    release = question.release(part, state, answers, SimulationNoise(5))
+    assert release.size == 1 and part.stop == 4
+    assert question.bounds(slice(0, release.size))[1] == pytest.approx(1 / 25)
+
+
+def test_the_state_after_a_release_is_what_its_file_says() -> None:
+    question, who = steps(), people()
+    part, state = question.part(0, 0, 3), question.state(None)
+    answer = question.answer(part, state, who, lambda: records(question), alone=True, draws=draws())
+    release = question.release(part, state, [answer], SimulationNoise(5))
+    after = question.state(release.arrays)
+    assert after.step == 3 and not state_same(after, state)
+    for each in release.arrays["sums"]:
+        state = state.after(each)
+    assert state_same(after, state)
+
+
+def test_whatever_is_asked_changes_the_digest() -> None:
+    one = votes()
+    other = replace(one, radii=one.radii + 1)
+    assert len({one.digest(), other.digest(), steps().digest(), sampled().digest()}) == 4
+    assert one.digest() == votes().digest()
+    assert replace(one, sigma=6.0).describe() != one.describe()
