@@ -12,7 +12,7 @@ from rest_framework import exceptions
 from rest_framework.views import exception_handler
 
 from learning.formats import DataError, DataErrors
-from learning.mechanisms.pate import PlanError
+from learning.mechanisms.base import PlanError
 
 MEDIA_TYPE = "application/problem+json"
 MOST_FAULTS = 1000

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 Arrays = Mapping[str, NDArray[Any]]
 
 
+class PlanError(ValueError):
+    """The run cannot be planned as asked. The message says what to do."""
+
+
 @dataclass(frozen=True, eq=False)
 class People:
     """Holders who are asked: ``holders`` (H,) ids in rising order.

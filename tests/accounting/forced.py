@@ -30,7 +30,7 @@ from consent import services
 from consent.models import ConsentForm, DataHolder, Study
 from consent.selectors import consent_snapshot
 from learning.formats import Rows
-from learning.mechanisms.pate import PlanError
+from learning.mechanisms.base import PlanError
 from learning.published import published_load
 from tests import factories
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, asking_of

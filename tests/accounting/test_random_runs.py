@@ -36,7 +36,7 @@ from common.artifacts import arrays_load
 from common.noise import SimulationNoise
 from consent import selectors, services
 from consent.models import DataHolder, Level, Study
-from learning.mechanisms.pate import PlanError
+from learning.mechanisms.base import PlanError
 from tests import factories
 from tests.consent.conftest import Clock
 from tests.training.asking import ASKING_RUN

@@ -26,7 +26,7 @@ from consent.handover import circumstance_record
 from consent.models import DataHolder, Study
 from consent.selectors import consent_snapshot
 from learning.formats import Rows
-from learning.mechanisms.pate import PlanError
+from learning.mechanisms.base import PlanError
 from learning.representations import Learned
 from tests.factories import policy_approve, user_create
 from tests.training.asking import ASKING_RUN, asking_of, attempt, commit

@@ -20,7 +20,7 @@ from common.artifacts import arrays_save
 from consent import services as consent_services
 from learning.formats import TabularSchema
 from learning.formats.columns import IgnoredColumn
-from learning.mechanisms.pate import PlanError
+from learning.mechanisms.base import PlanError
 from tests.factories import policy_approve, study_open, user_create
 from tests.training.runs import (
     TABLE,

@@ -9,7 +9,7 @@ from accounting.shares import share_free
 from common.artifacts import arrays_load
 from common.noise import SimulationNoise
 from consent.services import consent_withdraw
-from learning.mechanisms.pate import PlanError
+from learning.mechanisms.base import PlanError
 from tests.factories import policy_approve, study_create, user_create
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN
 from tests.training.runs import (
@@ -24,8 +24,9 @@ from tests.training.runs import (
     study_with_table,
     table_rows,
 )
-from training.engine.budgets import budgets_from_json, plan_from_json, plan_to_json, run_plan
+from training.engine.budgets import budgets_from_json
 from training.methods import method_of
+from training.methods.pate.planning import plan_from_json, run_plan
 from training.services.datasets import dataset_import
 from training.services.runs import run_approve
 
@@ -62,7 +63,7 @@ def test_a_share_is_that_part_of_every_cap_and_what_it_affords_is_told() -> None
 
 def test_a_plan_survives_its_way_through_the_database() -> None:
     planned = run_plan(run_draft(study_with_table(), **TABLE_RUN))
-    document = plan_to_json(planned)
+    document = planned.to_json()
     restored = plan_from_json(document)
     assert restored.groups == planned.plan.groups
     assert restored.aggregator == planned.plan.aggregator
@@ -103,10 +104,10 @@ def test_no_run_is_planned_where_delta_is_above_one_in_the_people_counted(method
 def test_who_consents_and_withdraws_changes_no_plan() -> None:
     study = study_with_table()
     run = run_draft(study, **TABLE_RUN)
-    before = plan_to_json(run_plan(run))
+    before = run_plan(run).to_json()
     for holder in study.holders.order_by("pk")[:20]:
         consent_withdraw(holder=holder, acting_user=None)
-    assert plan_to_json(run_plan(run)) == before
+    assert run_plan(run).to_json() == before
 
 
 def test_only_holders_who_consented_to_a_counted_promise_take_part() -> None:

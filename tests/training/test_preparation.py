@@ -15,7 +15,7 @@ from common.artifacts import arrays_load
 from consent import services
 from consent.models import ConsentForm, Study
 from consent.selectors import consent_snapshot
-from learning.mechanisms.pate import PlanError
+from learning.mechanisms.base import PlanError
 from tests.factories import user_create
 from tests.pages import as_
 from tests.training.runs import TABLE_RUN, run_finish, run_prepared, run_start, study_with_table

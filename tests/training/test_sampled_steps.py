@@ -18,7 +18,7 @@ from accounting.verification import study_faults
 from common.artifacts import arrays_load, arrays_save, model_fetch, model_store
 from consent.models import DataHolder, Study
 from consent.selectors import consent_snapshot
-from learning.mechanisms.pate import PlanError
+from learning.mechanisms.base import PlanError
 from learning.mechanisms.sampled_steps.choices import BASELINES
 from learning.published import published_load
 from tests.factories import policy_approve, user_create

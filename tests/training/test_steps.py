@@ -19,7 +19,7 @@ from common.artifacts import arrays_load, arrays_save, model_fetch, model_store
 from common.noise import SimulationNoise
 from consent.models import DataHolder, Study
 from consent.selectors import consent_snapshot
-from learning.mechanisms.pate import PlanError
+from learning.mechanisms.base import PlanError
 from learning.mechanisms.steps.linear import CLIP_STEPS
 from tests.factories import user_create
 from tests.training.asking import STEPS_RUN, NoNoise, asking_of, attempt, commit

@@ -2,8 +2,8 @@
 
 from accounting.caps import caps_of
 from common.sentences import Sentence, gettext_noop
+from learning.mechanisms.base import PlanError
 from learning.mechanisms.levels import Level
-from learning.mechanisms.pate import PlanError
 from training.engine.budgets import RESERVE, GroupBudget, PlannedPromise
 from training.models import Run
 

@@ -14,7 +14,7 @@ from common.jobs.leases import lease
 from common.jobs.parts import PartDied
 from common.logging import logging_run
 from learning.formats import DataError
-from learning.mechanisms.pate import PlanError
+from learning.mechanisms.base import PlanError
 from training.dispatch import send
 from training.engine import shards
 from training.errors import RunError

@@ -20,7 +20,7 @@ from consent.models import Study
 from consent.second_person import second_person_check
 from consent.services import study_lock, study_open_check
 from learning.formats import records_alike
-from learning.mechanisms.pate import PlanError
+from learning.mechanisms.base import PlanError
 from training.dispatch import send
 from training.engine.rehearsals import rehearsed_check
 from training.engine.spending import runs_send_on, share_used

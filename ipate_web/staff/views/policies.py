@@ -18,7 +18,7 @@ from consent.models import EpsilonPolicy, Level, Remark, Study
 from ipate_web.staff.forms.policies import AffordableForm, ApprovalForm, PolicyForm
 from ipate_web.staff.views.pages import render_page, study_page
 from ipate_web.staff.views.remarks import remark_form, remark_made
-from learning.mechanisms.pate import PlanError
+from learning.mechanisms.base import PlanError
 from training.methods.neighbours.affordable import affordable
 
 

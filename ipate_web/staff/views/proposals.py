@@ -18,7 +18,7 @@ from ipate_web.staff.forms.runs import RunForm, initial_for, initial_like
 from ipate_web.staff.forms.share import ShareForm
 from ipate_web.staff.templatetags.run_words import said
 from ipate_web.staff.views.pages import render_page, study_page
-from learning.mechanisms.pate import PlanError
+from learning.mechanisms.base import PlanError
 from training.models import Dataset, Run
 from training.selectors import runs_visible_to
 from training.services import drafts

@@ -26,7 +26,7 @@ from learning.mechanisms.pate.individualise import (
     upsampling_factors,
 )
 from learning.mechanisms.pate.partition import assign, assign_keyed, teacher_seed
-from learning.mechanisms.pate.plan import LEFT_OUT, SMALL_GROUPS, VARIANTS, Group, GroupPlan, Plan, PlanError, make_plan
+from learning.mechanisms.pate.plan import LEFT_OUT, SMALL_GROUPS, VARIANTS, Group, GroupPlan, Plan, make_plan
 from learning.mechanisms.pate.simulation import SimulatedVote, simulate_vote
 from learning.mechanisms.pate.vanishing import draw_participation, participation_costs, teacher_spending
 from learning.mechanisms.pate.vote import Vote, hold_vote, vote_costs
@@ -50,7 +50,6 @@ __all__ = [
     "LNMax",
     "Noise",
     "Plan",
-    "PlanError",
     "QueryCosts",
     "Release",
     "ResidualGNMax",

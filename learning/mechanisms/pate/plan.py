@@ -11,6 +11,7 @@ from accounting.privacy import gdp_mu
 from accounting.privacy.papers.conversion import Conversion
 from common.noise import GRID
 from common.sentences import Sentence, gettext_noop
+from learning.mechanisms.base import PlanError
 from learning.mechanisms.pate.aggregators import Aggregator
 from learning.mechanisms.pate.apportionment import largest_remainder
 from learning.mechanisms.pate.individualise import (
@@ -26,10 +27,6 @@ VARIANTS = ("standard", "upsampling", "weighting", "vanishing")
 SMALL_GROUPS = ("merge", "leave_out")
 LEFT_OUT = -1
 """The index of a group that takes no part."""
-
-
-class PlanError(ValueError):
-    """The run cannot be planned as asked."""
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from accounting.caps import caps_of
 from common.sentences import Sentence, gettext_noop
+from learning.mechanisms.base import PlanError
 from learning.mechanisms.levels import Level
 from learning.mechanisms.neighbours.choices import NeighbourChoices
 from learning.mechanisms.neighbours.forecast import Forecast
-from learning.mechanisms.pate import PlanError
 from training.methods.neighbours.planning import rounds_planned
 from training.models import Dataset
 

@@ -6,13 +6,13 @@ from functools import lru_cache
 from typing import Any
 
 from common.sentences import Sentence, gettext_noop
+from learning.mechanisms.base import PlanError
 from learning.mechanisms.levels import Level
 from learning.mechanisms.neighbours.choices import LARGEST_SIGMA, NeighbourChoices
 from learning.mechanisms.neighbours.forecast import Forecast, expected_voters
 from learning.mechanisms.neighbours.planner import PlannedRound as ProposedRound
 from learning.mechanisms.neighbours.planner import plan_rounds
 from learning.mechanisms.neighbours.stand_ins import Sample
-from learning.mechanisms.pate import PlanError
 from learning.students.forecast import LOOKED_AT, refined_right
 from training.engine.budgets import GroupBudget, PlannedPromise, promises_counted
 from training.methods.levels import budgets_of, levels_of, share_warning

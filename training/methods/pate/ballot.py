@@ -12,8 +12,9 @@ import numpy as np
 
 from common.artifacts import arrays_load
 from learning.mechanisms.pate import NO_VOTE, Plan
-from training.engine.budgets import GroupBudget, budgets_from_json, plan_from_json
+from training.engine.budgets import GroupBudget, budgets_from_json
 from training.engine.files import run_folder
+from training.methods.pate.planning import plan_from_json
 from training.models import Batch, Query, Run, TeacherChunk
 
 

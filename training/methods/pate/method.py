@@ -12,7 +12,7 @@ from accounting.models import Release
 from common.sentences import Sentence
 from learning.learners import learner_create
 from learning.mechanisms.pate.choices import Teachers
-from training.engine.budgets import RunPlan, budgets_from_json, run_plan
+from training.engine.budgets import budgets_from_json
 from training.engine.spending import spending_may_begin
 from training.methods.base import Step, Tile, Wrong
 from training.methods.choices import choices_check
@@ -20,6 +20,7 @@ from training.methods.learners import shape_check
 from training.methods.lessons import Lesson, queries_lesson
 from training.methods.pate import teaching, voting
 from training.methods.pate.ballot import ballot_load
+from training.methods.pate.planning import RunPlan, run_plan
 from training.methods.pate.preparation import run_prepare
 from training.models import Batch, Run
 

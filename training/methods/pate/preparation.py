@@ -19,9 +19,10 @@ from common.counted import counted
 from consent.selectors import Promise, consent_snapshot
 from consent.services import study_lock
 from learning.mechanisms.pate import LEFT_OUT, assign_keyed, teacher_seed
-from training.engine.budgets import PlannedPromise, plan_from_json
+from training.engine.budgets import PlannedPromise
 from training.engine.records import owners_of
 from training.methods.pate.ballot import assignment_name
+from training.methods.pate.planning import plan_from_json
 from training.methods.pate.rehearsals import rehearsal_assignment
 from training.methods.pate.teaching import assignment_without, holders_gone
 from training.models import Run, TeacherChunk

@@ -24,7 +24,7 @@ from common.counted import counted
 from consent.selectors import Snapshot, consent_snapshot, consent_state
 from learning.mechanisms.pate.choices import STOP, Teachers
 from training.engine import noise
-from training.engine.budgets import GroupBudget, budgets_from_json, plan_from_json
+from training.engine.budgets import GroupBudget, budgets_from_json
 from training.engine.commits import Charges, batch_commit
 from training.engine.questions import Released
 from training.engine.spending import (
@@ -38,6 +38,7 @@ from training.engine.spending import (
 )
 from training.methods.pate.ballot import Ballot, ballot_load, labelled_queries, predictions_load
 from training.methods.pate.interim import interim_probabilities
+from training.methods.pate.planning import plan_from_json
 from training.methods.pate.rehearsals import rehearsal_vote
 from training.methods.pate.teaching import assignment_without, chunks_done, chunks_send, holders_gone
 from training.models import Run, TeacherChunk

@@ -12,7 +12,7 @@ from accounting.privacy.sampled_charge import SMALLEST_SLACK
 from accounting.slacks import slack_fits
 from common.sentences import Sentence, gettext_noop
 from learning.formats import TabularSchema, schema_from_json
-from learning.mechanisms.pate import PlanError
+from learning.mechanisms.base import PlanError
 from learning.mechanisms.sampled_steps.choices import BASELINES, VARIANTS, Samples
 from learning.mechanisms.sampled_steps.planner import (
     SampledParameters,

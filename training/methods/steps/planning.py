@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from common.sentences import Sentence
-from learning.mechanisms.pate import PlanError
+from learning.mechanisms.base import PlanError
 from learning.mechanisms.steps.choices import Steps
 from learning.mechanisms.steps.forecast import StepsForecast, forecast_steps
 from learning.mechanisms.steps.planner import StepsPlan, plan_steps, steps_plan_from_json

@@ -10,16 +10,8 @@ from hypothesis import strategies as st
 
 from common.gaussian_dp import gdp_mu
 from common.noise import GRID
-from learning.mechanisms.pate import (
-    LEFT_OUT,
-    VARIANTS,
-    ConfidentGNMax,
-    GNMax,
-    Group,
-    PlanError,
-    make_plan,
-    teacher_weights,
-)
+from learning.mechanisms.base import PlanError
+from learning.mechanisms.pate import LEFT_OUT, VARIANTS, ConfidentGNMax, GNMax, Group, make_plan, teacher_weights
 
 repeatable = settings(derandomize=True, deadline=None, max_examples=60)
 AGGREGATOR = ConfidentGNMax(sigma=40.0, sigma_threshold=150.0, threshold=200.0)
