@@ -19,11 +19,11 @@ from accounting.shares import share_opened, shares
 from accounting.slacks import slack_faults
 from common.append_only import chained_models, installation_chains
 from common.artifacts import arrays_digest
-from consent.accounts import account_faults
-from consent.changes import change_faults
-from consent.checkpoints import checkpoint_faults, rows_faults
 from consent.models import Study
 from consent.services import study_lock
+from consent.services.accounts import account_faults
+from consent.services.changes import change_faults
+from consent.services.checkpoints import checkpoint_faults, rows_faults
 
 
 @dataclass(frozen=True)

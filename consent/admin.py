@@ -9,7 +9,6 @@ from common.admin import FilteredAsListed, ReadOnlyAdmin
 from common.append_only import chains_begin
 from common.requests import SignedInRequest
 from consent import services
-from consent.changes import changes_recorded
 from consent.models import (
     AccountChange,
     ConfigurationChange,
@@ -24,6 +23,7 @@ from consent.models import (
     Study,
 )
 from consent.services import FIXED_BY_CONSENT
+from consent.services.changes import changes_recorded
 
 
 class RecordedAdmin(admin.ModelAdmin):

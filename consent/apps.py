@@ -13,7 +13,7 @@ class ConsentConfig(AppConfig):
         from django.db.models.signals import post_save, pre_delete
 
         from consent import mail_kinds
-        from consent.accounts import account_added, account_deleted
+        from consent.services.accounts import account_added, account_deleted
 
         mail_kinds.register()
 

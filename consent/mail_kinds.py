@@ -4,11 +4,11 @@ from typing import Any
 
 from django.utils.translation import gettext_lazy as _
 
-from consent.checkpoints import checkpoint_extension
 from consent.circumstances import last_day
-from consent.mail import MailKind, kinds_register
 from consent.models import Checkpoint, ConsentEvent, ConsentForm, ConsentFormProposal, EpsilonPolicy, Mail, RoleChange
 from consent.selectors import consent_current, is_waiting
+from consent.services.checkpoints import checkpoint_extension
+from consent.services.mail import MailKind, kinds_register
 
 
 def _form(mail: Mail) -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
 from celery import shared_task
 from django.conf import settings
 
-from consent import checkpoints, handover, mail, reminders, webhooks
+from consent.services import checkpoints, handover, mail, reminders, webhooks
 
 
 @shared_task

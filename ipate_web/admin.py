@@ -16,8 +16,8 @@ from django.http import HttpRequest
 
 from common.admin import ReadOnlyAdmin
 from common.requests import SignedInRequest
-from consent.accounts import account_touched, standing_recorded
 from consent.models import Mail
+from consent.services.accounts import account_touched, standing_recorded
 
 
 class ForSuperusers(admin.ModelAdmin):

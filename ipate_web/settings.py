@@ -288,7 +288,7 @@ ACCOUNT_ADAPTER = "ipate_web.accounts.adapters.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"username", "email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "username", "password1*", "password2*"]
 ACCOUNT_SESSION_REMEMBER = True
-# Addresses are confirmed by whoever has signed in; until then a holder's link counts (consent.invitations).
+# Addresses are confirmed by whoever has signed in; until then a holder's link counts (consent.services.invitations).
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_EMAIL_NOTIFICATIONS = True
 ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False

@@ -21,8 +21,6 @@ from django.utils.translation import gettext as _
 from accounting.models import HeadCount
 from common.jobs.leases import stale_before
 from common.jobs.parts import Part
-from consent.erasures import erasures_waiting
-from consent.letters import letters_waiting
 from consent.models import (
     ConsentForm,
     ConsentFormDraft,
@@ -36,6 +34,8 @@ from consent.models import (
 from consent.permissions import ROLE_PERMISSIONS, study_permissions
 from consent.role_rules import CONFIRM, GIVERS
 from consent.selectors import forms_waiting, policies_waiting, role_changes_waiting
+from consent.services.erasures import erasures_waiting
+from consent.services.letters import letters_waiting
 from consent.study_texts import texts_missing
 from training.models import Dataset, Run, StudentModel
 

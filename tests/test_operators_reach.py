@@ -25,8 +25,6 @@ from django.urls import URLPattern, get_resolver, reverse
 from django.utils import timezone
 
 from consent import services
-from consent.accounts import account_create, administrator_set
-from consent.invitations import invitations_create
 from consent.models import (
     Administrator,
     EpsilonPolicy,
@@ -39,6 +37,8 @@ from consent.models import (
 )
 from consent.permissions import ROLE_PERMISSIONS, study_permissions
 from consent.selectors import role_changes_waiting
+from consent.services.accounts import account_create, administrator_set
+from consent.services.invitations import invitations_create
 from ipate_web.tokens.models import ApiToken
 from tests import factories
 from tests.test_roles import TABLE, names

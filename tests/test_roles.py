@@ -14,10 +14,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
-from consent.accounts import account_create, administrator_set
-from consent.invitations import invitations_create
 from consent.models import Role, RoleChange, Study, WebhookEndpoint
 from consent.services import consent_give, membership_add
+from consent.services.accounts import account_create, administrator_set
+from consent.services.invitations import invitations_create
 from tests import factories
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
 

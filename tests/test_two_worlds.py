@@ -40,19 +40,19 @@ from skops.io._utils import SaveContext
 from accounting import head_counts
 from accounting.models import Release, ShareRecord
 from common.append_only import Chained
-from consent import disclosure, webhooks
-from consent.access import holder_level_access
-from consent.accounts import account_create, administrator_set
-from consent.handover import circumstance_record
-from consent.invitations import account_take, invitations_create, link_reissue
-from consent.mail import mail_render
+from consent import disclosure
 from consent.models import DataHolder, Mail, Role, WebhookDelivery, WebhookEndpoint
 from consent.permissions import ROLE_PERMISSIONS
 from consent.selectors import role_changes_waiting
-from consent.services import consent_form_draft_save, consent_withdraw, epsilon_policy_propose, membership_add
+from consent.services import consent_form_draft_save, consent_withdraw, epsilon_policy_propose, membership_add, webhooks
 from consent.services import studies as studies_services
-from consent.webhook_endpoints import endpoint_test
-from consent.webhooks import EVENTS
+from consent.services.access import holder_level_access
+from consent.services.accounts import account_create, administrator_set
+from consent.services.handover import circumstance_record
+from consent.services.invitations import account_take, invitations_create, link_reissue
+from consent.services.mail import mail_render
+from consent.services.webhook_endpoints import endpoint_test
+from consent.services.webhooks import EVENTS
 from ipate_web.accounts import signals
 from ipate_web.staff.views import ledger
 from ipate_web.staff.views import studies as studies_views

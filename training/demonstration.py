@@ -13,8 +13,8 @@ from django.db import transaction
 
 from accounting.head_counts import head_counts, head_counts_draw
 from consent import services
-from consent.accounts import administrator_set
 from consent.models import ConsentForm, DataHolder, Level, Role, Study
+from consent.services.accounts import administrator_set
 from learning.formats import Splits
 from learning.students import student_suggested
 from training.models import Dataset, Run

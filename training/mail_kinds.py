@@ -4,8 +4,8 @@ from typing import Any
 
 from django.utils.translation import gettext_lazy as _
 
-from consent.mail import MailKind, kinds_register
 from consent.models import Mail
+from consent.services.mail import MailKind, kinds_register
 from training.models import Run, StudentModel, Verification
 
 

@@ -6,9 +6,9 @@ from typing import Any
 from django.conf import settings
 
 from accounting.shares import ROUNDING
-from consent.mail import holders_mail, mails_send
 from consent.models import Membership, Role
-from consent.webhooks import event_send
+from consent.services.mail import holders_mail, mails_send
+from consent.services.webhooks import event_send
 from training.models import Run, StudentModel
 
 #: Parts of a run's share at which its operators are told that a group has used them.

@@ -13,10 +13,10 @@ from accounting.models import Release
 from accounting.shares import ROUNDING, shares
 from accounting.verification import Check, study_checks
 from common.artifacts import arrays_digest, arrays_load, model_fetch
-from consent.disposals import holders_erased_once, holders_refused
-from consent.erasures import holders_waiting
 from consent.models import Disposal, Study
 from consent.selectors import role_faults
+from consent.services.disposals import holders_erased_once, holders_refused
+from consent.services.erasures import holders_waiting
 from training.engine.spending import share_used
 from training.methods import method_of
 from training.models import Batch, Dataset, Query, Run

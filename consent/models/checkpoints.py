@@ -11,7 +11,7 @@ from common.append_only import AppendOnly
 
 
 class Checkpoint(AppendOnly):
-    """Signed checkpoint of all chains of all studies; see :mod:`consent.checkpoints`.
+    """Signed checkpoint of all chains of all studies; see :mod:`consent.services.checkpoints`.
 
     ``entry`` and ``note`` are public. ``key`` and ``heads`` are not: they open what the entry commits to. A checkpoint
     that a restore had forgotten and that was read again from the second place has neither.

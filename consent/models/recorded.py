@@ -9,8 +9,8 @@ from django.db import models
 class Recorded(models.Model):
     """Abstract model of a study's configuration: every change of a row is appended to a chain of changes.
 
-    Each field but the key and the study is in exactly one of the three lists. :mod:`consent.changes` records the
-    changes, and compares today's rows with the record.
+    Each field but the key and the study is in exactly one of the three lists. :mod:`consent.services.changes` records
+    the changes, and compares today's rows with the record.
     """
 
     #: Fields whose values before and after each change are in :class:`consent.models.ConfigurationChange`.

@@ -17,14 +17,14 @@ from consent import selectors
 from consent.circumstances import day_of
 from consent.languages import own_name
 from consent.locks import study_lock
-from consent.mail import holders_mail, mails_send
 from consent.models import ConsentForm, ConsentFormDraft, ConsentFormProposal, Renewal, Study
 from consent.permissions import members_with_permission
 from consent.second_person import second_person_check
+from consent.services.mail import holders_mail, mails_send
 from consent.services.remarks import not_rejected_check
 from consent.services.studies import study_asks_check, study_open_check
+from consent.services.webhooks import event_send
 from consent.study_texts import texts_missing
-from consent.webhooks import event_send
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from django.utils.translation import gettext as _
 
 from consent import selectors
 from consent.circumstances import answering_for, day_of, renew_by
-from consent.erasures import withdrawals_follow
 from consent.locks import study_lock
-from consent.mail import mails_send
 from consent.models import Answerer, ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, Level
+from consent.services.erasures import withdrawals_follow
+from consent.services.mail import mails_send
 from consent.services.studies import study_open_check
 
 

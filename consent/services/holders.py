@@ -6,9 +6,9 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.utils import timezone
 
-from consent.changes import changes_recorded
 from consent.models import DataHolder, Invitation, Study
 from consent.pseudonyms import holders_found
+from consent.services.changes import changes_recorded
 from consent.services.studies import study_open_check
 
 _AT_ONCE = 500

@@ -8,11 +8,11 @@ from django.utils.translation import gettext as _
 
 from consent import selectors
 from consent.locks import study_lock
-from consent.mail import mails_send
 from consent.models import Membership, RoleChange, Study
 from consent.permissions import changes_roles_alone, confirms_roles, roles_given_by
 from consent.role_rules import LASTING
 from consent.second_person import second_person_check
+from consent.services.mail import mails_send
 
 
 @transaction.atomic

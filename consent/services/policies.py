@@ -11,14 +11,14 @@ from django.utils.translation import gettext as _
 
 from common.journal import note
 from consent.locks import study_lock
-from consent.mail import holders_mail, mails_send
 from consent.models import EpsilonPolicy, EpsilonPolicyApproval, Membership, Role, Study
 from consent.permissions import members_with_permission
 from consent.second_person import second_person_check
 from consent.selectors import epsilon_promised_largest
+from consent.services.mail import holders_mail, mails_send
 from consent.services.remarks import not_rejected_check
 from consent.services.studies import study_asks_check, study_open_check
-from consent.webhooks import event_send
+from consent.services.webhooks import event_send
 
 
 def epsilon_policy_check(*, high: float, average: float, low: float) -> None:

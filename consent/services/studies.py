@@ -9,10 +9,10 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 
 from common.append_only import chains_begin
-from consent.changes import changes_recorded
 from consent.locks import study_lock
 from consent.models import Membership, Role, Study
 from consent.selectors import consent_form_in_force, policy_in_force
+from consent.services.changes import changes_recorded
 from consent.services.memberships import membership_add, membership_give
 
 #: Short names that would hide a page of the site.

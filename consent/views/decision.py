@@ -17,14 +17,14 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_safe
 
 from consent import selectors, services
-from consent.erasures import erasure_ask, erasure_state
 from consent.forms import NOT_TAKING_PART, DecisionForm, Option, level_option
 from consent.languages import own_name
-from consent.mail import confirmed_address
 from consent.models import ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, LinkReissue, Study
 from consent.odds import CHANCE, right_guesses_at
 from consent.questions import questions
 from consent.rendering import consent_text
+from consent.services.erasures import erasure_ask, erasure_state
+from consent.services.mail import confirmed_address
 from consent.standing import Standing, standing
 from consent.uses import right_guesses_together, usage_of
 from consent.views.page import acting_user, holder_page, own_page

@@ -20,10 +20,10 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from common.requests import client_address
 from common.throttle import TooManyTriesError
-from consent import invitations
 from consent.forms import AccountForm, CodeForm
 from consent.models import DataHolder, Invitation, Study
 from consent.selectors import consent_current
+from consent.services import invitations
 from consent.views.decision import closed_page
 from consent.views.page import own_page
 from consent.views.visits import answer_kept, erasure_kept, visit_begin, visit_forget, visit_of

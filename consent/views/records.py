@@ -13,7 +13,6 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from consent.checkpoints import checkpoint_over, proof_of
 from consent.languages import own_name
 from consent.models import (
     Circumstance,
@@ -26,10 +25,11 @@ from consent.models import (
     LinkReissue,
     Mail,
 )
-from consent.paper import scan_load
 from consent.receipts import receipt_facts, receipt_json, receipt_pdf, receipt_sentence
 from consent.rendering import consent_text
 from consent.selectors import consent_form_in_force
+from consent.services.checkpoints import checkpoint_over, proof_of
+from consent.services.paper import scan_load
 from consent.standing import standing
 from consent.uses import usage_of
 from consent.views.decision import events_of, option_in_force

@@ -14,8 +14,8 @@ from django.utils.translation import gettext_lazy as _
 
 from common.encryption import cipher
 from common.requests import client_address
-from consent.mail import mails_send
 from consent.models import AccountChange
+from consent.services.mail import mails_send
 
 _WRONG = _("There is no account with this name and this password. Check both; capital and small letters differ.")
 _WRONG_CODE = _("This code is wrong or was used already. Wait for the next one, or use a recovery code.")

@@ -22,10 +22,10 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from consent.accounts import username_check
 from consent.forms import INVALID_EMAIL, PASSWORD_HELP, PASSWORDS_DIFFER
-from consent.mail import mails_send
 from consent.models import MailWishes
+from consent.services.accounts import username_check
+from consent.services.mail import mails_send
 from ipate_web.accounts.limits import code_try, mail_try
 
 _ADDRESS = (_("E-mail address"), "")

@@ -9,8 +9,8 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
-from consent.mail import MailKind, kinds_register
 from consent.models import Mail
+from consent.services.mail import MailKind, kinds_register
 
 #: What happened to an account, by the name of allauth's template.
 CHANGES = {

@@ -12,8 +12,8 @@ from django.contrib.auth.signals import user_logged_in
 from django.db.models import Model
 from django.db.models.signals import pre_save
 
-from consent.invitations import account_confirmed
-from consent.mail import language_note
+from consent.services.invitations import account_confirmed
+from consent.services.mail import language_note
 
 #: Rows that holders and staff have alike, and whose primary key their owner sees in an address, a key or a file. The
 #: database would number them in turn: the numbers of two accounts of staff would tell how many holders made theirs

@@ -19,9 +19,9 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 
 from common.requests import SignedInRequest
-from consent import accounts
-from consent.mail import mail_wishes
 from consent.models import DataHolder, Membership
+from consent.services import accounts
+from consent.services.mail import mail_wishes
 from ipate_web.accounts.forms import PersonForm, StaffAccountForm
 from ipate_web.accounts.second_factor import has_second_factor, is_staff_account
 

@@ -10,12 +10,12 @@ from rest_framework.response import Response
 from accounting.head_counts import head_counts
 from accounting.models import HeadCount
 from accounting.shares import share_free
-from consent.accounts import account_of_staff
 from consent.models import Level, Role, Study
 from consent.permissions import studies_with_permission
 from consent.role_rules import GIVERS
 from consent.selectors import policy_in_force
 from consent.services import study_create
+from consent.services.accounts import account_of_staff
 from ipate_web.api.base import ApiView, StrictSerializer, request_user, visible_study
 from ipate_web.tokens.models import Scope
 from learning.formats import schema_from_json

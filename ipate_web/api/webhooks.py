@@ -7,8 +7,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from consent.models import Study, WebhookDelivery, WebhookEndpoint
-from consent.webhook_endpoints import endpoint_create, endpoint_remove, endpoint_test
-from consent.webhooks import EVENTS, TEST
+from consent.services.webhook_endpoints import endpoint_create, endpoint_remove, endpoint_test
+from consent.services.webhooks import EVENTS, TEST
 from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, permission_check, request_user, visible_study
 from ipate_web.tokens.models import Scope
 

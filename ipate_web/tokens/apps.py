@@ -8,7 +8,7 @@ class TokensConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from consent.accounts import account_closed
+        from consent.services.accounts import account_closed
         from ipate_web.tokens.models import tokens_end
 
         account_closed.connect(tokens_end, dispatch_uid="tokens end")

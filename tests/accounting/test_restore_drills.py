@@ -24,12 +24,12 @@ from accounting.services import release_record
 from accounting.shares import share_free, share_grant, share_open, share_settle
 from accounting.verification import study_faults
 from common.journal import acts_forget
-from consent.erasures import holders_waiting
-from consent.handover import circumstance_record
 from consent.models import Circumstance, DataHolder, Level, Study
-from consent.replays import acts_lost
 from consent.selectors import consent_current, consent_form_in_force, consent_snapshot, policy_in_force
 from consent.services import consent_give, consent_withdraw
+from consent.services.erasures import holders_waiting
+from consent.services.handover import circumstance_record
+from consent.services.replays import acts_lost
 from ipate_web.backups import STORAGES
 from tests.factories import holder_create, policy_approve, study_open, user_create
 

@@ -22,13 +22,14 @@ from accounting.head_counts import head_counts_draw
 from common.models import ThrottleEntry, WorkerHeartbeat
 from common.noise import SimulationNoise
 from common.throttle import TooManyTriesError
-from consent import invitations, services
-from consent.access import holder_level_access
-from consent.accounts import account_create
-from consent.invitations import IssuedInvitation, link_reissue
-from consent.mail import mail_render, mails_send
+from consent import services
 from consent.models import DataHolder, Mail, Membership, Role, Study, WebhookDelivery, WebhookEndpoint
-from consent.webhook_endpoints import endpoint_test
+from consent.services import invitations
+from consent.services.access import holder_level_access
+from consent.services.accounts import account_create
+from consent.services.invitations import IssuedInvitation, link_reissue
+from consent.services.mail import mail_render, mails_send
+from consent.services.webhook_endpoints import endpoint_test
 from ipate_web.tokens.models import ApiToken
 from tests import factories
 from tests.browser.conftest import SIZES, Site

@@ -5,8 +5,8 @@ import re
 import pytest
 from django.urls import reverse
 
-from consent import invitations
 from consent.models import ConsentEvent
+from consent.services import invitations
 from tests import factories
 from tests.browser.conftest import Site
 from tests.ipate_web.accounts.conftest import Mailbox, link_in

@@ -4,8 +4,8 @@ import pytest
 from allauth.account.models import EmailAddress, EmailConfirmationHMAC
 from django.urls import reverse
 
-from consent import invitations
 from consent.models import ConsentEvent
+from consent.services import invitations
 from tests import factories
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]

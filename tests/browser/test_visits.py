@@ -6,8 +6,8 @@ import pytest
 from django.contrib.sessions.models import Session
 from django.urls import reverse
 
-from consent import invitations
 from consent.models import ConsentEvent
+from consent.services import invitations
 from tests import factories
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]

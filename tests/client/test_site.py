@@ -18,9 +18,9 @@ from django.utils import timezone
 from ipate_client import LocalModel, ProblemError, RunEndedError, Site, signature_verify
 from pytest_django.live_server_helper import LiveServer
 
-from consent.accounts import administrator_set
 from consent.models import Study
-from consent.webhooks import webhooks_deliver
+from consent.services.accounts import administrator_set
+from consent.services.webhooks import webhooks_deliver
 from tests.factories import user_create
 from tests.hooks import Receiver, receiver
 from tests.ipate_web.api.test_runs import proposal

@@ -18,10 +18,6 @@ from django.utils import timezone
 
 from common.journal import head_note
 from consent import services
-from consent.accounts import account_close, account_create, account_faults, account_reopen, administrator_set
-from consent.changes import change_faults
-from consent.handover import circumstance_record
-from consent.invitations import account_confirmed, invitation_open, invitation_revoke, invitations_create, link_reissue
 from consent.models import (
     AccountChange,
     ConfigurationChange,
@@ -32,7 +28,17 @@ from consent.models import (
     WebhookEndpoint,
     recorded_models,
 )
-from consent.webhook_endpoints import endpoint_create, endpoint_remove
+from consent.services.accounts import account_close, account_create, account_faults, account_reopen, administrator_set
+from consent.services.changes import change_faults
+from consent.services.handover import circumstance_record
+from consent.services.invitations import (
+    account_confirmed,
+    invitation_open,
+    invitation_revoke,
+    invitations_create,
+    link_reissue,
+)
+from consent.services.webhook_endpoints import endpoint_create, endpoint_remove
 from tests import factories
 from tests.factories import user_create
 from tests.pages import as_

@@ -25,16 +25,6 @@ from accounting.verification import study_faults
 from common.append_only import triggers_remove
 from common.transparency.notes import SigningKey
 from consent import services
-from consent.checkpoints import (
-    CheckpointError,
-    checkpoint_extension,
-    checkpoint_make,
-    log_faults,
-    proof_of,
-    signing_key,
-    state_keep,
-    state_of,
-)
 from consent.models import (
     ChainHead,
     Checkpoint,
@@ -46,6 +36,16 @@ from consent.models import (
     Study,
 )
 from consent.receipts import receipt_json, receipt_number
+from consent.services.checkpoints import (
+    CheckpointError,
+    checkpoint_extension,
+    checkpoint_make,
+    log_faults,
+    proof_of,
+    signing_key,
+    state_keep,
+    state_of,
+)
 from consent.tasks import checkpoints_make
 from ipate_web.signing_key import key_check
 from tests import factories

@@ -8,10 +8,10 @@ from django.core.management import CommandError, call_command
 
 from consent import selectors, services
 from consent.counts import holders_per_level
-from consent.handover import circumstance_record, hand_overs
-from consent.invitations import Invited, invitation_open, invitations_create, invited_read
 from consent.models import Circumstance, ConsentEvent, DataHolder, Invitation, Mail, Study
 from consent.services import Valid
+from consent.services.handover import circumstance_record, hand_overs
+from consent.services.invitations import Invited, invitation_open, invitations_create, invited_read
 from consent.standing import standing
 from tests import factories
 from tests.consent.conftest import Clock, Decide
@@ -296,7 +296,7 @@ def test_a_decision_by_somebody_who_did_not_answer_is_found(study, holder, give,
 
 
 def test_reminders_go_once_to_whoever_answered_a_form_that_ends(study, holder, hanna, give, clock: Clock) -> None:
-    from consent.reminders import reminders_send
+    from consent.services.reminders import reminders_send
 
     olga = factories.user_create("olga")
     services.consent_form_publish(study=study, acting_user=olga, texts={"en": "A year."}, valid=Valid(months=12))

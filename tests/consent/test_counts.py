@@ -10,9 +10,9 @@ from django.utils import timezone
 from consent import counts, services
 from consent.circumstances import day_of
 from consent.counts import holders_per_level
-from consent.handover import circumstance_record
 from consent.models import DataHolder, DecisionCount, Study
 from consent.selectors import consent_current, lapsed
+from consent.services.handover import circumstance_record
 from tests import factories
 from tests.consent.conftest import Clock, Decide
 

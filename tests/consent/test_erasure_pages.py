@@ -8,10 +8,10 @@ from django.urls import reverse
 from django.utils import timezone
 
 from consent import services
-from consent.erasures import holders_waiting
-from consent.invitations import invitations_create
 from consent.models import AfterWithdrawal, ConsentEvent, ConsentForm, DataHolder, Disposal, Study
 from consent.selectors import consent_current
+from consent.services.erasures import holders_waiting
+from consent.services.invitations import invitations_create
 from tests.factories import study_open, user_create
 from training.services.closing import study_close
 from training.services.erasures import records_erase

@@ -22,8 +22,8 @@ from accounting.models import Release
 from accounting.services import LimitExceeded, release_record
 from consent import selectors, services
 from consent.circumstances import day_begin, day_of
-from consent.handover import circumstance_record
 from consent.models import Circumstance, ConsentEvent, DataHolder, Level, Renewal, Study
+from consent.services.handover import circumstance_record
 from consent.standing import standing
 from tests import factories
 from tests.consent.conftest import Clock

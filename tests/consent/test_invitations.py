@@ -15,10 +15,11 @@ from django.urls import reverse
 
 from common.models import ThrottleEntry
 from common.throttle import TooManyTriesError, entries_sweep
-from consent import invitations, services
-from consent.handover import circumstance_record
-from consent.invitations import IssuedInvitation
+from consent import services
 from consent.models import ConsentEvent, DataHolder, Invitation, LinkReissue, Mail, Role, Study
+from consent.services import invitations
+from consent.services.handover import circumstance_record
+from consent.services.invitations import IssuedInvitation
 from tests import factories
 from tests.consent.conftest import Clock, Decide
 from tests.pages import as_

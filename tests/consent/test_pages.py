@@ -10,9 +10,9 @@ from django.test import Client
 from django.urls import reverse
 
 from consent import selectors, services
-from consent.invitations import invitations_create
 from consent.models import ConsentEvent, DataHolder, Study
 from consent.questions import questions
+from consent.services.invitations import invitations_create
 from tests import factories
 from tests.consent.conftest import Decide
 from tests.pages import text

@@ -11,7 +11,7 @@ from django.core.management.base import CommandError
 
 from consent import selectors, services
 from consent.models import ConsentEvent, Mail, Study
-from consent.paper import PaperConsent, PaperError, paper_consents_record, paper_list_read
+from consent.services.paper import PaperConsent, PaperError, paper_consents_record, paper_list_read
 from consent.standing import standing
 from tests import factories
 from tests.consent.conftest import Clock, Decide
@@ -142,7 +142,7 @@ def test_a_dry_run_records_nothing(study: Study) -> None:
 
 
 def test_long_lists_are_recorded_in_parts_and_whole(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consent.paper._CHUNK", 2)
+    monkeypatch.setattr("consent.services.paper._CHUNK", 2)
     record(study, *(row(f"P-{number}", number=number) for number in (1, 2, 3)))
     assert ConsentEvent.objects.filter(channel="paper").count() == 3
     assert list(ConsentEvent.chain_faults(study.pk)) == []

@@ -10,8 +10,8 @@ from django.test import Client
 from django.utils import timezone
 
 from consent import services
-from consent.invitations import invitations_create
 from consent.models import Study
+from consent.services.invitations import invitations_create
 from tests import factories
 from tests.consent.conftest import Decide
 from tests.consent.readability import FORMULAS, flesch_kincaid, sentences, wiener_sachtextformel

@@ -21,10 +21,10 @@ from django.utils.html import strip_tags
 
 from common.append_only import triggers_remove
 from consent import services
-from consent.access import holder_level_access
 from consent.models import ConsentEvent, DataHolder, Level, Study
-from consent.paper import PaperConsent, paper_consents_record
 from consent.receipts import receipt_code, receipt_copy_facts, receipt_event, receipt_number
+from consent.services.access import holder_level_access
+from consent.services.paper import PaperConsent, paper_consents_record
 from tests import factories
 from tests.consent.conftest import Decide
 from tests.pages import as_

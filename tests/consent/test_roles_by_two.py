@@ -11,8 +11,8 @@ from django.db import IntegrityError, connection, transaction
 from django.urls import reverse
 
 from consent import services
-from consent.accounts import account_create, administrator_set
 from consent.models import AccountChange, Mail, Membership, RoleChange, Study
+from consent.services.accounts import account_create, administrator_set
 from tests import factories
 from tests.pages import as_, url
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, study_with_table

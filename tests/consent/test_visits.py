@@ -7,9 +7,9 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from consent import invitations
-from consent.erasures import erasure_ask, erasure_state
 from consent.models import ConsentEvent, DataHolder, Study
+from consent.services import invitations
+from consent.services.erasures import erasure_ask, erasure_state
 from tests import factories
 from tests.consent.conftest import Clock
 from training.services import closing

@@ -20,8 +20,8 @@ from ipate_client import SignatureError, signature_verify
 from common import outbound
 from consent import services
 from consent.models import Study, WebhookDelivery, WebhookEndpoint
-from consent.webhook_endpoints import MOST, MadeEndpoint, endpoint_create, endpoint_remove, endpoint_test
-from consent.webhooks import EVENTS, KEPT, TRIES, webhooks_deliver
+from consent.services.webhook_endpoints import MOST, MadeEndpoint, endpoint_create, endpoint_remove, endpoint_test
+from consent.services.webhooks import EVENTS, KEPT, TRIES, webhooks_deliver
 from tests import factories
 from tests.hooks import Receiver, certificate_make, receiver, serving
 from tests.pages import as_

@@ -10,8 +10,8 @@ from django.urls import reverse
 from django.views import defaults
 
 from consent import services
-from consent.accounts import administrator_set
 from consent.models import Study
+from consent.services.accounts import administrator_set
 from tests import factories
 from tests.pages import as_
 

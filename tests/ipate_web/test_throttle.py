@@ -19,7 +19,7 @@ from common.models import ThrottleEntry
 from common.requests import client_address
 from common.tasks import throttle_sweep
 from common.throttle import Counter, TooManyTriesError, attempt_begin, hashed
-from consent.invitations import invitations_create
+from consent.services.invitations import invitations_create
 from tests import factories
 from tests.databases import database_url
 

@@ -21,10 +21,10 @@ from common.artifacts import arrays_delete, arrays_load
 from common.jobs import parts
 from common.noise import SimulationNoise
 from consent import services as consent_services
-from consent.changes import changes_recorded
-from consent.handover import circumstance_record
 from consent.models import DataHolder, Study
 from consent.selectors import consent_snapshot
+from consent.services.changes import changes_recorded
+from consent.services.handover import circumstance_record
 from learning.formats import Rows
 from learning.mechanisms.base import PlanError
 from learning.representations import Learned

@@ -19,11 +19,11 @@ from accounting.book import balances
 from accounting.verification import study_faults
 from common.artifacts import arrays_load
 from consent import services
-from consent.erasures import erasure_ask, erasure_state
-from consent.invitations import invitations_create
 from consent.models import AfterWithdrawal, ConsentEvent, ConsentForm, DataHolder, Disposal, Invitation, Mail, Study
-from consent.paper import PaperConsent, paper_consents_record, scan_load
 from consent.pseudonyms import holder_found
+from consent.services.erasures import erasure_ask, erasure_state
+from consent.services.invitations import invitations_create
+from consent.services.paper import PaperConsent, paper_consents_record, scan_load
 from learning.formats import DataError, Rows
 from tests.factories import user_create
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, run_ask
@@ -212,7 +212,7 @@ def test_a_paper_withdrawal_erases_where_the_study_promises_it(django_capture_on
     row = PaperConsent(1, "p-000", "NONE", 1, timezone.now().date() + timedelta(days=1), "no.pdf")
     with django_capture_on_commit_callbacks(execute=True), pytest.MonkeyPatch.context() as patch:
         tomorrow = timezone.now() + timedelta(days=1)
-        patch.setattr("consent.paper.timezone.now", lambda: tomorrow)
+        patch.setattr("consent.services.paper.timezone.now", lambda: tomorrow)
         paper_consents_record(
             study=study, consents=[row], scans={"no.pdf": SCAN + b"!"}, acting_user=user_create("steward")
         )

@@ -20,10 +20,10 @@ from accounting.models import Release
 from common.append_only import triggers_remove
 from common.journal import head_note
 from common.models import BackupRecord
-from consent.accounts import administrator_set
-from consent.mail import mails_deliver
 from consent.models import ConsentEvent, Mail, Study
 from consent.services import consent_withdraw
+from consent.services.accounts import administrator_set
+from consent.services.mail import mails_deliver
 from tests import factories
 from tests.pages import as_, roles_fill, text, url
 from tests.training.runs import study_with_table

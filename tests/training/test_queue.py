@@ -10,8 +10,8 @@ from django.utils import timezone
 from common.jobs.leases import claimant, lease, worker_claims
 from common.models import WorkerHeartbeat
 from consent import services
-from consent.accounts import administrator_set
 from consent.models import Study
+from consent.services.accounts import administrator_set
 from tests import factories
 from tests.pages import as_
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, run_teach, study_with_table

@@ -7,9 +7,9 @@ import pytest
 from django.utils import timezone
 
 from accounting.book import balances
-from consent.handover import circumstance_record
 from consent.selectors import consent_current
 from consent.services import consent_give
+from consent.services.handover import circumstance_record
 from tests.factories import form_publish
 from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
 from training.methods.pate import voting

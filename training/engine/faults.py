@@ -7,7 +7,7 @@ import numpy as np
 from accounting.book import charges_of
 from accounting.models import Release
 from accounting.services import ROUNDING
-from consent.disposals import holders_erased_once
+from consent.services.disposals import holders_erased_once
 from learning.mechanisms.base import Question
 from training.engine.rounds import position_in_round
 from training.models import Batch, Run

@@ -14,12 +14,12 @@ from django.utils.translation import gettext_noop
 from accounting.ceilings import reach_keep
 from common.artifacts import arrays_delete, arrays_delete_folder
 from common.counted import counted
-from consent.changes import changes_recorded
-from consent.disposals import people_forget, scans_erase, study_close_record
-from consent.erasures import disposal_record, holders_waiting
 from consent.locks import study_lock
-from consent.mail import holders_mail
 from consent.models import Disposal, Study
+from consent.services.changes import changes_recorded
+from consent.services.disposals import people_forget, scans_erase, study_close_record
+from consent.services.erasures import disposal_record, holders_waiting
+from consent.services.mail import holders_mail
 from training.dispatch import send
 from training.engine.files import run_folder
 from training.models import Dataset, DatasetImport, Run

@@ -13,10 +13,10 @@ from django.db import transaction
 
 from common.artifacts import arrays_delete, arrays_save
 from common.sentences import Sentence, gettext_noop
-from consent.changes import changes_recorded
-from consent.disposals import holders_refused, holders_return
 from consent.models import Study
 from consent.services import holders_register, study_lock
+from consent.services.changes import changes_recorded
+from consent.services.disposals import holders_refused, holders_return
 from learning.formats import DataError, Rows, Schema, schema_to_json
 from training.engine.records import records_first
 from training.models import Dataset

@@ -14,8 +14,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from common.logging import logging_run
-from consent.changes import changes_recorded
 from consent.services import study_lock, study_open_check
+from consent.services.changes import changes_recorded
 from training.comparison import run_parameters
 from training.errors import PROPOSER, STATE
 from training.methods import METHODS, method_by

@@ -14,11 +14,11 @@ from django.db import transaction
 
 from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_save
 from common.counted import counted
-from consent.changes import changes_recorded
-from consent.disposals import holders_erase
-from consent.erasures import holders_waiting
 from consent.locks import study_lock
 from consent.models import Disposal, Study
+from consent.services.changes import changes_recorded
+from consent.services.disposals import holders_erase
+from consent.services.erasures import holders_waiting
 from learning.mechanisms.pate import NO_VOTE
 from training.engine.files import run_folder
 from training.engine.records import records_load, records_store

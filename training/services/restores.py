@@ -17,7 +17,7 @@ from common.append_only import pending_settle
 from common.counted import counted
 from consent.locks import study_lock
 from consent.models import Disposal, Study
-from consent.replays import Lost, acts_apply, acts_lost
+from consent.services.replays import Lost, acts_apply, acts_lost
 from training.models import Dataset, Run
 from training.services.closing import dataset_remove, study_close
 from training.services.ending import run_forget

@@ -15,10 +15,10 @@ from django.utils.translation import gettext_noop
 
 from accounting.shares import share_check, share_grant, share_settle
 from common.logging import logging_run
-from consent.changes import changes_recorded
 from consent.models import Study
 from consent.second_person import second_person_check
 from consent.services import study_lock, study_open_check
+from consent.services.changes import changes_recorded
 from learning.formats import records_alike
 from learning.mechanisms.base import PlanError
 from training.dispatch import send

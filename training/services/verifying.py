@@ -10,8 +10,8 @@ from django.utils import timezone
 
 from accounting.restores import missing_rows
 from accounting.verification import Check, installation_checks
-from consent.mail import mails_send
 from consent.models import Membership, Role, Study
+from consent.services.mail import mails_send
 from training.models import Verification
 from training.verification import checks_of
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from consent.checkpoints import CheckpointError, checkpoint_make, signing_key
+from consent.services.checkpoints import CheckpointError, checkpoint_make, signing_key
 
 
 class Command(BaseCommand):

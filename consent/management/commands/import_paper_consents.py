@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from tqdm import tqdm
 
 from consent.management.lookups import study_named
-from consent.paper import COLUMNS, PaperError, paper_consents_record, paper_list_read
+from consent.services.paper import COLUMNS, PaperError, paper_consents_record, paper_list_read
 
 
 class Command(BaseCommand):

@@ -9,8 +9,8 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
-from consent.invitations import COLUMNS, holders_uninvited, invitations_create, invited_read
 from consent.management.lookups import study_named
+from consent.services.invitations import COLUMNS, holders_uninvited, invitations_create, invited_read
 
 
 class Command(BaseCommand):

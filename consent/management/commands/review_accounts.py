@@ -6,7 +6,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 
-from consent.accounts import accounts_review, staff
+from consent.services.accounts import accounts_review, staff
 
 
 class Command(BaseCommand):

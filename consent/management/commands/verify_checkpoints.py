@@ -8,8 +8,15 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from common.transparency.notes import NoteError, public_check
-from consent.checkpoints import CheckpointError, log_faults, note_faults, rows_faults, second_place_faults, state_of
 from consent.models import Checkpoint, Study
+from consent.services.checkpoints import (
+    CheckpointError,
+    log_faults,
+    note_faults,
+    rows_faults,
+    second_place_faults,
+    state_of,
+)
 
 
 class Command(BaseCommand):

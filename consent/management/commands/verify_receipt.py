@@ -7,9 +7,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from consent.checkpoints import checkpoint_over, proof_of
 from consent.models import ConsentEvent
 from consent.receipts import receipt_event, receipt_facts, receipt_sentence
+from consent.services.checkpoints import checkpoint_over, proof_of
 
 
 class Command(BaseCommand):

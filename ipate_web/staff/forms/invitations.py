@@ -6,7 +6,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
-from consent.invitations import Invited, invited_read
+from consent.services.invitations import Invited, invited_read
 
 #: More letters than this make a page that browsers print badly; the command has no such limit.
 MOST = 500

@@ -11,7 +11,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
 from consent.models import Level, Study
-from consent.paper import NOT_TAKING_PART, PaperConsent, PaperError, paper_list_read
+from consent.services.paper import NOT_TAKING_PART, PaperConsent, PaperError, paper_list_read
 
 
 class PaperConsentForm(forms.Form):

@@ -10,12 +10,12 @@ from django.core.exceptions import ValidationError
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
-from consent.accounts import account_of_staff
 from consent.forms import INVALID_EMAIL
 from consent.languages import translated_name
 from consent.models import ConsentForm, ConsentFormDraft, Renewal, Role, Study
 from consent.selectors import consent_form_languages
 from consent.services import Valid, study_slug_check, texts_digest
+from consent.services.accounts import account_of_staff
 from consent.study_texts import TRANSLATED
 
 #: Whoever says nothing leaves these as they are.

@@ -3,7 +3,7 @@
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from consent.webhooks import EVENTS
+from consent.services.webhooks import EVENTS
 
 
 class WebhookForm(forms.Form):

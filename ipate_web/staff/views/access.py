@@ -6,9 +6,9 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_safe
 
 from common.requests import SignedInRequest
-from consent.access import holder_level_access
 from consent.circumstances import Lapse
 from consent.models import LevelAccess, LinkReissue, Study
+from consent.services.access import holder_level_access
 from consent.standing import standing
 from ipate_web.staff.forms.access import LevelAccessForm
 from ipate_web.staff.views.pages import paginate, render_page, study_page

@@ -9,9 +9,9 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from common.requests import SignedInRequest
-from consent.handover import circumstance_record
-from consent.letters import AT_ONCE, letters_due, letters_print
 from consent.models import Circumstance, Letter, Study
+from consent.services.handover import circumstance_record
+from consent.services.letters import AT_ONCE, letters_due, letters_print
 from ipate_web.staff.forms.circumstances import CircumstanceForm
 from ipate_web.staff.views.invitations import qr_code
 from ipate_web.staff.views.pages import paginate, render_page, study_page

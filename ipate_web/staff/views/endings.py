@@ -10,9 +10,9 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from common.requests import SignedInRequest
-from consent.erasures import erasure_ask
 from consent.models import Disposal, Study
 from consent.pseudonyms import holder_found
+from consent.services.erasures import erasure_ask
 from ipate_web.staff.forms.endings import ClosingForm, ErasureForm, ReasonForm
 from ipate_web.staff.views.pages import paginate, render_page, study_page
 from training.models import Dataset

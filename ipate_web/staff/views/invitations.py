@@ -15,8 +15,14 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from common.requests import SignedInRequest
-from consent.invitations import IssuedInvitation, holders_uninvited, invitation_revoke, invitations_create, link_reissue
 from consent.models import Invitation, Study
+from consent.services.invitations import (
+    IssuedInvitation,
+    holders_uninvited,
+    invitation_revoke,
+    invitations_create,
+    link_reissue,
+)
 from ipate_web.staff.forms.invitations import MOST, InvitationsForm, LinkForm
 from ipate_web.staff.views.pages import paginate, render_page, study_page
 

@@ -13,9 +13,9 @@ from common.requests import SignedInRequest
 from consent.forms import options
 from consent.languages import own_name
 from consent.models import Study
-from consent.paper import PaperError, paper_consents_record
 from consent.rendering import consent_text
 from consent.selectors import consent_form_in_force, policy_in_force
+from consent.services.paper import PaperError, paper_consents_record
 from ipate_web.staff.forms.paper import PaperConsentForm, PaperListForm
 from ipate_web.staff.views.pages import render_page, study_page
 

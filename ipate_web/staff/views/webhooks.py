@@ -11,8 +11,8 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from common.requests import SignedInRequest
 from consent.models import Study, WebhookDelivery, WebhookEndpoint
-from consent.webhook_endpoints import MadeEndpoint, endpoint_create, endpoint_remove, endpoint_test
-from consent.webhooks import EVENTS
+from consent.services.webhook_endpoints import MadeEndpoint, endpoint_create, endpoint_remove, endpoint_test
+from consent.services.webhooks import EVENTS
 from ipate_web.staff.forms.webhooks import WebhookForm
 from ipate_web.staff.views.pages import paginate, render_page, study_page
 

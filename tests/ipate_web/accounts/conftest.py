@@ -12,7 +12,7 @@ from aiosmtpd.controller import Controller
 from allauth.mfa.totp.internal.auth import format_hotp_value, hotp_value, yield_hotp_counters_from_time
 from django.test import Client
 
-from consent.mail import mails_deliver
+from consent.services.mail import mails_deliver
 from ipate_web.processes import free_port
 from tests import factories
 

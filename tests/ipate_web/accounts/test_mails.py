@@ -8,9 +8,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from consent import mail, services
-from consent.invitations import link_reissue
+from consent import services
 from consent.models import Checkpoint, ConsentForm, DataHolder, Level, Mail, MailWishes, Role, Study
+from consent.services import mail
+from consent.services.invitations import link_reissue
 from ipate_web.accounts.mail_kinds import CHANGES
 from tests import factories
 from tests.consent.readability import FORMULAS, as_page, sentences
@@ -226,7 +227,7 @@ def test_a_server_that_does_not_answer_is_tried_again_later(
     assert waits[:-1] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
     row = Mail.objects.get()
     assert (row.state, row.fault) == ("failed", "SMTPDataError")
-    logged = " ".join(record.getMessage() for record in caplog.records if record.name == "consent.mail")
+    logged = " ".join(record.getMessage() for record in caplog.records if record.name == "consent.services.mail")
     assert "SMTPDataError" in logged
     assert "hanna" not in logged
 

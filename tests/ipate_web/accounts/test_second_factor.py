@@ -15,8 +15,8 @@ from django.test import Client
 from django.urls import reverse
 
 from consent import services
-from consent.accounts import administrator_set
 from consent.models import Role
+from consent.services.accounts import administrator_set
 from tests import factories
 from tests.ipate_web.accounts.conftest import code_of, sign_in
 

@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
-from consent.accounts import account_create
+from consent.services.accounts import account_create
 from tests import factories
 
 pytestmark = pytest.mark.django_db

@@ -7,9 +7,10 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.test import Client
 from django.urls import reverse
 
-from consent import accounts, services
-from consent.mail import mails_send
+from consent import services
 from consent.models import AccountChange, Membership, Role, Study
+from consent.services import accounts
+from consent.services.mail import mails_send
 from ipate_web.tokens.models import ApiToken
 from tests import factories
 from tests.ipate_web.accounts.conftest import Mailbox, link_in, sign_in, subject

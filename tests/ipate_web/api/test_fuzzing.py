@@ -17,8 +17,8 @@ import pytest
 from pytest_django.live_server_helper import LiveServer
 from rest_framework.throttling import SimpleRateThrottle
 
-from consent.accounts import administrator_set
 from consent.models import Role, Study
+from consent.services.accounts import administrator_set
 from ipate_web.tokens.models import ApiToken
 from tests.factories import user_create
 from training.models import Run

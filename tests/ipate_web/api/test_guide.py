@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pytest_django.live_server_helper import LiveServer
 
-from consent.accounts import administrator_set
 from consent.models import Study
+from consent.services.accounts import administrator_set
 from ipate_web.tokens.models import ApiToken
 from tests.factories import user_create
 from training.models import Run

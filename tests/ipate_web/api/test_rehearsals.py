@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
-from consent.accounts import administrator_set
 from consent.models import Role, RoleChange, Study
+from consent.services.accounts import administrator_set
 from ipate_web.api.parsing import MAX_BYTES
 from tests.factories import user_create
 from tests.ipate_web.api.conftest import Client

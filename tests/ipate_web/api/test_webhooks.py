@@ -9,11 +9,10 @@ from django.test import Client as BrowserClient
 from django.utils import timezone
 from ipate_client import signature_verify
 
-from consent import webhook_endpoints
 from consent.models import Role, Study, WebhookDelivery, WebhookEndpoint
-from consent.services import membership_add
-from consent.webhook_endpoints import endpoint_create
-from consent.webhooks import EVENTS, webhooks_deliver
+from consent.services import membership_add, webhook_endpoints
+from consent.services.webhook_endpoints import endpoint_create
+from consent.services.webhooks import EVENTS, webhooks_deliver
 from ipate_web.tokens.models import ApiToken
 from tests.factories import holder_create, study_open, user_create
 from tests.hooks import Receiver, receiver

@@ -8,8 +8,8 @@ from django.urls import reverse
 
 from common.append_only import triggers_remove
 from consent import services
-from consent.invitations import invitations_create
 from consent.models import ConfigurationChange, DataHolder, Role, Study
+from consent.services.invitations import invitations_create
 from tests.factories import user_create
 from tests.pages import as_
 from tests.training.runs import TABLE_RUN, run_draft, study_with_table

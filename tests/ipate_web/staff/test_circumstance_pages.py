@@ -10,10 +10,10 @@ from django.utils import timezone
 
 from consent import selectors, services
 from consent.circumstances import day_of
-from consent.handover import circumstance_record
-from consent.invitations import invitations_create
 from consent.models import Circumstance, ConsentEvent, DataHolder, Invitation, Letter, LevelAccess, Role, Study
 from consent.services import Valid
+from consent.services.handover import circumstance_record
+from consent.services.invitations import invitations_create
 from tests import factories
 from tests.pages import as_, text
 
@@ -219,7 +219,7 @@ def test_a_letter_asks_to_renew(study: Study) -> None:
 
 
 def test_receipts_on_paper_are_on_record_as_looks(study: Study) -> None:
-    from consent.paper import PaperConsent, paper_consents_record
+    from consent.services.paper import PaperConsent, paper_consents_record
 
     factories.holder_create(study, "P-1")
     today = timezone.now().date()

@@ -16,8 +16,8 @@ from accounting.verification import study_faults
 from common.append_only import chained_models, triggers_install, triggers_remove
 from consent import services
 from consent.disclosure import PUBLIC_CHAINS
-from consent.handover import circumstance_record
 from consent.models import ConsentEvent, DataHolder, Role, Study
+from consent.services.handover import circumstance_record
 from ipate_web.staff.views import ledger
 from tests import factories
 from tests.pages import as_, roles_fill

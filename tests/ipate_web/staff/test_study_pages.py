@@ -16,9 +16,9 @@ from accounting.head_counts import head_counts
 from accounting.models import Release
 from accounting.shares import shares
 from consent import services
-from consent.invitations import invitations_create
 from consent.models import EpsilonPolicy, Membership, Role, RoleChange, Study
 from consent.selectors import policy_in_force
+from consent.services.invitations import invitations_create
 from tests import factories
 from tests.pages import as_, roles_fill, text, url
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table

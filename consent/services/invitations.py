@@ -27,13 +27,13 @@ from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 
 from common.throttle import Attempt, Counter, attempt_begin, counters_check, hashed
-from consent.changes import changes_recorded
 from consent.circumstances import REPRESENTED, Answering, answering_for, circumstances_last, circumstances_over
-from consent.handover import circumstance_record, hand_over
-from consent.mail import confirmed_address, mails_send
 from consent.models import Circumstance, DataHolder, Invitation, LinkReissue, Study
 from consent.pseudonyms import holder_found
 from consent.services import holder_link, holders_register, invitations_end, study_asks_check, study_lock
+from consent.services.changes import changes_recorded
+from consent.services.handover import circumstance_record, hand_over
+from consent.services.mail import confirmed_address, mails_send
 
 CODE_BYTES = 20
 #: Columns of a list of people to invite; the last two may be left out or empty.

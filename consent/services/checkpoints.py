@@ -31,7 +31,6 @@ from common.artifacts import arrays_delete, arrays_list, arrays_load, arrays_sav
 from common.transparency import notes
 from common.transparency.logs import consistency_path, inclusion_path, leaf_hash, root, roots
 from common.transparency.states import PlaceTakenError, State, hiding
-from consent.mail import mails_send
 from consent.models import (
     ChainHead,
     Checkpoint,
@@ -44,6 +43,7 @@ from consent.models import (
     Study,
 )
 from consent.receipts import STATES
+from consent.services.mail import mails_send
 
 #: Who gets each checkpoint by mail.
 READERS = (Role.AUDITOR, Role.COMMITTEE, Role.CHAIR)

@@ -116,7 +116,7 @@ def _sealed(model: type[Recorded], row: Any, field: str, value: Any, key: str | 
     if value is None:
         return None
     content = json.dumps([model._meta.label_lower, str(row), field, value], sort_keys=True, ensure_ascii=False)
-    return salted_hmac("consent.changes", content, secret=key, algorithm="sha256").hexdigest()
+    return salted_hmac("consent.services.changes", content, secret=key, algorithm="sha256").hexdigest()
 
 
 def _is_sealed(digest: str | None, model: type[Recorded], row: Any, field: str, value: Any) -> bool:

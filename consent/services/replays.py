@@ -12,9 +12,9 @@ from typing import Any
 
 from common.append_only import Chained, acts_models
 from common.dispatch import send
-from consent.handover import circumstance_append
 from consent.models import Circumstance, ConsentEvent, ConsentForm, DataHolder, Disposal, EpsilonPolicy, Study
 from consent.selectors import consent_current
+from consent.services.handover import circumstance_append
 
 #: What a row refers to, and when that came to be: a number is given again once the database has forgotten it.
 _REFERENCES: dict[str, tuple[type[Any], str]] = {

@@ -13,10 +13,10 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from consent.circumstances import REPRESENTED, circumstance_last, circumstances_over, day_of
-from consent.mail import mails_send
 from consent.models import Circumstance, DataHolder, Study
 from consent.pseudonyms import holder_found
 from consent.services import holder_link, invitations_end, study_lock
+from consent.services.mail import mails_send
 
 _KIND = Circumstance.Kind
 #: Reason on record where a day came, and nobody recorded anything.

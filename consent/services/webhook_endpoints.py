@@ -14,10 +14,10 @@ from django.utils.translation import gettext_lazy
 
 from common import outbound
 from common.encryption import cipher
-from consent.changes import changes_recorded
 from consent.models import Study, WebhookDelivery, WebhookEndpoint
 from consent.services import study_open_check
-from consent.webhooks import EVENTS, TEST, deliveries_put_down
+from consent.services.changes import changes_recorded
+from consent.services.webhooks import EVENTS, TEST, deliveries_put_down
 
 logger = logging.getLogger(__name__)
 

@@ -20,10 +20,10 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from common.journal import note
-from consent.changes import account_forget
-from consent.mail import mails_send
 from consent.models import AccountChange, Administrator, Membership, Role, Study
 from consent.role_rules import WATCHING
+from consent.services.changes import account_forget
+from consent.services.mail import mails_send
 
 _KIND = AccountChange.Kind
 #: What is done to accounts of staff alone.

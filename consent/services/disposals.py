@@ -15,10 +15,10 @@ from django.db.models.functions import Cast, Concat
 from django.utils import timezone
 
 from consent import pseudonyms
-from consent.changes import changes_recorded
-from consent.erasures import disposal_record, holders_granting, holders_waiting
 from consent.models import ConsentEvent, DataHolder, Disposal, Invitation, Mail, Study
-from consent.paper import scan_delete
+from consent.services.changes import changes_recorded
+from consent.services.erasures import disposal_record, holders_granting, holders_waiting
+from consent.services.paper import scan_delete
 
 
 def holders_refused(study: Study, holders: Collection[int]) -> set[int]:

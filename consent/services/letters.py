@@ -32,12 +32,12 @@ from django.db.models.functions import Cast
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from consent.access import holder_level_access
 from consent.circumstances import circumstances_last
-from consent.invitations import IssuedInvitation, invitations_create
 from consent.models import Circumstance, ConsentEvent, ConsentForm, DataHolder, Invitation, Letter, Renewal, Study
 from consent.receipts import receipt_copy_facts
 from consent.services import study_lock
+from consent.services.access import holder_level_access
+from consent.services.invitations import IssuedInvitation, invitations_create
 from consent.standing import REMINDED
 
 #: So many letters are printed at once; more make a page that browsers print badly.

@@ -8,8 +8,8 @@ from django.db.models import CharField, Exists, OuterRef
 from django.db.models.functions import Cast
 from django.utils import timezone
 
-from consent.mail import mails_send
 from consent.models import ConsentEvent, Mail
+from consent.services.mail import mails_send
 from consent.standing import REMINDED
 
 KIND = "renewal"

@@ -23,12 +23,12 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from consent.circumstances import Answering, answering, renew_by
-from consent.erasures import withdrawals_follow
-from consent.mail import mails_send
 from consent.models import Answerer, Circumstance, ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, Level, Study
 from consent.pseudonyms import holders_found
 from consent.selectors import policies_in_force
 from consent.services import study_lock
+from consent.services.erasures import withdrawals_follow
+from consent.services.mail import mails_send
 
 #: What a list says of somebody who does not take part.
 NOT_TAKING_PART = "NONE"
