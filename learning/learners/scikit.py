@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -24,6 +25,8 @@ from learning.learners.base import Labels, Learner, Model, Records, parameter
 if TYPE_CHECKING:
     from learning.exports.graph import Graph
 
+_SCHEMA = "schema.json"
+
 
 class ScikitModel(Model):
     """A fitted scikit-learn classifier, over all classes and with images laid flat."""
@@ -36,7 +39,7 @@ class ScikitModel(Model):
         from skops.io import dumps
 
         content = {"estimator": self.estimator, "classes": self.classes, "shape": list(self.shape)}
-        return _undated(dumps(content))
+        return _plain(dumps(content))
 
     def to_graph(self, graph: Graph, records: str) -> str:
         from learning.exports.estimators import estimator_probabilities
@@ -49,13 +52,27 @@ class ScikitModel(Model):
         return probabilities
 
 
-def _undated(archive: bytes) -> bytes:
-    """The same archive, compressed, without the time at which it was written: equal models are equal files."""
+def _plain(archive: bytes) -> bytes:
+    """The same archive, compressed, without the time and the addresses in memory: equal models are equal files."""
+    numbers: dict[bytes, int] = {}
     content = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(archive)) as source, zipfile.ZipFile(content, "w") as target:
+        schema = source.read(_SCHEMA)
+        for found in re.findall(rb'"__id__": (\d+)', schema):
+            numbers.setdefault(found, len(numbers))
+
+        def numbered(text: bytes) -> bytes:
+            return re.sub(rb"\d+", lambda found: b"%d" % numbers.get(found[0], int(found[0])), text)
+
+        schema = re.sub(rb'"__id__": \d+|"file": "\d+\.np[yz]"', lambda found: numbered(found[0]), schema)
         for info in source.infolist():
-            member = zipfile.ZipInfo(info.filename)  # with the first day that the format knows
-            target.writestr(member, source.read(info), compress_type=zipfile.ZIP_DEFLATED)
+            name, member = info.filename, source.read(info)
+            if name == _SCHEMA:
+                member = schema
+            else:
+                name = numbered(name.encode()).decode()
+            # A file of the first day that the format knows.
+            target.writestr(zipfile.ZipInfo(name), member, compress_type=zipfile.ZIP_DEFLATED)
     return content.getvalue()
 
 
