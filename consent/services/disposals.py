@@ -1,6 +1,6 @@
 """Erasure of stored records, and the end of a study: who asked for it, and what was done, on record.
 
-What holds records beside this app erases them there (``training.services.erasure``); this app erases scans of letters
+What holds records beside this app erases them there (``training.services.erasures``); this app erases scans of letters
 and pseudonyms. Decisions, forms and accounts stay: they prove what was agreed and what was spent, and name nobody.
 """
 

@@ -1,1 +1,1 @@
-"""Asking every holder, batch by batch: who takes part, in which shards, and the one commit of release and charges."""
+"""The engine of all runs: who takes part, shards, spending under the lock, the one commit, and verification."""
