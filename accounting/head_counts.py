@@ -4,7 +4,7 @@ Drawn by one explicit action with noise, stored, charged and used again; or ente
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import uuid4
@@ -26,8 +26,8 @@ from accounting.services import release_record
 from accounting.shares import share_grant, share_open, share_settle
 from common.bulk import rows_insert
 from common.noise import Noise, SystemNoise
-from consent.models import Level, Study
-from consent.selectors import LEVELS, Promise, consent_snapshot, promises_possible
+from consent.models import EpsilonPolicy, Level, Study
+from consent.selectors import LEVELS, Promise, Snapshot, consent_snapshot, epsilons_since, promises_possible
 from consent.services import study_lock
 
 #: The share of the smallest cap that a drawing costs: σ = 10 / μ_min.
@@ -60,33 +60,88 @@ def head_counts_draw(*, study: Study, acting_user: AbstractBaseUser, noise: Nois
     """
     study = study_lock(study.pk)
     drawing = drawing_plan(study)
-    subject = uuid4()
-    share_grant(study=study, subject=subject, purpose=gettext_noop("head counts"), share=SHARE, acting_user=acting_user)
-    limit = share_open(study=study, subject=subject)
     snapshot = consent_snapshot(study)
     counted = np.zeros((len(drawing.promises), len(snapshot)), dtype=bool)
     for place, promise in enumerate(drawing.promises):
         counted[place] = snapshot.have(promise)
+    release = counts_draw(
+        study=study,
+        counting=Counting(Release.Kind.HEAD_COUNTS, gettext_noop("head counts"), snapshot, counted, most=1),
+        sigma=drawing.sigma,
+        content=lambda drawn: _content(drawing.promises, np.maximum(drawn, 0).tolist(), drawing.sigma),
+        acting_user=acting_user,
+        noise=noise,
+    )
+    counts = [each["count"] for each in release.content["counts"]]
+    return _store(study, release, drawing.promises, counts, drawing.sigma)
+
+
+@dataclass(frozen=True)
+class Counting:
+    """What is counted in one drawing.
+
+    Attributes:
+        kind: the :class:`Release.Kind`.
+        purpose: of the share, in words.
+        snapshot: everybody who takes part.
+        counted: (cells, H) whether a holder counts in a cell.
+        most: in how many cells one holder can count at most.
+    """
+
+    kind: str
+    purpose: str
+    snapshot: Snapshot
+    counted: np.ndarray
+    most: int
+
+
+def counts_draw(
+    *,
+    study: Study,
+    counting: Counting,
+    sigma: float,
+    content: Callable[[np.ndarray], dict],
+    acting_user: AbstractBaseUser,
+    noise: Noise | None,
+) -> Release:
+    """Add up who is counted, with Gaussian noise of standard deviation σ·√most in each cell, and charge them.
+
+    A holder in k cells contributes a vector of norm √k; divided by √most it has the squared norm k/most ≤ 1 under noise
+    of standard deviation σ, so that they are charged k/(most·σ²). Whoever cannot be charged is left out of the sum.
+
+    Args:
+        study: locked by :func:`consent.services.study_lock`, within the caller's transaction.
+        counting: what is counted.
+        sigma: of :func:`drawing_plan`.
+        content: the noisy numbers of all cells → content of the release.
+        acting_user: who draws.
+        noise: only for tests.
+
+    Raises:
+        ValidationError: the share is not free.
+    """
+    subject, snapshot, counted = uuid4(), counting.snapshot, counting.counted
+    share_grant(study=study, subject=subject, purpose=counting.purpose, share=SHARE, acting_user=acting_user)
+    limit = share_open(study=study, subject=subject)
     limits = np.minimum(limit * caps_of(snapshot.epsilons, study.delta), rooms(study, snapshot.holders))
     accounts = IndividualAccounts(limits, accounts_stand(study, snapshot.holders))
-    takes_part = accounts.charge(counted.any(axis=0).astype(float), drawing.sigma) & counted.any(axis=0)
-    drawn = (counted & takes_part).sum(axis=1) + (noise or SystemNoise()).rounded_normal(
-        drawing.sigma, len(drawing.promises)
-    )
-    counts = np.maximum(drawn, 0).tolist()
-    charge = 1 / drawing.sigma**2
+    norms = counted.sum(axis=0) / counting.most
+    takes_part = accounts.charge(norms, sigma) & counted.any(axis=0)
+    spread = sigma * math.sqrt(counting.most)
+    drawn = (counted & takes_part).sum(axis=1) + (noise or SystemNoise()).rounded_normal(spread, len(counted))
+    charge = 1 / sigma**2
     release = release_record(
         study=study,
-        kind=Release.Kind.HEAD_COUNTS,
-        content=_content(drawing.promises, counts, drawing.sigma),
+        kind=counting.kind,
+        content=content(drawn),
         holders=snapshot.holders[takes_part],
-        charges=np.full(int(takes_part.sum()), charge),
+        charges=norms[takes_part] * charge,
         limits=limits[takes_part],
         charge=charge,
         acting_user_id=acting_user.pk,
     )
     share_settle(study=study, subject=subject, used=SHARE)
-    return _store(study, release, drawing.promises, counts, drawing.sigma)
+    return release
 
 
 @transaction.atomic
@@ -134,6 +189,22 @@ def people_counted(study: Study) -> PeopleCounted | None:
         return None
     sigma = math.sqrt(sum((count.sigma or 0.0) ** 2 for count in counts))
     return PeopleCounted(sum(count.count for count in counts), sigma, counts[0].release.recorded_at)
+
+
+def people_promised_more(study: Study, policy: EpsilonPolicy) -> PeopleCounted | None:
+    """About how many people were promised more than ``policy`` gives their level, as the head counts say.
+
+    They would be asked to accept a weaker promise. The sum of the newest head counts of such promises; None before the
+    first.
+    """
+    counts = head_counts(study)
+    if not counts:
+        return None
+    # What took effect since they were drawn holds for those who were counted.
+    since = epsilons_since(study, counts[0].release.recorded_at)
+    more = [count for count in counts if min(count.epsilon, since[count.level]) < policy.epsilon(count.level)]
+    sigma = math.sqrt(sum((count.sigma or 0.0) ** 2 for count in more))
+    return PeopleCounted(sum(count.count for count in more), sigma, counts[0].release.recorded_at)
 
 
 def _content(promises: list[Promise], counts: list[int], sigma: float | None) -> dict:

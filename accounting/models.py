@@ -25,12 +25,16 @@ class Release(StudyChained):
         LABELS = "labels", _("labels")
         COUNTS = "counts", _("noisy counts")
         STEPS = "steps", _("gradient steps")
+        TABLE = "table", _("table of counts")
+        RESULT = "result", _("result of a run")
         HEAD_COUNTS = "head_counts", _("head counts")
+        ANSWERS = "answers", _("answers to check questions")
         MODEL = "model", _("student model")
         CHOICE = "choice", _("choice of the published student")
         DOWNLOAD = "download", _("download")
-        WITHDRAWAL = "withdrawal", _("model withdrawn")
+        WITHDRAWAL = "withdrawal", _("withdrawal of what was published")
         STAGE = "stage", _("stage of a model")
+        THRESHOLD = "threshold", _("threshold of a model")
         GAP = "gap", _("gap after a restore")
 
     # The unique constraint on study and sequence is index enough.
@@ -49,7 +53,7 @@ class Release(StudyChained):
         verbose_name = _("release")
         verbose_name_plural = _("releases")
         constraints = [
-            models.UniqueConstraint(fields=["study", "sequence"], name="release_sequence_is_unique"),
+            *StudyChained.Meta.constraints,
             models.UniqueConstraint(
                 fields=["run", "batch"], condition=Q(batch__isnull=False), name="release_charges_a_batch_once"
             ),
@@ -88,7 +92,7 @@ class ShareRecord(StudyChained):
         verbose_name = _("share record")
         verbose_name_plural = _("share records")
         constraints = [
-            models.UniqueConstraint(fields=["study", "sequence"], name="share_record_sequence_is_unique"),
+            *StudyChained.Meta.constraints,
             models.UniqueConstraint(fields=["subject", "kind"], name="share_record_is_made_once"),
             models.CheckConstraint(condition=Q(share__gte=0, share__lte=1), name="share_record_is_a_share"),
         ]

@@ -46,7 +46,7 @@ def main() -> None:
 
         def go_on(run: Run) -> None:
             """Do what a worker does until the teachers can be trained."""
-            while run.status not in (Run.Status.TRAINING, Run.Status.FAILED):
+            while run.status not in (Run.Status.PREPARING, Run.Status.FAILED):
                 step: Any = step_of(run)
                 step(run)
                 run.refresh_from_db()

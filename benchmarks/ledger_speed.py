@@ -80,7 +80,7 @@ def run_voting(study: Any, repeat: int) -> Any:
     run = run_start(study, share=0.5, **TABLE_RUN | fields)
     snapshot = consent_snapshot(study)
     run.consent_sequence, run.snapshot_at = snapshot.sequence, snapshot.at
-    run.assignment, run.status = assignment_name(run), "training"
+    run.assignment, run.status = assignment_name(run), "preparing"
     rng = np.random.default_rng(0)
     arrays_save(
         run.assignment,
@@ -96,7 +96,7 @@ def run_voting(study: Any, repeat: int) -> Any:
     chunk.save()
     vote_open(run)
     run.refresh_from_db()
-    assert run.status == "voting"
+    assert run.status == "asking"
     return run
 
 

@@ -9,6 +9,7 @@ from common.admin import FilteredAsListed, ReadOnlyAdmin
 from common.append_only import chains_begin
 from common.requests import SignedInRequest
 from consent import services
+from consent.facts import FACTS
 from consent.models import (
     AccountChange,
     ConfigurationChange,
@@ -22,7 +23,6 @@ from consent.models import (
     RoleChange,
     Study,
 )
-from consent.services import FIXED_BY_CONSENT
 from consent.services.changes import changes_recorded
 
 
@@ -40,7 +40,9 @@ class StudyAdmin(admin.ModelAdmin):
     search_fields = ("title", "slug")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        return ("slug", *FIXED_BY_CONSENT) if obj is not None and services.is_study_fixed(obj) else ()
+        if obj is None or not services.are_facts_fixed(obj):
+            return ()
+        return ("slug", *FACTS, "translations", *(["delta", "harm"] if services.is_study_fixed(obj) else []))
 
     def save_model(self, request: HttpRequest, obj: Study, form: Any, change: bool) -> None:
         with changes_recorded([obj], acting_user=cast(SignedInRequest, request).user):

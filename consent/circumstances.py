@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
+from typing import Any
 
 from dateutil.relativedelta import relativedelta
 from django.db.models import Exists, Max, OuterRef, Q, QuerySet, TextChoices
@@ -119,8 +120,15 @@ def consent_form_required(study: Study, at: datetime | None = None) -> int:
 
 def forms_that_count(study: Study, at: datetime) -> set[int]:
     """Primary keys of the versions with which a consent counts at ``at``."""
-    forms = ConsentForm.objects.filter(study=study).order_by().values_list("pk", "version", "renewal", "published_at")
-    rows = list(forms)
+    forms = ConsentForm.objects.filter(study=study).order_by().values_list(*_FORM_COLUMNS)
+    return _that_count(list(forms), at)
+
+
+_FORM_COLUMNS = ("pk", "version", "renewal", "published_at")
+
+
+def _that_count(rows: list[Any], at: datetime) -> set[int]:
+    """Primary keys of those of all versions, with ``_FORM_COLUMNS``, with which a consent counts at ``at``."""
     required = max((row[1] for row in rows if row[2] == Renewal.REQUIRED and row[3] <= at), default=0)
     return {row[0] for row in rows if row[1] >= required}
 
@@ -136,7 +144,11 @@ class Lapses:
 
     def __init__(self, study: Study, at: datetime, among: Iterable[int] | None = None) -> None:
         self._study, self._at = study, at
-        self._forms = forms_that_count(study, at)
+        # What a person was told when they decided holds for their consent, whatever later versions say.
+        afterwards = ("facts__after_death", "facts__after_incapacity")
+        forms = list(ConsentForm.objects.filter(study=study).order_by().values_list(*_FORM_COLUMNS, *afterwards))
+        self._forms = _that_count(forms, at)
+        self._afterwards: dict[int | None, tuple[str, str]] = {row[0]: (row[4], row[5]) for row in forms}
         circumstances = Circumstance.objects.filter(study=study, recorded_at__lte=at).order_by("sequence")
         if among is not None:
             circumstances = circumstances.filter(holder_id__in=list(among))
@@ -163,7 +175,7 @@ class Lapses:
             renew_by: see :class:`consent.models.ConsentEvent`.
         """
         if holder in self._of:
-            lapse = self._by_circumstance(self._of[holder], answered_by, recorded_at)
+            lapse = self._by_circumstance(self._of[holder], form, answered_by, recorded_at)
             if lapse is not None:
                 return lapse
         return self._by_time_or_form(form, renew_by)
@@ -178,14 +190,18 @@ class Lapses:
         return None if form in self._forms else Lapse.FORM
 
     def _by_circumstance(
-        self, history: list[tuple[str, date | None, datetime]], answered_by: str, recorded_at: datetime
+        self,
+        history: list[tuple[str, date | None, datetime]],
+        form: int | None,
+        answered_by: str,
+        recorded_at: datetime,
     ) -> Lapse | None:
         # Those before the consent do not matter, but the last of them: its guardian may be the one who gave it.
         since = bisect_left(history, recorded_at, key=lambda each: each[2])
         for place in range(max(since - 1, 0), len(history)):
             kind, until, _recorded_at = history[place]
             following = history[place + 1][2] if place + 1 < len(history) else self._at
-            lapse = self._ended_by(kind, answered_by) if place >= since else None
+            lapse = self._ended_by(kind, form, answered_by) if place >= since else None
             if lapse is None and answered_by != Answerer.PERSON and until is not None:
                 lapse = Lapse.ANSWERER if day_begin(until) <= min(following, self._at) else None
             if lapse is not None:
@@ -193,16 +209,17 @@ class Lapses:
                 return lapse if place + 1 == len(history) else Lapse.ANSWERER
         return None
 
-    def _ended_by(self, kind: str, answered_by: str) -> Lapse | None:
-        """Reason why a consent that ``answered_by`` gave before a circumstance ends with it."""
+    def _ended_by(self, kind: str, form: int | None, answered_by: str) -> Lapse | None:
+        """Reason why a consent to ``form`` that ``answered_by`` gave before a circumstance ends with it."""
         ends = Afterwards.ENDS
+        after_death, after_incapacity = self._afterwards.get(form, (ends, ends))
         if kind == _KIND.DIED:
-            return Lapse.DEATH if self._study.after_death == ends else None
+            return Lapse.DEATH if after_death == ends else None
         if kind == _KIND.INCAPABLE:
-            return Lapse.INCAPACITY if self._study.after_incapacity == ends else None
+            return Lapse.INCAPACITY if after_incapacity == ends else None
         if kind == _KIND.PROXY and answered_by == Answerer.PERSON:
             # What the person decided while they could is theirs, and stands if the study says so.
-            return Lapse.ANSWERER if self._study.after_incapacity == ends else None
+            return Lapse.ANSWERER if after_incapacity == ends else None
         return None if kind == answered_by else Lapse.ANSWERER
 
 

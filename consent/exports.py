@@ -7,6 +7,7 @@ holder's receipt, a keyed hash of the row's hash, which covers all that was reco
 policies and remarks tell nothing of holders and have their hashes.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC
 from typing import Any
@@ -30,6 +31,7 @@ from consent.models import (
     Study,
 )
 from consent.receipts import receipt_number
+from consent.selectors import policies_in_force
 
 #: Columns of a decision, in order; docs/consent.md says what each holds.
 COLUMNS = (
@@ -45,9 +47,11 @@ COLUMNS = (
     "number",
     "answered_by",
     "renew_by",
+    "authority",
+    "text_read",
 )
 #: Columns that older files lack.
-_ADDED = frozenset({"answered_by", "renew_by"})
+_ADDED = frozenset({"answered_by", "renew_by", "authority", "text_read"})
 #: Chains that tell nothing of holders, by their names in the file.
 _PUBLIC_CHAINS = {
     "forms": ConsentForm,
@@ -72,7 +76,8 @@ def holder_mark(holder_id: int | str, key: str | None = None) -> str:
 def decisions(study: Study, key: str | None = None) -> Iterator[dict[str, Any]]:
     """Rows of the chain of decisions, oldest first, with the columns ``COLUMNS``; by default under today's ``key``."""
     versions = dict(ConsentForm.objects.filter(study=study).values_list("pk", "version"))
-    policies = dict(EpsilonPolicy.objects.filter(study=study).values_list("pk", "version"))
+    policies = list(policies_in_force(study).select_related("approval"))
+    dates = [policy.approval.effective_from for policy in policies]
     for event in ConsentEvent.chain(study.pk).iterator(chunk_size=2000):
         yield {
             "sequence": event.sequence,
@@ -80,13 +85,16 @@ def decisions(study: Study, key: str | None = None) -> Iterator[dict[str, Any]]:
             "holder": holder_mark(event.holder_id, key),
             "kind": event.kind,
             "form_version": versions.get(event.form_id),
-            "policy_version": policies.get(event.policy_id),
+            # The one in force then: which earlier promise somebody kept would tell their level.
+            "policy_version": policies[bisect_right(dates, event.recorded_at) - 1].version if event.policy_id else None,
             "channel": event.channel,
             "signed_on": event.signed_on and event.signed_on.isoformat(),
             "evidence": event.evidence,
             "number": receipt_number(event.hash, key),
             "answered_by": event.answered_by,
             "renew_by": event.renew_by and day_of(event.renew_by).isoformat(),
+            "authority": event.authority,
+            "text_read": event.text_read,
         }
 
 

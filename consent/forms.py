@@ -1,18 +1,33 @@
 """Forms for a data holder's decision, invitation code and account."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django import forms
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.utils.functional import Promise
+from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 
-from consent.models import ConsentForm, EpsilonPolicy, Level
-from consent.odds import MOST_RIGHT_GUESSES, mu_of, name_says_too_much, right_guesses_at, right_record_guesses_at
+from consent.circumstances import Answering
+from consent.codes import code_faults
+from consent.models import AUTHORITIES, ConsentForm, EpsilonPolicy, Level
+from consent.odds import (
+    MOST_RIGHT_GUESSES,
+    mu_of,
+    name_says_too_much,
+    right_guesses_at,
+    right_record_guesses_at,
+    times_as_much,
+)
+from consent.selectors import LastPromise
+from consent.services.decisions import Declaration, declaration_statement
+from consent.services.invitations import GROUPS
 
 #: The answer "I do not take part".
 NOT_TAKING_PART = "NONE"
+#: The answer to keep a promise whose level is weaker by now.
+KEEPING = "KEEP"
 PASSWORD_HELP = _("At least eight characters, not only digits, and none that many people use.")
 PASSWORDS_DIFFER = _("The two passwords differ. Type the same one twice.")
 #: In place of Django's own words, whose German says "Du".
@@ -24,13 +39,17 @@ class Option:
     """Answer that a holder can choose, with what it means for the person who gives it.
 
     ``epsilon`` is None and ``mu`` 0 without taking part. ``mu`` is what ε stands for at the study's δ in Gaussian
-    differential privacy.
+    differential privacy. ``weakens`` says that the person was promised more by an earlier consent. ``times_high``: how
+    many times as much may be learned from a person's records, at most, as at high protection under the same policy; 0
+    where nobody compares.
     """
 
     value: str
     label: str | Promise
     epsilon: float | None = None
     mu: float = 0.0
+    weakens: bool = False
+    times_high: int = 0
 
     @property
     def right_guesses(self) -> int:
@@ -45,7 +64,7 @@ class Option:
     @property
     def name_says_too_much(self) -> bool:
         """Whether the level's name promises more than the odds hold."""
-        return self.epsilon is not None and name_says_too_much(self.value, self.right_guesses)
+        return self.value in Level.values and name_says_too_much(self.value, self.right_guesses)
 
     @property
     def most_right_guesses(self) -> int:
@@ -53,25 +72,53 @@ class Option:
         return MOST_RIGHT_GUESSES[Level(self.value)]
 
 
+_KEPT = {
+    Level.HIGH: _("I keep what I was promised: high protection"),
+    Level.AVERAGE: _("I keep what I was promised: average protection"),
+    Level.LOW: _("I keep what I was promised: low protection"),
+}
+
+
 def level_option(level: str, epsilon: float, delta: float) -> Option:
     """The answer that grants ``level``, which stands for ``epsilon`` at ``delta``."""
     return Option(level, Level(level).label, epsilon, mu_of(epsilon, delta))
 
 
-def options(policy: EpsilonPolicy, delta: float) -> list[Option]:
-    """All answers, in the order in which they are offered; ``delta`` is the study's δ."""
-    levels = [level_option(level, policy.epsilon(level), delta) for level in Level]
-    return [*levels, Option(NOT_TAKING_PART, _("I do not take part"))]
+def options(policy: EpsilonPolicy, delta: float, last: LastPromise | None = None) -> list[Option]:
+    """All answers, in the order in which they are offered.
+
+    Args:
+        policy: the policy in force.
+        delta: the study's δ.
+        last: the promise that the person has; where its level is weaker by now, to keep it is an answer, too.
+    """
+    high = mu_of(policy.epsilon(Level.HIGH), delta)
+    levels = [
+        replace(option, times_high=times_as_much(option.mu, high))
+        for option in (level_option(level, policy.epsilon(level), delta) for level in Level)
+    ]
+    answers = [*levels, Option(NOT_TAKING_PART, _("I do not take part"))]
+    if last is None:
+        return answers
+    answers = [replace(option, weakens=(option.epsilon or 0.0) > last.epsilon) for option in answers]
+    if last.can_be_kept:
+        answers.insert(0, Option(KEEPING, _KEPT[Level(last.level)], last.epsilon, mu_of(last.epsilon, delta)))
+    return answers
 
 
 class DecisionForm(forms.Form):
     """Form for a holder's answer to ``consent_form`` under ``policy``; ``changed`` if they answered to earlier ones.
 
-    ``delta`` is the δ of their study.
+    ``delta`` is the δ of their study; ``last`` the promise of their last consent, if they gave one. ``promise`` is what
+    the page that they answered said of it, ``weaker`` their separate yes to a weaker one.
     """
 
     form_version = forms.IntegerField(widget=forms.HiddenInput)
     policy_version = forms.IntegerField(widget=forms.HiddenInput)
+    promise = forms.CharField(widget=forms.HiddenInput, required=False, max_length=40)
+    weaker = forms.BooleanField(required=False)
+    talked = forms.BooleanField(label=_("I talked to somebody about it before I decided."), required=False)
+    text = forms.CharField(widget=forms.HiddenInput, required=False)
     choice = forms.ChoiceField(
         label=_("Your decision"),
         widget=forms.RadioSelect,
@@ -81,41 +128,96 @@ class DecisionForm(forms.Form):
         },
     )
 
-    def __init__(self, data: Any = None, *, consent_form: ConsentForm, policy: EpsilonPolicy, delta: float) -> None:
+    def __init__(
+        self,
+        data: Any = None,
+        *,
+        consent_form: ConsentForm,
+        policy: EpsilonPolicy,
+        delta: float,
+        last: LastPromise | None = None,
+    ) -> None:
         super().__init__(data)
         self.consent_form = consent_form
         self.policy = policy
-        self.options = options(policy, delta)
+        self.last = last
+        self.shown = "" if last is None else repr(last.epsilon)
+        self.options = options(policy, delta, last)
         self.fields["choice"].choices = [(option.value, option.label) for option in self.options]  # type: ignore[attr-defined]
 
+    def clean_text(self) -> str:
+        """Code of the text that was read, if the form has it."""
+        code: str = self.cleaned_data["text"]
+        return code if code in self.consent_form.texts else ""
+
     def clean(self) -> dict[str, Any]:
-        seen = self.cleaned_data.get("form_version"), self.cleaned_data.get("policy_version")
-        if seen != (self.consent_form.version, self.policy.version):
+        data = self.cleaned_data
+        seen = data.get("form_version"), data.get("policy_version")
+        # Whoever leaves gives no promise up that they were shown.
+        is_shown = data.get("choice") == NOT_TAKING_PART or data.get("promise") == self.shown
+        if seen != (self.consent_form.version, self.policy.version) or not is_shown:
             raise ValidationError(
                 _("What you are asked has changed since you opened this page. Please read it again and then decide."),
                 code="changed",
             )
-        return self.cleaned_data
+        return data
 
     @property
     def changed(self) -> bool:
         return self.has_error(NON_FIELD_ERRORS, "changed")
 
     @property
+    def high(self) -> Option:
+        """Answer that grants high protection."""
+        return next(option for option in self.options if option.value == Level.HIGH)
+
+    @property
     def chosen(self) -> Option:
         """Chosen answer of the valid form."""
-        return next(option for option in self.options if option.value == self.cleaned_data["choice"])
+        return next(option for option in self.options if option.value == self["choice"].value())
+
+
+class DeclarationForm(forms.Form):
+    """Form in which whoever answers for another person declares by which right they decide."""
+
+    authority = forms.ChoiceField(
+        label=_("By which right do you decide?"),
+        widget=forms.RadioSelect,
+        error_messages={"required": _("Say by which right you decide.")},
+    )
+    declared = forms.BooleanField(
+        error_messages={"required": _("Confirm the statement, or do not decide for this person.")}
+    )
+
+    def __init__(self, data: Any = None, *, answers: Answering) -> None:
+        super().__init__(data)
+        self.statement = declaration_statement()
+        self.fields["declared"].label = self.statement
+        self.fields["authority"].choices = [(each.value, each.label) for each in AUTHORITIES[answers.role]]  # type: ignore[attr-defined]
+
+    def declaration(self) -> Declaration:
+        """Declaration of the valid form."""
+        return Declaration(self.cleaned_data["authority"], self.statement)
 
 
 class CodeForm(forms.Form):
-    """Form for the code of an invitation, typed from paper."""
+    """Form for the code of an invitation, typed from paper; of a mistyped one it says which groups are wrong."""
 
     code = forms.CharField(
         label=_("Code of your invitation"),
         max_length=100,
-        help_text=_("Capital or small letters, with or without spaces."),
+        help_text=_(
+            "Seven groups of five letters and digits. Capital or small letters, with or without spaces; O counts as "
+            "zero, I and L as one."
+        ),
         widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
     )
+
+    def clean_code(self) -> str:
+        code: str = self.cleaned_data["code"]
+        if faults := code_faults(code, GROUPS):
+            raise ValidationError(faults)
+        return code
 
 
 class AccountForm(forms.Form):
@@ -148,3 +250,35 @@ class AccountForm(forms.Form):
         if password and again and password != again:
             self.add_error("password_again", PASSWORDS_DIFFER)
         return self.cleaned_data
+
+
+class AddressForm(forms.Form):
+    """Form for an address that a holder without an account leaves."""
+
+    email = forms.EmailField(
+        label=_("E-mail address"),
+        max_length=150,
+        help_text=_("A mail with a link goes there. Nothing else is sent before you have opened it."),
+        error_messages={"invalid": INVALID_EMAIL},
+        widget=forms.EmailInput(attrs={"autocomplete": "email"}),
+    )
+
+
+class LaterForm(AddressForm):
+    """Form for a reminder to decide: in how many days, and an address of who has none that mails reach."""
+
+    DAYS = (3, 7, 14)
+
+    days = forms.TypedChoiceField(
+        label=_("When to be reminded"),
+        coerce=int,
+        choices=[(days, format_lazy(_("in {} days"), days)) for days in DAYS],
+        widget=forms.RadioSelect,
+        initial=7,
+    )
+    field_order = ["days", "email"]
+
+    def __init__(self, data: Any = None, *, reached: bool) -> None:
+        super().__init__(data)
+        if reached:
+            del self.fields["email"]

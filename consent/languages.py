@@ -1,11 +1,15 @@
-"""Languages of a study's consent form: those of the site, and others that the study adds."""
+"""Languages of a study's consent form: those of the site, and others that the study adds.
+
+Beside the main text of a language, which is binding, variants may stand: a text for young people, one that is easy to
+read. The code of a variant is that of the language with a private part, as BCP 47 has it: ``de-x-easy``.
+"""
 
 from typing import Any
 
 from django.conf import settings
 from django.conf.locale import LANG_INFO
 from django.core.exceptions import ValidationError
-from django.utils.translation import get_language_info
+from django.utils.translation import get_language_info, gettext_lazy
 from django.utils.translation import gettext as _
 
 
@@ -14,18 +18,42 @@ def first_language() -> list[str]:
     return [settings.LANGUAGE_CODE]
 
 
-def own_name(code: str) -> str:
-    """Name of a language in that language.
+#: Variants of a text beside the main one in the same language, by the key after “-x-” in their code.
+VARIANTS = {"young": gettext_lazy("for young people"), "easy": gettext_lazy("easy to read")}
 
-    >>> own_name("fr")
-    'Français'
+
+def language_of(code: str) -> str:
+    """Language of a text's code, which may be that of a variant.
+
+    >>> language_of("de-x-easy")
+    'de'
     """
-    return str(get_language_info(code)["name_local"]).capitalize()
+    return code.partition("-x-")[0]
+
+
+def is_variant(code: str) -> bool:
+    """Whether a code is that of a variant, and not of the main text in its language."""
+    return "-x-" in code
+
+
+def own_name(code: str) -> str:
+    """Name of a language in that language, and of the variant, if any, in the reader's.
+
+    >>> own_name("fr"), own_name("de-x-easy")
+    ('Français', 'Deutsch, easy to read')
+    """
+    return _named(str(get_language_info(language_of(code))["name_local"]).capitalize(), code)
 
 
 def translated_name(code: str) -> str:
-    """Name of a language in the reader's language; an unknown code is returned unchanged."""
-    return str(get_language_info(code)["name_translated"]) if code in LANG_INFO else code
+    """Name of a language, and of the variant, in the reader's language; an unknown code is returned unchanged."""
+    language = language_of(code)
+    return _named(str(get_language_info(language)["name_translated"]), code) if language in LANG_INFO else code
+
+
+def _named(name: str, code: str) -> str:
+    key = code.partition("-x-")[2]
+    return f"{name}, {VARIANTS.get(key, key)}" if key else name
 
 
 def languages_check(codes: Any) -> None:
@@ -34,10 +62,20 @@ def languages_check(codes: Any) -> None:
     Raises:
         ValidationError: an unknown code, or the site's first language is not in the list.
     """
-    unknown = [code for code in codes if "name_local" not in LANG_INFO.get(code, {})]
+    unknown = [
+        code
+        for code in codes
+        if "name_local" not in LANG_INFO.get(language_of(code), {})
+        or (is_variant(code) and code.partition("-x-")[2] not in VARIANTS)
+    ]
     if unknown:
         raise ValidationError(
-            _("Unknown language: %(codes)s. Use codes like en, de, fr, pt-br.") % {"codes": ", ".join(unknown)}
+            _("Unknown language: %(codes)s. Use codes like en, de, fr, pt-br, de-x-easy, de-x-young.")
+            % {"codes": ", ".join(unknown)}
         )
+    alone = [code for code in codes if is_variant(code) and language_of(code) not in codes]
+    if alone:
+        message = _("A variant stands beside the main text of its language. Add the language of: %(codes)s.")
+        raise ValidationError(message % {"codes": ", ".join(alone)})
     if settings.LANGUAGE_CODE not in codes:
         raise ValidationError(_("English is what readers of all other languages see; keep “en” in the list."))

@@ -5,20 +5,32 @@ from typing import Any
 from django.utils.translation import gettext_lazy as _
 
 from consent.circumstances import last_day
-from consent.models import Checkpoint, ConsentEvent, ConsentForm, ConsentFormProposal, EpsilonPolicy, Mail, RoleChange
+from consent.comparisons import level_changes
+from consent.models import (
+    Checkpoint,
+    ConsentEvent,
+    ConsentForm,
+    ConsentFormProposal,
+    EpsilonPolicy,
+    Mail,
+    News,
+    RoleChange,
+)
 from consent.selectors import consent_current, is_waiting
 from consent.services.checkpoints import checkpoint_extension
-from consent.services.mail import MailKind, kinds_register
+from consent.services.mail import MailKind, kinds_register, mail_holders
+from consent.services.news import news_readers
+from consent.uses import results_of
 
 
 def _form(mail: Mail) -> dict[str, Any] | None:
     form = ConsentForm.objects.filter(pk=mail.about).first()
-    return {"form": form} if form else None
+    return {"form": form, "level_changes": level_changes(form.study)} if form else None
 
 
 def _policy(mail: Mail) -> dict[str, Any] | None:
-    policy = EpsilonPolicy.objects.filter(pk=mail.about).select_related("approval").first()
-    return {"policy": policy} if policy else None
+    policy = EpsilonPolicy.objects.filter(pk=mail.about, approval__isnull=False).first()
+    return {"policy": policy, "level_changes": level_changes(policy.study, policy)} if policy else None
 
 
 def _waiting_policy(mail: Mail) -> dict[str, Any] | None:
@@ -48,20 +60,53 @@ def _checkpoint(mail: Mail) -> dict[str, Any] | None:
     return {"checkpoint": checkpoint, "text": checkpoint_extension(checkpoint)} if checkpoint else None
 
 
+def _news(mail: Mail) -> dict[str, Any] | None:
+    """What was learned, newest first; None for who has withdrawn meanwhile, and where the result is withdrawn."""
+    news = News.objects.filter(pk=mail.about).first()
+    if news is None or mail.study is None:
+        return None
+    if not news_readers([mail.study]).filter(holder__in=mail_holders(mail)).exists():
+        return None
+    found = [each for each in results_of(mail.study) if not news.about or each.key == news.about]
+    if news.about and not any(each.withdrawn_at is None for each in found):
+        return None
+    return {"news": news, "results": found}
+
+
+def _later(mail: Mail) -> dict[str, Any] | None:
+    """Nothing where the study is closed, and for whoever has decided since they asked for it."""
+    holder = mail_holders(mail).first()
+    if holder is None or mail.study is None or mail.study.is_closed:
+        return None
+    current = consent_current(holder)
+    return None if current is not None and current.recorded_at > mail.created_at else {}
+
+
+def _unconfirmed(mail: Mail) -> str:
+    return mail.address.email if mail.address is not None and not mail.address.confirmed_at else ""
+
+
 def register() -> None:
     """Register these kinds, once, at start-up."""
     kinds_register(
         MailKind("receipt", _("your decision is recorded")),
+        MailKind("address_left", _("an address that was left is to be confirmed"), address=_unconfirmed),
         MailKind("new_form", _("a study has new information"), _form),
+        MailKind("correction", _("a small correction of a study's information is announced"), _waiting_form),
         MailKind("new_policy", _("what the levels mean has changed"), _policy),
         MailKind("renewal", _("a decision is to be renewed"), _renewal),
+        MailKind("result_published", _("a result was published"), _news, wish="results"),
+        MailKind("results_of_year", _("what was learned in a year"), _news, wish="results"),
+        MailKind("decide_later", _("a reminder to decide, which you asked for"), _later),
         MailKind("handed_over", _("somebody else answers now")),
         MailKind("study_closed", _("a study was closed")),
         MailKind("new_link", _("a new link was made for you")),
         MailKind("role_changed", _("a role in a study has changed, or is proposed to"), _role_change),
         MailKind("policy_waiting", _("an ε policy waits for approval"), _waiting_policy, wish="approvals"),
+        MailKind("policy_overdue", _("an ε policy waits longer than was wanted"), _waiting_policy, wish="approvals"),
         MailKind("policy_approved", _("an ε policy was approved"), _policy, wish="approvals"),
         MailKind("form_waiting", _("a consent form waits for approval"), _waiting_form, wish="approvals"),
+        MailKind("form_overdue", _("a consent form waits longer than was wanted"), _waiting_form, wish="approvals"),
         MailKind("form_approved", _("a consent form was approved"), _form, wish="approvals"),
         MailKind("checkpoint", _("a signed checkpoint"), _checkpoint),
     )

@@ -1,7 +1,8 @@
 """Odds: the meaning of an ε for a person, in right guesses out of 100.
 
-Pages, receipts and policies all show these numbers. They hold in the worst case, for whoever knows everything else, and
-begin where both answers are equally likely (50:50).
+Pages, receipts and policies all show these numbers, for two questions: whether a person took part, and which of two
+possible sets of records is theirs. They hold in the worst case, for whoever knows everything else, and begin where both
+answers are equally likely (50:50).
 """
 
 import math
@@ -65,3 +66,14 @@ def right_record_guesses_at(mu: float) -> int:
     [50, 52, 61, 70, 77]
     """
     return math.ceil(100 * record_guess_odds(mu))
+
+
+def times_as_much(mu: float, than_mu: float) -> int:
+    """Ratio of the caps of two promises, rounded up, so that "up to" is true.
+
+    A cap is μ², and bounds all that is ever charged for what is learned from a person's records.
+
+    >>> times_as_much(0.50155, 0.26805), times_as_much(0.71912, 0.26805)
+    (4, 8)
+    """
+    return math.ceil((mu / than_mu) ** 2)

@@ -22,4 +22,7 @@ def tagged_pdf(template: Path, told: dict[str, Any]) -> bytes:
 
 
 def _compiled(template: Path, inputs: dict[str, str], **options: Any) -> bytes:
-    return typst.compile(template.read_bytes(), format="pdf", font_paths=[FONTS], sys_inputs=inputs, **options)
+    document: bytes = typst.compile(  # type: ignore[assignment]  # a file is only written where one is named
+        str(template), root=str(template.parent), format="pdf", font_paths=[FONTS], sys_inputs=inputs, **options
+    )
+    return document

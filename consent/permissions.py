@@ -28,6 +28,7 @@ _STATE_PROVENANCE = "training.state_provenance"  # where public points come from
 #: Lists that name holders. They are withheld from the same roles, for the same reason.
 _LISTS = {
     "consent.view_circumstance",  # who answers for whom, deaths and incapacities
+    "consent.check_receipt",  # whose receipt it is that somebody reads out
     "consent.view_levelaccess",  # who looked at whose choice, and for whom new links were made
 }
 _OVERSIGHT = {

@@ -1,4 +1,8 @@
-"""Questions with which a holder can check whether the information came across; nothing of them is recorded."""
+"""Questions with which a holder can check whether the information came across.
+
+Of what they open only whether the first answer to each question was right is kept, until it is counted with noise; see
+:mod:`accounting.check_answers`.
+"""
 
 import hashlib
 from dataclasses import dataclass
@@ -9,9 +13,10 @@ from django.utils.translation import gettext as _
 from consent.models import DataHolder
 from consent.study_texts import study_text
 
-_COUNT = 4
+#: Names of the questions, in their order, for what is stored and released.
+KEYS = ("protection", "odds", "access", "withdrawal")
 #: Which questions show the right answer first: always two of the four, so that no position is the safe one.
-_RIGHT_FIRST = tuple(combinations(range(_COUNT), _COUNT // 2))
+_RIGHT_FIRST = tuple(combinations(range(len(KEYS)), len(KEYS) // 2))
 
 
 @dataclass(frozen=True)
@@ -27,8 +32,14 @@ class Answer:
 class Question:
     """Question with its two answers in the order in which they are shown."""
 
+    key: str
     text: str
     answers: tuple[Answer, Answer]
+
+    @property
+    def right_answer(self) -> Answer:
+        """The answer that is right."""
+        return next(answer for answer in self.answers if answer.right)
 
 
 def questions(holder: DataHolder, right_guesses: int) -> list[Question]:
@@ -41,7 +52,7 @@ def questions(holder: DataHolder, right_guesses: int) -> list[Question]:
     asked = []
     for place, (text, wrong, right) in enumerate(_questions(holder, right_guesses)):
         answers = (Answer(*wrong, right=False), Answer(*right, right=True))
-        asked.append(Question(text, answers[::-1] if place in right_first else answers))
+        asked.append(Question(KEYS[place], text, answers[::-1] if place in right_first else answers))
     return asked
 
 
@@ -56,11 +67,11 @@ def _questions(holder: DataHolder, guesses: int) -> list[tuple[str, tuple[str, s
             _("What does high protection mean?"),
             (
                 _("The most is learned from my records."),
-                _("No, it is the other way round. With high protection the least can be found out about you."),
+                _("No, it is the other way round. With high protection guesses about you are right least often."),
             ),
             (
-                _("The least can be found out about me."),
-                _("Yes. High protection is the strictest limit on what anyone can find out about you."),
+                _("Guesses about me are right least often."),
+                _("Yes. Of the three levels it has the strictest limit on how often such guesses can be right."),
             ),
         ),
         (
@@ -71,7 +82,10 @@ def _questions(holder: DataHolder, guesses: int) -> list[tuple[str, tuple[str, s
             ),
             (
                 _("How often a guess about whether I took part can be right."),
-                _("Yes. With a coin it would be 50 times. With all that is ever released, it is at most %(right)d.")
+                _(
+                    "Yes. With a coin it would be 50 times. With all that is ever released, it is at most %(right)d, "
+                    "where both answers are equally likely beforehand."
+                )
                 % odds,
             ),
         ),

@@ -13,27 +13,39 @@ it goes into that of the next event, so that whoever knows the hashes of two eve
 of the few levels that it may have granted, only one fits.
 """
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.utils import timezone
+from django.template.loader import render_to_string
+from django.utils import timezone, translation
 from django.utils.crypto import salted_hmac
 from django.utils.formats import date_format
 from django.utils.text import capfirst
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
-from consent.circumstances import last_day
-from consent.models import Answerer, ConsentEvent
-from consent.odds import right_guesses_in_100
+from common.moments import moment_words
+from consent.circumstances import answering_for, last_day, renew_by
+from consent.codes import code_of, code_spelled, code_typed
+from consent.comparisons import Column, columns_of_answer, odds_words, promised
+from consent.facts import study_told
+from consent.forms import level_option
+from consent.html_trees import html_tree
+from consent.languages import language_of, own_name
+from consent.letter_documents import document_told, example_address, letter_words, reference, sender, voice
+from consent.models import Answerer, ConsentEvent, DataHolder, Disposal, Letterhead, Level, Study
+from consent.odds import mu_of, right_guesses_at, right_guesses_in_100, right_record_guesses_at
 from consent.pdf import tagged_pdf
+from consent.selectors import consent_form_in_force, policy_in_force, promise_before
+from consent.services.letterheads import letterhead_of
 from consent.standing import standing
-from consent.study_texts import study_text
+from consent.study_texts import contact_text, study_text
 
 TEMPLATE = Path(__file__).with_name("receipt.typ")
-#: Crockford's base 32: no letter that is taken for another when it is read out.
-_READ_OUT = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+#: Groups of the code that stands for a receipt number.
+GROUPS = 3
 SCHEMA = "ISO/IEC TS 27560:2023"
 #: What a holder can decide, as a consent status of the Data Privacy Vocabulary.
 STATES = {
@@ -54,55 +66,69 @@ def receipt_number(event_hash: str, key: str | None = None) -> str:
 
 
 def receipt_code(number: str) -> str:
-    """Twelve letters and digits that stand for a receipt number, to be read out: its first 60 bits.
+    """Code in three groups that stands for a receipt number, to be read out: its first 60 bits.
 
     >>> receipt_code("0123456789abcdef" + "0" * 48)
-    '04HM-ASW9-NF6Y'
+    '04HMA-ASW92-NF6YP'
     """
-    bits = int(number[:15], 16)
-    letters = "".join(_READ_OUT[(bits >> shift) & 31] for shift in range(55, -1, -5))
-    return "-".join(letters[start : start + 4] for start in range(0, 12, 4))
+    return code_spelled(code_of(int(number[:15], 16), GROUPS), "-")
 
 
-def _code_typed(text: str) -> str:
-    """A code as it was heard or typed, without dashes; letters that base 32 lacks stand for those they look like."""
-    return text.upper().replace("-", "").translate(str.maketrans("OIL", "011"))
-
-
-def receipt_event(number: str) -> ConsentEvent | None:
-    """The decision, of whatever study, that has this receipt number.
+def receipt_event(number: str, study: Study | None = None) -> ConsentEvent | None:
+    """The decision that has this receipt number, of one study or of whatever study.
 
     Numbers given out under an earlier secret key are found while ``SECRET_KEY_FALLBACKS`` names it. A number may also
     be the event's hash: receipts had that once. Or it is the code that was read out.
     """
-    keys, code = (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS), _code_typed(number)
-    for pk, event_hash in ConsentEvent.objects.order_by().values_list("pk", "hash").iterator(chunk_size=2000):
+    keys, code = (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS), code_typed(number)
+    events = ConsentEvent.objects.filter(study=study) if study else ConsentEvent.objects.all()
+    for pk, event_hash in events.order_by().values_list("pk", "hash").iterator(chunk_size=2000):
         numbers = [receipt_number(event_hash, key) for key in keys]
-        if number in (event_hash, *numbers) or code in map(_code_typed, map(receipt_code, numbers)):
+        if number in (event_hash, *numbers) or code in map(code_typed, map(receipt_code, numbers)):
             return ConsentEvent.objects.select_related("study", "holder", "form", "policy").get(pk=pk)
     return None
 
 
-def _odds(right: int) -> str:
+def _odds(right: int, right_records: int) -> str:
+    """What a level means, in right guesses in 100 about whether the person took part and which records are theirs."""
     if right < 100:
         told = _(
             "Someone who guesses whether you took part (whether your records were used) would be right at most "
             "%(right)d times in 100 instead of 50."
+        ) % {"right": right}
+    else:
+        told = _(
+            "Someone who guesses whether you took part (whether your records were used) could be right nearly always."
         )
-        return told % {"right": right}
-    return _("Someone who guesses whether you took part (whether your records were used) could be right nearly always.")
+    if right_records < 100:
+        records = _(
+            "Others may know that you take part and guess which of two sets of records is yours. They would be right "
+            "at most %(right)d times in 100 instead of 50."
+        ) % {"right": right_records}
+    else:
+        records = _(
+            "Others may know that you take part and guess which of two sets of records is yours. They could be right "
+            "nearly always."
+        )
+    condition = _("Both hold where two answers are equally likely beforehand.")
+    return " ".join((told, records, condition))
 
 
 def _decided_at(event: ConsentEvent) -> str:
-    moment = timezone.localtime(event.recorded_at)
-    return f"{date_format(moment, 'DATETIME_FORMAT')} ({moment.tzname()})"
+    return moment_words(event.recorded_at)
+
+
+def _told(event: ConsentEvent) -> Study:
+    """Study with the facts of the version that was answered; with today's where none was."""
+    return study_told(event.form, event.study) if event.form is not None else event.study
 
 
 def receipt_sentence(event: ConsentEvent) -> str:
     """The decision in one sentence, in the reader's language."""
+    study = _told(event)
     told = {
-        "controller": event.study.controller,
-        "study": study_text(event.study, "title"),
+        "controller": study.controller,
+        "study": study_text(study, "title"),
         "level": event.get_level_display(),
         "when": _decided_at(event),
     }
@@ -119,39 +145,82 @@ def receipt_sentence(event: ConsentEvent) -> str:
     return _("On %(when)s you decided not to take part in the study “%(study)s” of %(controller)s.") % told
 
 
-def receipt_facts(event: ConsentEvent) -> list[tuple[str, str]]:
-    """Terms and values of a decision's receipt, in the reader's language."""
-    study = event.study
+def _records_fate(event: ConsentEvent) -> str:
+    """Fate of the stored records after a withdrawal, by what was recorded with it."""
+    kinds = (Disposal.Kind.ASKED, Disposal.Kind.KEPT)
+    rows = Disposal.objects.filter(holder=event.holder_id, kind__in=kinds, recorded_at__gte=event.recorded_at)
+    first = rows.order_by("sequence").first()
+    if first is not None and first.kind == Disposal.Kind.KEPT:
+        return _("They stay stored, as you said, and are not used. You can have them erased at any time.")
+    return _("They are erased here within a day.")
+
+
+def _before(event: ConsentEvent) -> list[tuple[str, str]]:
+    """What was promised before a consent, and what this one made of it."""
+    before = promise_before(event) if event.pk else None
+    if before is None or event.policy is None:
+        return []
+    now = level_option(event.level, event.policy.epsilon(event.level), event.study.delta)
+    odds = {"before": odds_words(promised(before)), "now": odds_words(now)}
+    facts = [(_("Before this decision"), f"{before.event.get_level_display()}: {odds['before']}")]
+    if event.epsilon_before is not None:
+        told = _("accepted with a separate yes: a guess is right %(now)s, before %(before)s")
+        facts.append((_("Weaker protection"), told % odds))
+    elif before.can_be_kept and before.epsilon == now.epsilon:
+        facts.append((_("Promise"), _("kept: a guess is right %(now)s, as before") % odds))
+    return facts
+
+
+def _decision_facts(event: ConsentEvent) -> list[tuple[str, str]]:
+    """Decision, of whom, by whom, and by which right."""
     facts = [
-        (_("Study"), str(study_text(study, "title"))),
+        (_("Study"), str(study_text(_told(event), "title"))),
         (_("Decision"), capfirst(f"{event.get_kind_display()}: {event.get_level_display()}".rstrip(": "))),
         (_("When"), _decided_at(event)),
         (_("Known to the study as"), event.holder.known_as),
     ]
     if event.answered_by != Answerer.PERSON:
         facts.append((_("Decided by"), capfirst(event.get_answered_by_display())))
+    if event.authority:
+        facts += [(_("Declared right"), capfirst(event.get_authority_display())), (_("Declared"), event.statement)]
+    if event.talked:
+        facts.append((_("Talked about it"), _("yes, with somebody, before the decision")))
+    return facts
+
+
+def _meaning(event: ConsentEvent) -> list[tuple[str, str]]:
+    """What a decision means for the person."""
+    facts = []
     if event.grants and (ends := last_day(event)) is not None:
         facts.append((_("Counts up to"), date_format(ends, "DATE_FORMAT")))
     if event.policy is not None:
-        right = right_guesses_in_100(event.policy.epsilon(event.level), study.delta)
+        mu = mu_of(event.policy.epsilon(event.level), event.study.delta)
         facts += [
-            (_("What it means"), _odds(right)),
+            (_("What it means"), _odds(right_guesses_at(mu), right_record_guesses_at(mu))),
+            *_before(event),
             (
                 _("What it does not cover"),
                 _(
-                    "When and how much data is sent over a network; what the records of others, such as relatives, "
-                    "tell about you; other studies. If you are in this study under several pseudonyms, each counts by "
-                    "itself."
+                    "What is true of people like you, which can be found out whether or not you take part; when and "
+                    "how much data is sent over a network; what the records of others, such as relatives, tell about "
+                    "you; other studies. If you are in this study under several pseudonyms, each counts by itself."
                 ),
             ),
         ]
+    if event.kind == ConsentEvent.Kind.WITHDRAWN:
+        facts.append((_("Your stored records"), _records_fate(event)))
+    return facts
+
+
+def _study_facts(event: ConsentEvent) -> list[tuple[str, str]]:
+    """What the study told when it was decided."""
+    study, facts = _told(event), []
     if event.form is not None:
-        text = _("version %(version)d, SHA-256 %(digest)s") % {
-            "version": event.form.version,
-            "digest": event.form.digest,
-        }
-        facts.append((_("Information read"), text))
-    facts += [
+        facts.append((_("Information read"), _("version %(version)d") % {"version": event.form.version}))
+        if event.text_read:
+            facts.append((_("Text that was read"), own_name(event.text_read)))
+    return [
+        *facts,
         (_("Who asks"), study.controller),
         (_("What for"), str(study_text(study, "purpose"))),
         (_("Which data"), str(study_text(study, "data_categories"))),
@@ -160,25 +229,65 @@ def receipt_facts(event: ConsentEvent) -> list[tuple[str, str]]:
         (_("Lawful basis"), study.get_lawful_basis_display()),
         (_("Jurisdiction"), study.jurisdiction),
         (_("Address"), study.controller_address),
-        (_("Data protection officer"), study.data_protection_officer),
+        (_("Data protection officer"), study.data_protection_officer or _("none is required")),
         (_("Source of the data"), str(study_text(study, "data_source"))),
         (_("Complaints"), study.supervisory_authority),
-        (_("Withdrawing"), _("At any time, on the page “My choice”, without a reason and without any disadvantage.")),
-        (_("Questions"), study.contact),
-        (_("To read out on the telephone"), receipt_code(receipt_number(event.hash))),
-        (_("Receipt number"), receipt_number(event.hash)),
     ]
+
+
+def _turning(event: ConsentEvent) -> list[tuple[str, str]]:
+    """Whom to ask, and what to read out to them."""
+    return [
+        (_("Questions"), contact_text(_told(event))),
+        (_("To read out on the telephone"), receipt_code(receipt_number(event.hash))),
+    ]
+
+
+def _stated(facts: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(term, value) for term, value in facts if value]
 
 
-def receipt_copy_facts(event: ConsentEvent) -> list[tuple[str, str]]:
-    """Terms and values of a copy that is kept: the receipt's, and what stands on the day of the copy."""
-    term = _("What stands on %(date)s") % {"date": date_format(timezone.localdate(), "DATE_FORMAT")}
-    return [*receipt_facts(event), (term, str(standing(event.holder)))]
+def receipt_facts(event: ConsentEvent) -> list[tuple[str, str]]:
+    """Terms and values of a decision's receipt, in the reader's language."""
+    withdrawing = _("At any time, on the page “My choice”, without a reason and without any disadvantage.")
+    return _stated(
+        [
+            *_decision_facts(event),
+            *_meaning(event),
+            *_study_facts(event),
+            (_("Withdrawing"), withdrawing),
+            *_turning(event),
+        ]
+    )
+
+
+def receipt_digests(event: ConsentEvent) -> list[tuple[str, str]]:
+    """Terms and values of a receipt that computers compare, and nobody reads out."""
+    read = [(_("Information read (SHA-256)"), event.form.digest)] if event.form is not None else []
+    return [*read, (_("Receipt number"), receipt_number(event.hash))]
+
+
+def _json_before(event: ConsentEvent) -> dict[str, Any] | None:
+    """Promise that the holder had before a consent; None before the first."""
+    before = promise_before(event) if event.pk else None
+    if before is None:
+        return None
+    return {
+        "protection_level": before.level,
+        "epsilon": before.epsilon,
+        "right_guesses_in_100": right_guesses_in_100(before.epsilon, event.study.delta),
+        "epsilon_policy_version": before.policy.version,
+    }
 
 
 def _event(event: ConsentEvent) -> dict[str, Any]:
     extension: dict[str, Any] = {"receipt_number": receipt_number(event.hash), "answered_by": event.answered_by}
+    if event.text_read:
+        extension["text_read"] = event.text_read
+    if event.talked:
+        extension["talked"] = True
+    if event.authority:
+        extension |= {"authority": event.authority, "statement": event.statement}
     ends = last_day(event)
     validity = f"until {ends.isoformat()} or withdrawn" if ends else "until withdrawn"
     if event.policy is not None:
@@ -188,7 +297,10 @@ def _event(event: ConsentEvent) -> dict[str, Any]:
             "epsilon": epsilon,
             "delta": event.study.delta,
             "right_guesses_in_100": right_guesses_in_100(epsilon, event.study.delta),
+            "right_record_guesses_in_100": right_record_guesses_at(mu_of(epsilon, event.study.delta)),
             "epsilon_policy_version": event.policy.version,
+            "before": _json_before(event),
+            "weaker_accepted": event.epsilon_before is not None,
         }
     return {
         "event_time": event.recorded_at.isoformat(),
@@ -207,8 +319,8 @@ def receipt_json(events: list[ConsentEvent]) -> dict[str, Any]:
         events: the holder's consent events, oldest first, at least one.
     """
     last = events[-1]
-    study = last.study
     notice = next((event.form for event in reversed(events) if event.form is not None), None)
+    study = study_told(notice, last.study) if notice is not None else last.study
     return {
         "schema_version": SCHEMA,
         "receipt_id": receipt_number(last.hash),
@@ -243,6 +355,7 @@ def receipt_json(events: list[ConsentEvent]) -> dict[str, Any]:
                     "party_name": study.controller,
                     "party_address": study.controller_address or None,
                     "party_email": study.contact,
+                    "party_phone": study.contact_telephone or None,
                     "party_contact": study.contact,
                     "party_role": "dpv:DataController",
                     "party_type": "dpv:Organisation",
@@ -253,18 +366,107 @@ def receipt_json(events: list[ConsentEvent]) -> dict[str, Any]:
     }
 
 
-def receipt_pdf(event: ConsentEvent) -> bytes:
-    """Receipt of a decision as a tagged PDF, see `consent.pdf.tagged_pdf`."""
-    moment = timezone.localtime(event.recorded_at)
-    told = {
-        "title": f"{_('Receipt')}: {study_text(event.study, 'title')}",
-        "author": event.study.controller,
-        "date": {"year": moment.year, "month": moment.month, "day": moment.day},
+def receipt_told(event: ConsentEvent, head: Letterhead | None = None, address: str = "") -> dict[str, Any]:
+    """All that a receipt says as a letter, in the reader's language: first in words, then what others check.
+
+    Args:
+        event: the decision.
+        head: a letterhead that may not be saved yet; that of the study by default.
+        address: lines of the recipient; empty where no address is known.
+    """
+    study = event.study
+    head = head or letterhead_of(study)
+    words = letter_words(study, head)
+    facts = _meaning(event)
+    if event.holder.pk:
+        stands = _("What stands on %(date)s") % {"date": date_format(timezone.localdate(), "DATE_FORMAT")}
+        facts.append((stands, str(standing(event.holder))))
+    return {
         "lang": (get_language() or settings.LANGUAGE_CODE).split("-")[0],
-        "heading": _("Receipt of your decision"),
+        "sender": sender(study, head),
+        "recipient": address.splitlines(),
+        "date": date_format(timezone.localdate(), "DATE_FORMAT"),
+        "reference": reference(event.holder.known_as),
+        "subject": _("Receipt of your decision"),
+        "salutation": words["salutation"],
         "sentence": receipt_sentence(event),
-        "facts": receipt_copy_facts(event),
-        "address_term": _("Where you can look it up and decide otherwise"),
-        "address": f"{settings.SITE_URL.rstrip('/')}/my/{event.study.slug}/choice/",
+        "columns": html_tree(render_to_string("consent/before_and_now.html", {"columns": columns}))
+        if (columns := _columns(event))
+        else [],
+        "facts": _stated(facts),
+        "changing_term": _("If you change your mind"),
+        "changing": _changing(study),
+        "address": f"{settings.SITE_URL.rstrip('/')}/my/{study.slug}/choice/",
+        "turning": _turning(event)[1:],
+        "questions": _("Questions: %(contact)s") % {"contact": contact_text(study)},
+        "closing": words["closing"],
+        "signature": study.contact_name or study.controller,
+        "details_heading": _("What the study told, and what computers compare"),
+        "details": _stated([*_decision_facts(event), *_study_facts(event)]),
+        "checking": _("To check this receipt"),
+        "digests": receipt_digests(event),
     }
-    return tagged_pdf(TEMPLATE, told)
+
+
+def _columns(event: ConsentEvent) -> list[Column]:
+    """Promise before a consent, and that of the consent; none before the first."""
+    before = promise_before(event) if event.pk else None
+    if before is None or event.policy is None:
+        return []
+    return columns_of_answer(before, level_option(event.level, event.policy.epsilon(event.level), event.study.delta))
+
+
+def _changing(study: Study) -> str:
+    if study.is_closed:
+        return _(
+            "You can withdraw at any time, without a reason and without any disadvantage: here with the code of your "
+            "letter or with your account, or by a letter to the study."
+        )
+    return _(
+        "You can change your decision or withdraw it at any time, without a reason and without any disadvantage: here "
+        "with the code of your letter or with your account, or by a letter to the study."
+    )
+
+
+def receipt_pdf(event: ConsentEvent) -> bytes:
+    """Receipt of a decision as a tagged PDF, in the reader's language; see `consent.pdf.tagged_pdf`."""
+    return _pdf(event.study, [receipt_told(event)])
+
+
+def receipts_pdf(study: Study, events: Iterable[ConsentEvent], language: str) -> bytes:
+    """Receipts as letters in one PDF, each to whoever answers now, in the language that was read, or ``language``."""
+    told = []
+    for event in events:
+        read = language_of(event.text_read)
+        about = event.holder.known_as if answering_for(event.holder).represents else ""
+        with translation.override(read if read in dict(settings.LANGUAGES) else language), voice(about):
+            told.append(receipt_told(event))
+    return _pdf(study, told)
+
+
+def _pdf(study: Study, receipts: Sequence[dict[str, Any]]) -> bytes:
+    return tagged_pdf(TEMPLATE, document_told(study, _("Receipt")) | {"receipts": list(receipts)})
+
+
+def sample_receipt_pdf(study: Study, head: Letterhead, language: str) -> bytes:
+    """A receipt with a letterhead that may not be saved yet, of a decision that nobody made.
+
+    Raises:
+        LookupError: the study has no form or no policy in force.
+    """
+    form, policy = consent_form_in_force(study), policy_in_force(study)
+    if form is None or policy is None:
+        raise LookupError(study.slug)
+    event = ConsentEvent(
+        study=study,
+        holder=DataHolder(study=study, pseudonym="P-0001"),
+        kind=ConsentEvent.Kind.GIVEN,
+        level=Level.AVERAGE,
+        form=form,
+        policy=policy,
+        renew_by=renew_by(form, timezone.localdate()),
+        recorded_at=timezone.now(),
+        hash="0" * 64,
+    )
+    with translation.override(language):
+        return _pdf(study, [receipt_told(event, head, example_address(language))])

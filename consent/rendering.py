@@ -8,6 +8,7 @@ from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from consent.languages import language_of
 from consent.models import ConsentForm
 
 # No images: whoever serves them would learn who reads the form.
@@ -16,15 +17,27 @@ _TAGS = {
     "table", "thead", "tbody", "tr", "th", "td",
 }  # fmt: skip
 _TOP_HEADING = 3  # A form stands under a heading of level 2.
+#: Characters up to which a text is no longer than its opening and the line behind which the rest is folded.
+_SHORT = 300
 _markdown = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
 
 
 @dataclass(frozen=True)
 class ConsentText:
-    """Rendered text of a form, with the language that was available."""
+    """Rendered text of a form, with the language that was available and the code under which the form has it.
+
+    A long text is in two parts for a page that shows its ``opening`` and folds the ``rest``, which is empty in a short
+    one; ``html`` is all of it.
+    """
 
     language: str
-    html: SafeString
+    opening: SafeString
+    rest: SafeString
+    code: str
+
+    @property
+    def html(self) -> SafeString:
+        return self.opening + self.rest
 
 
 def markdown_html(text: str) -> SafeString:
@@ -33,11 +46,20 @@ def markdown_html(text: str) -> SafeString:
     >>> markdown_html("# Why\n<script>alert(1)</script> [us](javascript:x)")
     '<h3>Why</h3>\n<p>&lt;script&gt;alert(1)&lt;/script&gt; [us](javascript:x)</p>\n'
     """
+    return _html(_parsed(text))
+
+
+def _parsed(text: str) -> list[Token]:
+    """Tokens of CommonMark, with headings from level 3 on."""
     tokens = _markdown.parse(text)
     headings = [token for token in tokens if token.type.startswith("heading")]
     highest = min((int(token.tag[1]) for token in headings), default=1)
     for token in headings:
         token.tag = f"h{min(int(token.tag[1]) - highest + _TOP_HEADING, 6)}"
+    return tokens
+
+
+def _html(tokens: list[Token]) -> SafeString:
     html = _markdown.renderer.render(tokens, _markdown.options, {})
     return mark_safe(nh3.clean(html, tags=_TAGS, link_rel="noopener noreferrer"))  # noqa: S308 – sanitised here
 
@@ -99,6 +121,14 @@ def _read(inline: Token) -> str:
 
 
 def consent_text(form: ConsentForm, language: str) -> ConsentText:
-    """Text of the form in ``language``, or in the site's first language if there is none."""
+    """Text of the form with a code, or in the site's first language if there is none."""
     found = language if language in form.texts else settings.LANGUAGE_CODE
-    return ConsentText(found, markdown_html(form.texts[found]))
+    tokens = _parsed(form.texts[found])
+    end = _opening_end(tokens) if len(form.texts[found]) > _SHORT else len(tokens)
+    return ConsentText(language_of(found), _html(tokens[:end]), _html(tokens[end:]), found)
+
+
+def _opening_end(tokens: list[Token]) -> int:
+    """Number of tokens up to the end of the first paragraph that stands by itself; all where there is none."""
+    ends = (place + 1 for place, token in enumerate(tokens) if token.type == "paragraph_close" and token.level == 0)
+    return next(ends, len(tokens))

@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from django.db.models import Q
 from django.utils.translation import gettext as _
 
-from consent.models import AccountChange, Membership, RoleChange, Study
+from consent.models import AccountChange, ConflictOfInterest, Membership, RoleChange, Study
 
 #: The code of the ValidationError, by which the API knows it.
 SECOND_PERSON = "second_person"
@@ -27,9 +27,13 @@ def second_person_check(study: Study, proposer_id: int | None, acting_user: Abst
         own: What its own proposer is told.
 
     Raises:
-        ValidationError: They are the same, one account is in the other's hands (which does not matter in a rehearsal
-            study), or the proposer's account is gone, so that nobody can tell.
+        ValidationError: The approver has declared a conflict of interest, they are the same, one account is in the
+            other's hands (which does not matter in a rehearsal study), or the proposer's account is gone, so that
+            nobody can tell.
     """
+    if ConflictOfInterest.objects.filter(study=study, user_id=acting_user.pk).exists():
+        told = _("You have declared a conflict of interest in this study, and approve nothing there.")
+        raise ValidationError(told, code=SECOND_PERSON)
     if proposer_id == acting_user.pk:
         raise ValidationError(own, code=SECOND_PERSON)
     if proposer_id is None or not get_user_model()._default_manager.filter(pk=proposer_id).exists():

@@ -5,8 +5,9 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from functools import cache
+from typing import Any
 
 import numpy as np
 from django.conf import settings
@@ -92,24 +93,119 @@ class EpsilonRule:
         policies = list(policies_in_force(study, at).select_related("approval"))
         self.policies = policies
         self._by_id = {policy.pk: policy for policy in policies}
-        self._dates = [policy.approval.effective_from for policy in policies]
+        self.dates = [policy.approval.effective_from for policy in policies]
         self._smallest = cache(self._smallest_since)
 
-    def _smallest_since(self, policy_id: int, level: str, position: int) -> float:
-        agreed = self._by_id[policy_id].epsilon(level)
-        return min([agreed, *(policy.epsilon(level) for policy in self.policies[position:])])
+    def _smallest_since(self, policy_id: int, level: str, position: int) -> EpsilonPolicy:
+        return min([self._by_id[policy_id], *self.policies[position:]], key=lambda policy: policy.epsilon(level))
+
+    def policy(self, policy_id: int, level: str, consented_at: datetime) -> EpsilonPolicy:
+        """The policy whose ε holds for a consent: that of the consent, or the one with a smaller ε since."""
+        return self._smallest(policy_id, level, bisect_right(self.dates, consented_at))
 
     def epsilon(self, policy_id: int, level: str, consented_at: datetime) -> float:
-        return self.epsilon_after(policy_id, level, bisect_right(self._dates, consented_at))
+        return self.policy(policy_id, level, consented_at).epsilon(level)
+
+    def epsilon_at(self, event: ConsentEvent, at: datetime) -> float:
+        """ε that a consent had at an earlier moment ``at``, by the policies in effect by then."""
+        assert event.policy_id is not None, "who gives consent does so under a policy"
+        since = self.policies[bisect_right(self.dates, event.recorded_at) : bisect_right(self.dates, at)]
+        return min(policy.epsilon(event.level) for policy in (self._by_id[event.policy_id], *since))
 
     def epsilon_after(self, policy_id: int, level: str, position: int) -> float:
         """ε of a consent that was given after ``position`` of the policies had taken effect."""
-        return self._smallest(policy_id, level, position)
+        return self._smallest(policy_id, level, position).epsilon(level)
 
     def policies_before(self) -> Combinable:
         """Query expression: number of policies in effect before a consent event was recorded."""
-        effective = [Case(When(recorded_at__gte=date, then=1), default=0) for date in self._dates]
+        effective = [Case(When(recorded_at__gte=date, then=1), default=0) for date in self.dates]
         return sum(effective, start=Value(0))
+
+
+@dataclass(frozen=True)
+class LastPromise:
+    """Promise of the last consent that a holder gave, whatever came of it: a withdrawal gives no weaker one.
+
+    Attributes:
+        event: the consent.
+        policy: the policy whose ε holds for it now.
+        in_force: the policy that a consent given now falls under.
+    """
+
+    event: ConsentEvent
+    policy: EpsilonPolicy
+    in_force: EpsilonPolicy
+
+    @property
+    def level(self) -> str:
+        return self.event.level
+
+    @property
+    def agreed(self) -> float:
+        """ε that was promised when the consent was given."""
+        assert self.event.policy is not None, "who gives consent does so under a policy"
+        return self.event.policy.epsilon(self.level)
+
+    @property
+    def epsilon(self) -> float:
+        """ε of the promise now: never more than was agreed."""
+        return self.policy.epsilon(self.level)
+
+    @property
+    def offered(self) -> float:
+        """ε that the same level has in a consent given now."""
+        return self.in_force.epsilon(self.level)
+
+    @property
+    def can_be_kept(self) -> bool:
+        """Whether to consent anew at the same level would give a weaker promise, so that keeping is another answer."""
+        return self.offered > self.epsilon
+
+
+def promise_last(holder: DataHolder) -> LastPromise | None:
+    """Promise of the last consent that a holder gave; None if they never gave one."""
+    granting = ConsentEvent.objects.filter(holder=holder, kind__in=GRANTING).select_related("policy", "study")
+    event = granting.order_by("-sequence").first() if holder.pk else None
+    if event is None or event.policy_id is None:
+        return None
+    rule = EpsilonRule(event.study, timezone.now())
+    return LastPromise(event, rule.policy(event.policy_id, event.level, event.recorded_at), rule.policies[-1])
+
+
+def promise_before(event: ConsentEvent) -> LastPromise | None:
+    """Promise that a holder had when ``event`` was recorded, of their last consent before it."""
+    earlier = ConsentEvent.objects.filter(
+        holder=event.holder_id, kind__in=GRANTING, sequence__lt=event.sequence
+    ).select_related("policy", "study")
+    before = earlier.order_by("-sequence").first()
+    if before is None or before.policy_id is None:
+        return None
+    rule = EpsilonRule(event.study, max(event.recorded_at, before.recorded_at))
+    return LastPromise(before, rule.policy(before.policy_id, before.level, before.recorded_at), rule.policies[-1])
+
+
+@dataclass(frozen=True)
+class PromiseSpan:
+    """Promise of a holder from ``since`` until the next span begins; ``epsilon`` is None while they take no part."""
+
+    since: datetime
+    epsilon: float | None
+
+
+def promise_spans(holder: DataHolder) -> list[PromiseSpan]:
+    """Every promise that a holder has had, oldest first: what was in force when. Secret like every level.
+
+    A consent that has lapsed still stands here: it bounds what can have been charged.
+    """
+    events = list(ConsentEvent.objects.filter(holder=holder).order_by("sequence").select_related("study"))
+    if not events:
+        return []
+    rule, spans = EpsilonRule(events[0].study, timezone.now()), []
+    for since in sorted({event.recorded_at for event in events} | set(rule.dates)):
+        last = next((event for event in reversed(events) if event.recorded_at <= since), None)
+        if last is not None:
+            spans.append(PromiseSpan(since, rule.epsilon_at(last, since) if last.grants else None))
+    return spans
 
 
 @dataclass(frozen=True)
@@ -329,6 +425,25 @@ def is_waiting(proposal: EpsilonPolicy | ConsentFormProposal) -> bool:
     return proposal in waiting(proposal.study)
 
 
+def answer_wanted(proposal: EpsilonPolicy | ConsentFormProposal) -> date | None:
+    """Last day on which an answer to the proposal is wanted; of a correction, the last one for objections."""
+    if isinstance(proposal, ConsentFormProposal) and proposal.objection_until is not None:
+        return day_of(proposal.objection_until) - timedelta(days=1)
+    return proposal.answer_by
+
+
+def approvals_of(proposal: EpsilonPolicy | ConsentFormProposal) -> QuerySet[Remark]:
+    """Approvals of a proposal so far, oldest first, with the conditions as text."""
+    return proposal.remarks.filter(kind=Remark.Kind.APPROVAL).select_related("made_by").order_by("sequence")
+
+
+def approved_by(user_id: int, **proposals: Any) -> set[int]:
+    """Ids of those of some proposals, ``policy__in`` or ``form__in``, that somebody has approved; one query."""
+    (lookup,) = proposals
+    approvals = Remark.objects.filter(kind=Remark.Kind.APPROVAL, made_by_id=user_id, **proposals)
+    return set(approvals.order_by().values_list(lookup.replace("__in", "_id"), flat=True))
+
+
 @dataclass(frozen=True)
 class Consequence:
     """Effect of a policy on the participants of one level, as numbers of holders.
@@ -397,6 +512,19 @@ def answerer_faults(study: Study) -> Iterator[str]:
             yield f"decision {event.sequence}: {event.answered_by} decided, but by the record {answers.role} answered."
         elif event.grants and not answers.consents:
             yield f"decision {event.sequence}: consents for somebody who is on record as {answers.kind}."
+
+
+def promise_faults(study: Study) -> Iterator[str]:
+    """Consents that gave a weaker promise than the one before without a separate yes to that; in words."""
+    rule, last = EpsilonRule(study, timezone.now()), dict[int, ConsentEvent]()
+    for event in ConsentEvent.chain(study.pk).filter(kind__in=GRANTING).iterator(chunk_size=2000):
+        before = last.get(event.holder_id)
+        last[event.holder_id] = event
+        if before is None or event.epsilon_before is not None:
+            continue
+        at = max(event.recorded_at, before.recorded_at)
+        if rule.epsilon_at(event, event.recorded_at) > rule.epsilon_at(before, at):
+            yield f"decision {event.sequence}: a weaker promise than the one before, without a yes to that on record."
 
 
 def role_faults(study: Study) -> Iterator[str]:

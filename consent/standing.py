@@ -10,9 +10,11 @@ from django.utils.formats import date_format
 from django.utils.translation import gettext as _
 
 from consent.circumstances import Answering, Lapse, answering_for, last_day
+from consent.comparisons import Column, agreed, columns_since, odds_words, offered, promised
 from consent.differences import Line, line_differences, sentence_differences
-from consent.models import ConsentEvent, ConsentForm, DataHolder, Renewal
-from consent.selectors import consent_current, lapse_of
+from consent.facts import fact_differences, study_told
+from consent.models import ConsentEvent, ConsentForm, ConsentFormProposal, DataHolder, Renewal, Study
+from consent.selectors import LastPromise, consent_current, consent_form_in_force, forms_waiting, lapse_of, promise_last
 
 #: So long before a consent ends people are reminded, and asked to decide again.
 REMINDED = timedelta(days=30)
@@ -27,12 +29,21 @@ class Standing:
         lapse: why a consent does not count; None where it counts, or none was given.
         renewal: newer form that asks everybody again; None where there is none.
         answering: who answers for the holder.
+        promise: promise of the last consent, if one was given.
+        is_renewed: whether the form in force or what a level means is not what was agreed to.
     """
 
     current: ConsentEvent | None = None
     lapse: Lapse | None = None
     renewal: ConsentForm | None = None
     answering: Answering = field(default_factory=Answering)
+    promise: LastPromise | None = None
+    is_renewed: bool = False
+
+    @property
+    def columns(self) -> list[Column]:
+        """Protection before and now, where what was agreed to is not what is asked now."""
+        return columns_since(self.promise) if self.promise is not None and self.is_renewed else []
 
     @property
     def grants(self) -> bool:
@@ -58,16 +69,20 @@ class Standing:
         return self.renewal is not None or (ends is not None and ends - REMINDED <= timezone.now())
 
     def __str__(self) -> str:
-        """One or two sentences to the holder: what stands, and what to do where something is asked of them."""
+        return " ".join(self.sentences)
+
+    @property
+    def sentences(self) -> list[str]:
+        """Sentences to the holder: first what stands, then what to do where something is asked of them."""
         if self.current is None:
-            return _("You have not decided yet. Until you do, your records are not used.")
+            return [_("You have not decided yet. Until you do, your records are not used.")]
         if self.current.kind == ConsentEvent.Kind.WITHDRAWN:
-            return _("You withdrew. Your records are not used any more.")
+            return [_("You withdrew. Your records are not used any more.")]
         if not self.grants:
-            return _("You do not take part. Your records are not used.")
+            return [_("You do not take part. Your records are not used.")]
         if self.lapse is not None:
             return self._lapsed(self.lapse)
-        told = [_("You take part: %(level)s.") % {"level": self.current.get_level_display()}]
+        told = [_("You take part: %(level)s.") % {"level": self.current.get_level_display()}, *self._promised()]
         if self.renewal is not None:
             told += [_("There is new information. Please read it and decide again. Until then your decision stands.")]
         if self.last_day is not None:
@@ -75,15 +90,15 @@ class Standing:
             told += [_("Your consent counts up to %(date)s, and with that day.") % day]
             if self.asks and self.renewal is None:
                 told += [_("Decide again before then if it is to go on.")]
-        return " ".join(told)
+        return told
 
-    def _lapsed(self, lapse: Lapse) -> str:
+    def _lapsed(self, lapse: Lapse) -> list[str]:
         assert self.current is not None, "what has lapsed was decided"
         told = {"level": self.current.get_level_display()}
         if lapse == Lapse.DEATH:
-            return _("The records are not used any more: it is on record that this person has died.")
+            return [_("The records are not used any more: it is on record that this person has died.")]
         if lapse == Lapse.INCAPACITY:
-            return _("Your records are not used now: it is on record that you cannot decide at present.")
+            return [_("Your records are not used now: it is on record that you cannot decide at present.")]
         if lapse == Lapse.EXPIRED:
             told["date"] = date_format(self.last_day or timezone.localdate(), "DATE_FORMAT")
             reason = _("Your records are not used now. Your consent (%(level)s) ended with %(date)s.") % told
@@ -92,12 +107,34 @@ class Standing:
         else:
             reason = _("Your records are not used now. You agreed (%(level)s), but there is new information since.")
             reason %= told
-        return f"{reason} {_('Read it and decide again.')}"
+        return [reason, _("Read it and decide again."), *self._promised()]
+
+    def _promised(self) -> list[str]:
+        """What the holder was promised, and what their level means now, where that is something else."""
+        last = self.promise
+        if last is None or last.agreed == last.epsilon == last.offered:
+            return []
+        told = {
+            "before": odds_words(agreed(last)),
+            "promise": odds_words(promised(last)),
+            "now": odds_words(offered(last)),
+        }
+        if last.agreed > last.epsilon:
+            sentences = [
+                _("Your protection is stronger than when you decided: a guess is right %(promise)s, before %(before)s.")
+            ]
+        else:
+            sentences = [_("You were promised that a guess is right %(promise)s.")]
+        if last.can_be_kept and self.counts:
+            sentences += [_("That stands. For whoever decides now, this level means %(now)s.")]
+        elif last.can_be_kept:
+            sentences += [_("This level now means %(now)s. You can keep your promise.")]
+        return [sentence % told for sentence in sentences]
 
     def changes(self, language: str) -> list[Line]:
         """Lines in which the form that is to be answered differs from the version agreed to, validity included.
 
-        In ``language``, or in the site's first where one of the two has no such text.
+        In ``language``, or in the site's first where one of the two has no such text. Facts come first.
         """
         if self.renewal is None or self.current is None or self.current.form is None:
             return []
@@ -108,14 +145,42 @@ class Standing:
             " ".join(render_to_string("consent/validity.html", {"form": form}).split())
             for form in (self.current.form, self.renewal)
         )
-        return [*sentence_differences(before, now), *changed]
+        told = fact_differences(*(study_told(form, self.current.study) for form in (self.current.form, self.renewal)))
+        return [*told, *sentence_differences(before, now), *changed]
+
+
+@dataclass(frozen=True)
+class Announced:
+    """Small correction that is announced and not in force yet, with the lines in which it differs."""
+
+    proposal: ConsentFormProposal
+    lines: list[Line]
+
+
+def correction_announced(study: Study, language: str) -> Announced | None:
+    """Next small correction that comes into force unless the committee objects; None where there is none."""
+    proposal = min(
+        (each for each in forms_waiting(study) if each.is_correction),
+        key=lambda each: (each.objection_until, each.sequence),
+        default=None,
+    )
+    latest = consent_form_in_force(study)
+    if proposal is None or latest is None or study.is_closed:
+        return None
+    spoken = language if language in latest.texts else settings.LANGUAGE_CODE
+    lines = line_differences(latest.texts[spoken], proposal.texts[spoken])
+    return Announced(proposal, [line for line in lines if line.change != "same"])
 
 
 def standing(holder: DataHolder) -> Standing:
     """Standing of the holder now."""
     current, answers = consent_current(holder), answering_for(holder)
+    last, in_force = promise_last(holder), consent_form_in_force(holder.study) if holder.pk else None
+    renewed = last is not None and (
+        (in_force is not None and last.event.form_id != in_force.pk) or not last.agreed == last.epsilon == last.offered
+    )
     if current is None or not current.grants or current.form is None:
-        return Standing(current, answering=answers)
+        return Standing(current, answering=answers, promise=last, is_renewed=renewed)
     later = list(ConsentForm.objects.filter(study_id=holder.study_id, version__gt=current.form.version))
     asked = any(form.renewal != Renewal.NOT_ASKED for form in later)
-    return Standing(current, lapse_of(current), later[0] if asked else None, answers)
+    return Standing(current, lapse_of(current), later[0] if asked else None, answers, last, renewed)

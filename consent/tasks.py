@@ -3,7 +3,7 @@
 from celery import shared_task
 from django.conf import settings
 
-from consent.services import checkpoints, handover, mail, reminders, webhooks
+from consent.services import addresses, checkpoints, consent_forms, deadlines, handover, mail, reminders, webhooks
 
 
 @shared_task
@@ -22,6 +22,24 @@ def webhooks_deliver(*_: object, **__: object) -> None:
 def reminders_send(*_: object, **__: object) -> None:
     """Remind those whose decision is to be renewed soon."""
     reminders.reminders_send()
+
+
+@shared_task
+def addresses_sweep(*_: object, **__: object) -> None:
+    """Delete addresses that nobody confirmed, and those of whom everything is erased."""
+    addresses.addresses_sweep()
+
+
+@shared_task
+def corrections_publish(*_: object, **__: object) -> None:
+    """Publish corrections of consent forms whose time for objections is over."""
+    consent_forms.corrections_publish()
+
+
+@shared_task
+def overdue_mails_send(*_: object, **__: object) -> None:
+    """Tell chairs of proposals that still wait after the day on which an answer was wanted."""
+    deadlines.overdue_mails_send()
 
 
 @shared_task

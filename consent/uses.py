@@ -1,4 +1,4 @@
-"""Registry of uses: training, which consent must not import, reports here what a holder's data was used for."""
+"""Registry of uses and results: training, which consent must not import, reports here what came of people's data."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -6,8 +6,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from consent.models import DataHolder
-from consent.odds import right_guesses_at
+from django.utils.formats import date_format, number_format
+from django.utils.timezone import localtime
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from consent.models import DataHolder, Study
+from consent.odds import right_guesses_at, right_record_guesses_at
 
 
 @dataclass(frozen=True)
@@ -42,21 +47,213 @@ class Usage:
         """Largest number of right guesses in 100 about whether the holder took part."""
         return right_guesses_at(math.sqrt(self.mu_squared))
 
+    @property
+    def right_record_guesses(self) -> int:
+        """Largest number of right guesses in 100 about which of two possible sets of records is the holder's."""
+        return right_record_guesses_at(math.sqrt(self.mu_squared))
+
 
 def right_guesses_together(usages: Iterable[Usage]) -> int:
     """Largest number of right guesses in 100 by all that several studies of one person released: their μ² add up."""
     return right_guesses_at(math.sqrt(sum(usage.mu_squared for usage in usages)))
 
 
-Provider = Callable[[DataHolder], Usage]
-_providers: list[Provider] = []
+@dataclass(frozen=True)
+class Cost:
+    """Most right guesses in 100 about whether a holder took part, before a run asked them and after it: bounds."""
+
+    before: int
+    after: int
 
 
-def provider_register(provider: Provider) -> None:
-    """Register the provider of usage, once, at start-up."""
-    _providers[:] = [provider]
+@dataclass(frozen=True)
+class Result:
+    """Published model or table of a study: all public, but for what it cost one holder.
+
+    Attributes:
+        key: of the run.
+        title: of the run.
+        purpose: what the run is for, in the study's words; empty where nobody wrote it.
+        classes: what the model tells apart.
+        outcome: what the model learned: "classes", "numbers", "times" or "labels".
+        published_at: when a model of the run, or its table, was first published.
+        cells: number of counts of a table; 0 of a model.
+        changed_at: when another version took its place; None where none did.
+        right: right answers in 100 on the test records; None where nobody tested.
+        points: number of test records.
+        commonest: right answers in 100 of whoever always gives the commonest answer.
+        worth: of another outcome than classes, R² of numbers, concordance of times, mean area of labels.
+        stage: what the model is meant for, in words.
+        in_use_since: when it was put into production; None where it is not.
+        takers: number of people and programs that took it or asked it for predictions.
+        predictions: records for which this site was asked for its prediction.
+        withdrawn_at: when it was withdrawn; None where it is published.
+        reason: why it was withdrawn.
+        cost: what the run cost a holder at most; None where it asked them for nothing, or no holder is meant.
+    """
+
+    key: str
+    title: str
+    purpose: str
+    classes: list[str]
+    published_at: datetime
+    outcome: str = "classes"
+    cells: int = 0
+    changed_at: datetime | None = None
+    right: int | None = None
+    points: int = 0
+    commonest: int | None = None
+    worth: float | None = None
+    stage: str = ""
+    in_use_since: datetime | None = None
+    takers: int = 0
+    predictions: int = 0
+    withdrawn_at: datetime | None = None
+    reason: str = ""
+    cost: Cost | None = None
+
+    @property
+    def predicts(self) -> str:
+        """What the model says of a record, or what the table holds, in a sentence."""
+        if self.cells:
+            return _("It is a table of %(number)s counts of people, with random noise in each.") % {
+                "number": number_format(self.cells, force_grouping=True)
+            }
+        match self.outcome:
+            case "numbers":
+                return _("It estimates a number for a new record, and between which numbers the true one probably is.")
+            case "times":
+                return _("It estimates for a new record how likely something has not happened yet after some time.")
+            case "labels":
+                return _("It answers several questions about a new record, each with how likely yes is.")
+        if len(self.classes) > _CLASSES_TOLD:
+            return _("It says which of %(number)d answers fits a new record best.") % {"number": len(self.classes)}
+        return _("It says which of these fits a new record best: %(answers)s.") % {"answers": ", ".join(self.classes)}
+
+    @property
+    def quality(self) -> str:
+        """How good the model or table is, in a sentence."""
+        if self.cells:
+            return _("With each count stands a range, which holds the true number in about 95 of 100 cases.")
+        if self.worth is not None:
+            return self._worth
+        if self.right is None or self.commonest is None:
+            return _("How often it is right was not tested.")
+        points = number_format(self.points, force_grouping=True)
+        told = {"right": self.right, "commonest": self.commonest, "points": points}
+        return (
+            _(
+                "It is right in about %(right)d of 100 cases, judged on %(points)s test records. Always giving the "
+                "commonest answer would be right in %(commonest)d."
+            )
+            % told
+        )
+
+    @property
+    def _worth(self) -> str:
+        """How good a model of another outcome than classes is, in a sentence."""
+        worth = self.worth or 0.0
+        told = {"points": number_format(self.points, force_grouping=True), "number": round(100 * max(worth, 0.0))}
+        match self.outcome:
+            case "numbers":
+                text = _(
+                    "Judged on %(points)s test records, it explains about %(number)d %% of how the numbers differ. "
+                    "Always giving the average would explain 0 %%."
+                )
+            case "times":
+                text = _(
+                    "Judged on %(points)s test records: of two people it says rightly in about %(number)d of 100 cases "
+                    "for whom it happens first. Guessing would be right in 50."
+                )
+            case _:
+                text = _(
+                    "Judged on %(points)s test records: of two records with different answers it says rightly in about "
+                    "%(number)d of 100 cases which one has the yes. Guessing would be right in 50."
+                )
+        return text % told
+
+    @property
+    def use(self) -> list[str]:
+        """How much the model or table is used, in sentences, as far as it is known."""
+        if self.cells:
+            return [self._taken]
+        if self.in_use_since is not None:
+            told = [_("It has been in use since %(day)s.") % {"day": _day(self.in_use_since)}]
+        else:
+            told = [_("The study has not put it into use: %(stage)s.") % {"stage": self.stage}]
+        if self.takers:
+            told.append(
+                ngettext(
+                    "%(number)d person or program has taken it or asked it for predictions.",
+                    "%(number)d people and programs have taken it or asked it for predictions.",
+                    self.takers,
+                )
+                % {"number": self.takers}
+            )
+        else:
+            told.append(_("Nobody has taken it or asked it for predictions yet."))
+        if self.predictions:
+            told.append(
+                ngettext(
+                    "This site has predicted %(number)s record with it.",
+                    "This site has predicted %(number)s records with it.",
+                    self.predictions,
+                )
+                % {"number": number_format(self.predictions, force_grouping=True)}
+            )
+        return told
+
+    @property
+    def _taken(self) -> str:
+        """How many people and programs have taken the table."""
+        if not self.takers:
+            return _("Nobody has taken it yet.")
+        return ngettext(
+            "%(number)d person or program has taken it.", "%(number)d people and programs have taken it.", self.takers
+        ) % {"number": self.takers}
+
+    @property
+    def moment(self) -> str:
+        """When it was published, and what happened to it since, in a sentence or two."""
+        told = [_("Published on %(day)s.") % {"day": _day(self.published_at)}]
+        if self.changed_at is not None:
+            told.append(_("Another version took its place on %(day)s.") % {"day": _day(self.changed_at)})
+        if self.withdrawn_at is not None:
+            day = {"day": _day(self.withdrawn_at), "reason": self.reason}
+            told.append(_("It was withdrawn on %(day)s and is given to nobody any more: %(reason)s") % day)
+        return " ".join(told)
+
+    @property
+    def sentences(self) -> list[str]:
+        """All of it that is public, as mails and letters tell it; of a withdrawn model no more than that."""
+        told = [f"{self.title}." if not self.purpose else f"{self.title}: {self.purpose}", self.moment]
+        return told if self.withdrawn_at is not None else [*told, self.predicts, self.quality, *self.use]
+
+
+#: Most answers that are named.
+_CLASSES_TOLD = 6
+
+
+def _day(moment: datetime) -> str:
+    return date_format(localtime(moment), "DATE_FORMAT")
+
+
+_usage: list[Callable[[DataHolder], Usage]] = []
+_results: list[Callable[[Study, DataHolder | None], list[Result]]] = []
+
+
+def providers_register(
+    usage: Callable[[DataHolder], Usage], results: Callable[[Study, DataHolder | None], list[Result]]
+) -> None:
+    """Register the providers of usage and of results, once, at start-up."""
+    _usage[:], _results[:] = [usage], [results]
 
 
 def usage_of(holder: DataHolder) -> Usage:
     """Usage of a holder's data so far; empty without a provider."""
-    return _providers[0](holder) if _providers else Usage()
+    return _usage[0](holder) if _usage else Usage()
+
+
+def results_of(study: Study, holder: DataHolder | None = None) -> list[Result]:
+    """Published models and tables of a study, newest first, with what each cost ``holder``; none without a provider."""
+    return _results[0](study, holder) if _results else []

@@ -85,33 +85,31 @@ class AddressAdmin(Accounts, SuperusersOnly):
     autocomplete_fields = ("user",)
 
 
+class WithoutSecrets(ReadOnlyAdmin, SuperusersOnly):
+    """Admin of what superusers delete and nobody changes, without the fields in ``exclude``."""
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+        return [name for name in super().get_readonly_fields(request, obj) if name not in (self.exclude or ())]
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.is_superuser
+
+
 @admin.register(Authenticator)
-class AuthenticatorAdmin(ReadOnlyAdmin, SuperusersOnly):
+class AuthenticatorAdmin(WithoutSecrets):
     """Second factors, without their secrets; deleted for somebody who has lost theirs."""
 
     list_display = ("user", "type", "created_at", "last_used_at")
     search_fields = ("user__username",)
     exclude = ("data",)
 
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        return [name for name in super().get_readonly_fields(request, obj) if name != "data"]
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return request.user.is_superuser
-
 
 @admin.register(SocialAccount)
-class SocialAccountAdmin(ReadOnlyAdmin, SuperusersOnly):
+class SocialAccountAdmin(WithoutSecrets):
     """Accounts at an identity provider that are connected with accounts here."""
 
     list_display = ("user", "provider", "date_joined")
     exclude = ("extra_data",)
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        return [name for name in super().get_readonly_fields(request, obj) if name != "extra_data"]
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return request.user.is_superuser
 
 
 @admin.register(Mail)

@@ -115,6 +115,16 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
             ],
+            # Tags and filters of every template without a line that loads them.
+            "builtins": [
+                "django.templatetags.i18n",
+                "django.templatetags.static",
+                *(
+                    f"consent.templatetags.{name}"
+                    for name in ("checkpoints", "navigation", "odds", "study_texts", "tables", "zones")
+                ),
+                *(f"ipate_web.staff.templatetags.{name}" for name in ("charts", "moments", "run_words")),
+            ],
         },
     },
 ]
@@ -242,10 +252,15 @@ CELERY_BEAT_SCHEDULE = {
         ("sweep runs", "training.tasks.runs_sweep", SWEEP_INTERVAL),
         ("sweep throttle", "common.tasks.throttle_sweep", 3600.0),
         ("send reminders", "consent.tasks.reminders_send", 3600.0),
+        ("sweep addresses", "consent.tasks.addresses_sweep", 3600.0),
+        ("publish corrections", "consent.tasks.corrections_publish", 3600.0),
+        ("tell of overdue answers", "consent.tasks.overdue_mails_send", 3600.0),
         ("hand over", "consent.tasks.hand_overs", 3600.0),
         ("deliver mails", "consent.tasks.mails_deliver", 60.0),
         ("deliver webhooks", "consent.tasks.webhooks_deliver", 60.0),
         ("erase what is due", "training.tasks.records_due_erase", 900.0),
+        # Looked at every hour, done once a year in each study.
+        ("tell of a year", "training.tasks.years_tell", 3600.0),
         # Looked at every hour, done once a night.
         ("verify studies", "training.tasks.studies_verify", 3600.0),
         # Due once a day: looked for every hour, as Beat does not remember when it last was.
@@ -260,6 +275,8 @@ EPSILON_CAP = env.read("IPATE_EPSILON_CAP", env.POSITIVE, default=10.0)
 PERSON_CEILING = env.read("IPATE_PERSON_CEILING", env.POSITIVE_OR_NONE, default=1.8)
 #: Records of one person that a private dataset takes; it bounds what one person can cost a run in memory and time.
 MOST_RECORDS = env.read("IPATE_MOST_RECORDS", env.COUNT, default=10_000)
+#: Test points that a model is judged by at least before a run publishes it by itself; None: every model is published.
+LEAST_TEST_POINTS = env.read("IPATE_LEAST_TEST_POINTS", env.COUNT_OR_NONE, default=100)
 #: Where real datasets lie (docs/operations.md says which files); empty: only the digits that scikit-learn ships.
 DATA_DIR = env.read("IPATE_DATA_DIR", env.TEXT, default="")
 

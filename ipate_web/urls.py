@@ -4,6 +4,7 @@ from allauth.account.decorators import secure_admin_login
 from django.contrib import admin
 from django.urls import include, path
 
+from consent.views.addresses import address
 from consent.views.glossary import glossary
 from ipate_web import site_pages
 from ipate_web.health import healthz, readyz
@@ -21,6 +22,7 @@ urlpatterns = [
     # What holders see
     path("my/", include("consent.urls")),
     path("join/", include("consent.joining_urls")),
+    path("address/<str:token>/", address, name="address"),
     path("glossary/", glossary, name="glossary"),
     path("privacy/", site_pages.privacy, name="privacy"),
     path("accessibility/", site_pages.accessibility, name="accessibility"),

@@ -7,7 +7,7 @@ a role's permission lets somebody do; nothing here rests on private records or o
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -21,6 +21,7 @@ from django.utils.translation import gettext as _
 from accounting.models import HeadCount
 from common.jobs.leases import stale_before
 from common.jobs.parts import Part
+from consent.facts import TRANSLATED_FACTS
 from consent.models import (
     ConsentForm,
     ConsentFormDraft,
@@ -28,12 +29,13 @@ from consent.models import (
     EpsilonPolicy,
     EpsilonPolicyApproval,
     Membership,
+    Renewal,
     RoleChange,
     Study,
 )
 from consent.permissions import ROLE_PERMISSIONS, study_permissions
 from consent.role_rules import CONFIRM, GIVERS
-from consent.selectors import forms_waiting, policies_waiting, role_changes_waiting
+from consent.selectors import answer_wanted, approved_by, forms_waiting, policies_waiting, role_changes_waiting
 from consent.services.erasures import erasures_waiting
 from consent.services.letters import letters_waiting
 from consent.study_texts import texts_missing
@@ -66,7 +68,8 @@ class Kind(StrEnum):
 class Waiting:
     """Task: what it is, the address of the page on which it is done, and since when it waits.
 
-    ``is_own`` says that the person made it themselves, so that somebody else has to decide.
+    ``is_own`` says that the person made it themselves, so that somebody else has to decide; ``answer_by`` is the
+    last day on which an answer is wanted, where one was named.
     """
 
     study: Study
@@ -75,6 +78,7 @@ class Waiting:
     url: str
     since: datetime
     is_own: bool = False
+    answer_by: date | None = None
 
 
 @dataclass(frozen=True)
@@ -93,12 +97,15 @@ class _Desk:
 
 
 def waiting_for(user: Any) -> list[Waiting]:
-    """All that waits for ``user``, oldest first; their own proposals, which wait for somebody else, are among it."""
+    """All that waits for ``user``; their own proposals, which wait for somebody else, are among it.
+
+    What an answer is wanted to by a day comes first, the earliest day at the front; then the oldest.
+    """
     desk = _desk(user)
     if not desk.studies:
         return []
     found = (each for source in SOURCES for each in source(desk))
-    return sorted(found, key=lambda each: (each.since, each.url))
+    return sorted(found, key=lambda each: (each.answer_by or date.max, each.since, each.url))
 
 
 def _desk(user: Any) -> _Desk:
@@ -124,20 +131,33 @@ def _desk(user: Any) -> _Desk:
 
 
 def _policies(desk: _Desk) -> Iterator[Waiting]:
-    for policy in policies_waiting(*desk.may("consent.approve_epsilonpolicy")):
+    waiting = policies_waiting(*desk.may("consent.approve_epsilonpolicy"))
+    approved = approved_by(desk.user_id, policy__in=waiting)
+    for policy in waiting:
         url = reverse("staff:policy_approve", args=[policy.study.slug, policy.version])
         text = _("ε policy, version %(version)d") % {"version": policy.version}
+        own = policy.proposed_by_id == desk.user_id or policy.pk in approved
         yield Waiting(
-            policy.study, Kind.POLICY, text, url, policy.proposed_at, is_own=policy.proposed_by_id == desk.user_id
+            policy.study, Kind.POLICY, text, url, policy.proposed_at, is_own=own, answer_by=answer_wanted(policy)
         )
 
 
 def _forms(desk: _Desk) -> Iterator[Waiting]:
-    for proposal in forms_waiting(*desk.may("consent.approve_consentform")):
+    waiting = forms_waiting(*desk.may("consent.approve_consentform"))
+    approved = approved_by(desk.user_id, form__in=waiting)
+    for proposal in waiting:
         url = reverse("staff:consent_form_proposal", args=[proposal.study.slug, proposal.sequence])
-        text = _("Consent form that asks people again, to follow version %(version)d") % {"version": proposal.follows}
+        words = _("Consent form, to follow version %(version)d")
+        if proposal.is_correction:
+            words = _("Small correction of version %(version)d of the consent form: you can object")
+        elif proposal.renewal != Renewal.NOT_ASKED:
+            words = _("Consent form that asks people again, to follow version %(version)d")
+        elif proposal.follows == 0:
+            words = _("First version of the consent form")
+        text = words % {"version": proposal.follows}
+        own = proposal.proposed_by_id == desk.user_id or proposal.pk in approved
         yield Waiting(
-            proposal.study, Kind.FORM, text, url, proposal.proposed_at, is_own=proposal.proposed_by_id == desk.user_id
+            proposal.study, Kind.FORM, text, url, proposal.proposed_at, is_own=own, answer_by=answer_wanted(proposal)
         )
 
 
@@ -168,16 +188,15 @@ def _drafts_of_runs(desk: _Desk) -> Iterator[Waiting]:
 
 
 def _versions(desk: _Desk) -> Iterator[Waiting]:
-    """Versions of students, newer than the published one, that somebody asked for who may not publish them."""
+    """Versions that a person has to publish: where the run did not by itself, and newer ones than the published one.
+
+    Of these the ones that somebody asked for who may not publish them.
+    """
     roles = [role for role, permissions in ROLE_PERMISSIONS.items() if "training.approve_run" in permissions]
     decides = Membership.objects.filter(study=OuterRef("run__study"), user=OuterRef("asked_by"), role__in=roles)
-    versions = StudentModel.objects.filter(
-        run__study__in=desk.may("training.approve_run"),
-        version__gt=F("run__student__version"),
-        withdrawn_at=None,
-        asked_by__isnull=False,
-    )
-    for version in versions.filter(~Exists(decides)).select_related("run__study"):
+    asked = Q(version__gt=F("run__student__version"), asked_by__isnull=False) & ~Exists(decides)
+    versions = StudentModel.objects.filter(run__study__in=desk.may("training.approve_run"), withdrawn_at=None)
+    for version in versions.filter(asked | Q(run__student=None)).select_related("run__study"):
         run = version.run
         text = _("Version %(number)d of the student of “%(title)s”, to be published or withdrawn") % {
             "number": version.version,
@@ -242,16 +261,18 @@ def _drafts_of_forms(desk: _Desk) -> Iterator[Waiting]:
     studies = desk.may("consent.publish_consentform")
     for draft in ConsentFormDraft.objects.filter(study__in=studies).select_related("study"):
         url = reverse("staff:consent_form_publish", args=[draft.study.slug])
-        yield Waiting(draft.study, Kind.DRAFT, _("Draft of a consent form, to be published"), url, draft.saved_at)
+        yield Waiting(draft.study, Kind.DRAFT, _("Draft of a consent form, to be proposed"), url, draft.saved_at)
 
 
 def _translations(desk: _Desk) -> Iterator[Waiting]:
     for study in desk.may("consent.change_study"):
-        for language in texts_missing(study):
+        for language, fields in texts_missing(study).items():
             text = _("The study's texts are incomplete in %(language)s") % {
                 "language": get_language_info(language)["name_translated"]
             }
-            url = reverse("staff:study_edit", args=[study.slug])
+            # Of what belongs to the form a new version is written; before the first one that leads on to the settings.
+            page = "consent_form_facts" if set(fields) <= set(TRANSLATED_FACTS) else "study_edit"
+            url = reverse(f"staff:{page}", args=[study.slug])
             yield Waiting(study, Kind.TRANSLATION, text, url, study.created_at)
 
 

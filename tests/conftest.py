@@ -1,19 +1,22 @@
 """Fixtures of all tests. Ready-made people and studies are in :mod:`tests.factories`."""
 
+import gc
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
-from django.core.cache import cache
+from django.core.cache import caches
 from django.db import connection
 from django.utils import translation
 from hypothesis import settings as hypothesis_settings
 from pytest_django.plugin import DjangoDbBlocker
 
 from common.append_only import triggers_remove
+from ipate_web.backups import STORAGES
 from ipate_web.catalogues import catalogues_compile
 from tests.databases import MigratedFile
 
@@ -28,11 +31,16 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give every process of pytest-xdist as many of the tests that run workers on its database, which take longest.
+    """Mark what needs the database or the broker, and share out over the processes what takes longest.
+
+    Every process of pytest-xdist is given as many of the tests that run workers on its database.
 
     A process begins with one of equal parts of the list. These tests end a part; in the last one they come before the
     other tests with real transactions, which pytest-django has put after all that use the database without.
     """
+    for item in items:
+        if _uses_services(item):
+            item.add_marker("services")
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
     waiting, others = [], []
     for item in items:
@@ -46,6 +54,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         del others[:size]
     first = next((place for place, item in enumerate(others) if _is_transactional(item)), len(others))
     items[:] = ordered + others[:first] + waiting[::processes] + others[first:]
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector what modules and collected tests hold: it is there to the end."""
+    gc.freeze()
+
+
+def _uses_services(item: pytest.Item) -> bool:
+    """Whether a test asks for the database or the broker; others run alike whichever they are."""
+    fixtures = {"db", "transactional_db", "live_server", "django_db_setup"}
+    marked = any(item.get_closest_marker(name) for name in ("django_db", "worker", "postgres", "redis"))
+    return marked or not fixtures.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def _is_transactional(item: pytest.Item) -> bool:
@@ -100,9 +120,10 @@ def _every_test_starts_in_english() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _no_test_is_throttled_by_another() -> None:
-    """Users of different tests have the same numbers, and requests of one minute count together."""
-    cache.clear()
+def _no_test_has_the_cache_of_another() -> None:
+    """Users of different tests have the same numbers: requests of one minute count together, and pages are kept."""
+    for each in caches.all(initialized_only=True):
+        each.clear()
 
 
 @pytest.fixture(scope="session")
@@ -120,3 +141,13 @@ def _every_test_has_a_journal_of_its_own() -> Iterator[None]:
     """Studies of different tests have the same numbers, and the journal outlives a test's database."""
     yield
     shutil.rmtree(settings.JOURNAL_DIR, ignore_errors=True)
+
+
+@pytest.fixture
+def storages_apart(settings: Any, tmp_path: Path) -> None:
+    """Storages that hold nothing of other tests."""
+    shared = settings.STORAGES
+    settings.STORAGES = shared | {
+        alias: shared[alias] | {"OPTIONS": shared[alias]["OPTIONS"] | {"location": str(tmp_path / "var" / alias)}}
+        for alias in STORAGES
+    }

@@ -5,13 +5,39 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from consent import services
-from consent.models import ConsentForm, ConsentFormProposal, DataHolder, EpsilonPolicy, Renewal, Role, Study
+from consent.models import (
+    ConsentEvent,
+    ConsentForm,
+    ConsentFormProposal,
+    DataHolder,
+    EpsilonPolicy,
+    Renewal,
+    Role,
+    Study,
+)
+from consent.selectors import promise_last
 from tests.snapshots import built_once
 
 PASSWORD = "correct horse battery staple"
 FORM = {
     "en": "# What we ask\nWe would like to learn from your records how to **read handwriting**.",
     "de": "# Worum wir bitten\nWir möchten aus Ihren Daten lernen, wie man **Handschrift** liest.",
+}
+HARM = {
+    "en": "Your insurer knows all about you but one illness. It guesses from what is released, and asks for more.",
+    "de": "Ihre Versicherung weiß alles über Sie außer einer Krankheit. Sie rät danach und verlangt mehr Geld.",
+}
+
+
+#: What people have to be told beside purpose and controller (GDPR, Articles 13 and 14).
+FACTS: dict[str, Any] = {
+    "controller_address": "Hospital Road 1, Exampletown",
+    "data_categories": "Digits that you wrote.",
+    "data_source": "Your treatment at our clinic.",
+    "without_recipients": True,
+    "retention": "Until the study ends.",
+    "without_officer": True,
+    "supervisory_authority": "The Data Protection Authority, Exampletown.",
 }
 
 
@@ -28,7 +54,20 @@ def study_create(slug: str = "digits", **fields: Any) -> Study:
         "controller": "University Hospital",
         "contact": "study@example.org",
         "delta": 1e-5,
+        **FACTS,
+        "harm": HARM["en"],
     }
+    if fields.get("recipients"):
+        defaults["without_recipients"] = False
+    if fields.get("data_protection_officer"):
+        defaults["without_officer"] = False
+    others = [code for code in fields.get("languages", ()) if code != "en"]
+    if others:
+        told = fields.get("translations", {})
+        fields["translations"] = {
+            **told,
+            **{code: {"harm": HARM.get(code, HARM["en"]), **told.get(code, {})} for code in others},
+        }
     olga = user_create("olga")
     study = services.study_create(acting_user=olga, slug=slug, **{**defaults, **fields})
     services.membership_add(study=study, user=olga, role=Role.STEWARD, acting_user=None)
@@ -36,7 +75,7 @@ def study_create(slug: str = "digits", **fields: Any) -> Study:
 
 
 def form_propose(study: Study, texts: dict[str, str], renewal: str = Renewal.REQUIRED) -> ConsentFormProposal:
-    """A version that asks holders again, proposed by ``olga``."""
+    """A version, proposed by ``olga``."""
     return services.consent_form_propose(study=study, acting_user=user_create("olga"), texts=texts, renewal=renewal)
 
 
@@ -45,12 +84,12 @@ def form_publish(
     texts: dict[str, str] | None = None,
     renewal: str = Renewal.NOT_ASKED,
     valid: services.Valid = services.FOR_GOOD,
+    facts: dict[str, Any] | None = None,
 ) -> ConsentForm:
-    """A version that ``olga`` published, or proposed and ``conrad`` approved where it asks holders again."""
-    olga, texts = user_create("olga"), texts or FORM
-    if renewal == Renewal.NOT_ASKED:
-        return services.consent_form_publish(study=study, acting_user=olga, texts=texts, valid=valid)
-    proposal = services.consent_form_propose(study=study, acting_user=olga, texts=texts, renewal=renewal, valid=valid)
+    """A version that ``olga`` proposed and ``conrad`` approved."""
+    proposal = services.consent_form_propose(
+        study=study, acting_user=user_create("olga"), texts=texts or FORM, renewal=renewal, valid=valid, facts=facts
+    )
     return services.consent_form_approve(proposal=proposal, acting_user=user_create("conrad"))
 
 
@@ -59,7 +98,13 @@ def policy_approve(
 ) -> EpsilonPolicy:
     """A policy that ``carla`` proposed and ``conrad`` approved, in force at once unless ``effective_from`` is given."""
     policy = services.epsilon_policy_propose(
-        study=study, acting_user=user_create("carla"), high=high, average=average, low=low, reason="As others do."
+        study=study,
+        acting_user=user_create("carla"),
+        high=high,
+        average=average,
+        low=low,
+        reason="As others do.",
+        name_reason="The names are those of other studies.",  # kept where a name promises too much
     )
     services.epsilon_policy_approve(policy=policy, acting_user=user_create("conrad"), **approval)
     return policy
@@ -72,6 +117,22 @@ def study_open(slug: str = "digits", **fields: Any) -> Study:
     form_publish(study)
     policy_approve(study)
     return study
+
+
+def committee_fill(study: Study) -> Study:
+    """The same study with ``carla`` and ``conrad`` for its ethics committee."""
+    for name in ("carla", "conrad"):
+        services.membership_add(study=study, user=user_create(name), role=Role.COMMITTEE, acting_user=None)
+    return study
+
+
+def consent_choose(*, holder: DataHolder, level: str, **fields: Any) -> ConsentEvent:
+    """A decision of somebody who says yes to whatever their level means now, weaker than their promise or not."""
+    last = promise_last(holder)
+    yes = last.epsilon if last else None
+    return services.consent_give(
+        holder=holder, level=level, **{"acting_user": None, "accepts_weaker_than": yes, **fields}
+    )
 
 
 def holder_create(study: Study, pseudonym: str = "P-1", user: User | None = None) -> DataHolder:

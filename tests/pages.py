@@ -11,6 +11,8 @@ from consent.models import Role, Study
 from consent.services import membership_add
 from ipate_web.staff.forms.runs import RunForm, initial_for
 from tests import factories
+from tests.snapshots import built_once
+from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
 from training.models import Run
 
 
@@ -40,6 +42,20 @@ def roles_fill(study: Study) -> Study:
     return study
 
 
+@built_once
+def study_with_roles(**fields: Any) -> Study:
+    """A small study with a member of each role, named like it."""
+    return roles_fill(study_with_table(**fields))
+
+
+@built_once
+def study_with_finished_run(**fields: Any) -> Study:
+    """The same with a run that has ended as it should."""
+    study = study_with_roles()
+    run_finish(run_start(study, **TABLE_RUN | fields))
+    return study
+
+
 def run_form_filled(study: Study, **changes: Any) -> dict[str, Any]:
     """Data that a browser sends for the form of a run as it was opened, with ``changes``; what is None is not sent."""
     form = RunForm(study=study, acting_user=factories.user_create("operator"), initial=initial_for(study))
@@ -48,3 +64,12 @@ def run_form_filled(study: Study, **changes: Any) -> dict[str, Any]:
         name: getattr(value, "pk", value) for name, value in values.items() if value is not None and value is not False
     }
     return {name: value for name, value in {**sent, **changes}.items() if value is not None}
+
+
+def proposal_is_refused(study: Study, data: dict[str, Any], field: str, message: str) -> None:
+    """Propose a run as an operator; check that ``message`` stands beside the field and nothing is saved."""
+    page = as_("operator").post(url("run_new", study), data)
+    assert page.status_code == 422
+    assert message in str(page.context["form"].errors[field])
+    assert "There is a problem" in page.text
+    assert not Run.objects.exists()

@@ -3,38 +3,41 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Any, ParamSpec
 
 from django.apps import apps
 from django.conf import UserSettingsHolder, settings
 from django.contrib.auth.models import User
 from django.core.files.base import ContentFile
+from django.core.files.storage import storages
 from django.db import connection, models
 from django.utils import timezone
 
-from common.artifacts import private_load, private_save
 from consent.models import Study
-from training.models import Dataset
 
 P = ParamSpec("P")
 _now = timezone.now
+#: Where building a study leaves files: rows and teachers' predictions; models.
+_STORAGES = ("private", "models")
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A study with all that came with it: rows by the statement that inserts them, and the content of files by name."""
+    """A study with all that came with it: rows by the statement that inserts them, files by storage and name."""
 
     study_id: int
     rows: dict[str, list[tuple[Any, ...]]]
-    files: dict[str, bytes]
+    files: dict[tuple[str, str], bytes]
 
     def restore(self) -> Study:
         """Insert the rows with their primary keys; write the files again, because a test may have changed them."""
         with connection.cursor() as cursor:
             for statement, rows in self.rows.items():
                 cursor.executemany(statement, rows)
-        for name, content in self.files.items():
-            private_save(name, ContentFile(content))
+        for (alias, name), content in self.files.items():
+            storages[alias].delete(name)
+            storages[alias].save(name, ContentFile(content))
         return Study.objects.get(pk=self.study_id)
 
 
@@ -53,11 +56,12 @@ def built_once(build: Callable[P, Study]) -> Callable[P, Study]:
         key = repr((args, sorted(kwargs.items())))
         if key in kept:
             return kept[key].restore()
-        before = _sizes()
+        before, stamps = _sizes(), _stamps()
         study = build(*args, **kwargs)
         grown = [model for model, size in _sizes().items() if size != before[model]]
         if not any(before[model] for model in grown):
-            files = {name: private_load(name) for name in Dataset.objects.values_list("artifact", flat=True)}
+            written = [path for path, stamp in _stamps().items() if stamps.get(path) != stamp]
+            files = {(alias, name): (_folder(alias) / name).read_bytes() for alias, name in written}
             kept[key] = Snapshot(study.pk, dict(map(_rows, grown)), files)
         return study
 
@@ -69,6 +73,20 @@ def _as_for_others() -> bool:
     if not connection.in_atomic_block or timezone.now is not _now or isinstance(settings._wrapped, UserSettingsHolder):
         return False
     return not (Study.objects.exists() or User.objects.exists())
+
+
+def _stamps() -> dict[tuple[str, str], int]:
+    """When each file was last written, by storage and name."""
+    return {
+        (alias, str(path.relative_to(_folder(alias)))): path.stat().st_mtime_ns
+        for alias in _STORAGES
+        for path in _folder(alias).rglob("*")
+        if path.is_file()
+    }
+
+
+def _folder(alias: str) -> Path:
+    return Path(storages[alias].path(""))
 
 
 def _sizes() -> dict[type[models.Model], int]:

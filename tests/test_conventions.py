@@ -83,3 +83,14 @@ def test_no_app_names_a_page_or_a_template_of_the_site() -> None:
     apps = [path for path in modules() if path.relative_to(ROOT).parts[0] not in site]
     assert len(apps) > 300
     assert [str(path.relative_to(ROOT)) for path in apps if arrow.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_a_page_of_a_study_has_one_summary_of_errors() -> None:
+    """It is in ``staff/page.html``; a page whose summary is of another form fills the block mistakes."""
+    twice = []
+    for path in (ROOT / "templates" / "staff").rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        own = re.sub(r"{% block mistakes %}.*?{% endblock %}", "", text, flags=re.DOTALL)
+        if re.match(r'{% extends "staff/(page|confirm).html" %}', text) and "components/error_summary.html" in own:
+            twice.append(str(path.relative_to(ROOT)))
+    assert twice == []

@@ -251,6 +251,7 @@ def addresses() -> Iterator[tuple[str, str]]:
         "run": runs,
         "draft": runs,
         "format": ["csv"],
+        "impact": ["md", "pdf"],
         "language": ["en"],
         "proposal": list(study.consent_form_proposals.values_list("sequence", flat=True)),
         "token": [ApiToken.objects.get(name="conrad's").token_key],

@@ -108,6 +108,7 @@ TABLE: dict[str, Row] = {
     # What holders see
     "consent:my_studies": Row(SIGNED_IN),
     "consent:study": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
+    "consent:check_answer": Row(HOLDER, SLUG, "post", turned_away=NOT_FOUND, answer=400),
     "consent:check": Row(HOLDER, SLUG, turned_away=NOT_FOUND, answer=302),  # there is no answer to check
     "consent:decide": Row(HOLDER, SLUG, "post", turned_away=NOT_FOUND, answer=422),
     "consent:choice": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
@@ -119,6 +120,9 @@ TABLE: dict[str, Row] = {
     "consent:receipt_json": Row(HOLDER, ("slug", "version"), turned_away=NOT_FOUND),
     "consent:receipt_proof": Row(HOLDER, ("slug", "version"), answer=404, turned_away=NOT_FOUND),  # no checkpoint
     "consent:uses": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
+    "consent:results": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
+    "consent:later": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
+    "consent:told": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
     "consent:export": Row(HOLDER, SLUG, turned_away=NOT_FOUND),
     "glossary": Row(EVERYBODY),
     "privacy": Row(EVERYBODY),
@@ -127,6 +131,7 @@ TABLE: dict[str, Row] = {
     # What bearers of an invitation see: a wrong one leads to the page that asks for it, no matter who holds it.
     "join": Row(EVERYBODY),
     "open_link": Row(EVERYBODY, ("token",), answer=302),
+    "address": Row(EVERYBODY, ("token",), answer=404),
     "closed": Row(EVERYBODY, answer=302),  # nobody was led to a closed study
     "leave": Row(EVERYBODY, method="post", answer=302),
     "stay": Row(EVERYBODY, method="post", answer=302),
@@ -147,7 +152,10 @@ TABLE: dict[str, Row] = {
     "staff:disposals": Row(STEWARDS | {"auditor"}, SLUG),
     "staff:holder_look": Row(STEWARDS, SLUG),
     "staff:holder_looks": Row(STEWARDS | {"auditor"}, SLUG),
+    "staff:receipt_check": Row(STEWARDS | {"auditor"}, SLUG),
     "staff:circumstances": Row(STEWARDS | {"auditor"}, SLUG),
+    "staff:letterhead": Row(OPERATORS, SLUG),
+    "staff:letters_pdf": Row(STEWARDS, SLUG, "post", answer=422),  # no codes
     "staff:letters": Row(STEWARDS, SLUG),
     "staff:paper_consent": Row(STEWARDS, SLUG),
     "staff:paper_blank": Row(STEWARDS, SLUG),
@@ -156,8 +164,10 @@ TABLE: dict[str, Row] = {
     "staff:link_new": Row(STEWARDS, SLUG),
     "staff:invitations_everyone": Row(STEWARDS, SLUG),
     "staff:invitation_revoke": Row(STEWARDS, ("slug", "invitation")),
+    "staff:study_impact": Row(STAFF, ("slug", "impact")),
     "staff:consent_forms": Row(STAFF, SLUG),
     "staff:consent_form_new": Row(PUBLISHERS, SLUG),
+    "staff:consent_form_facts": Row(PUBLISHERS, SLUG),
     "staff:consent_form_preview": Row(PUBLISHERS, SLUG, "post"),
     # Without a draft there is nothing to publish or to read: on to writing it.
     "staff:consent_form_publish": Row(PUBLISHERS, SLUG, answer=302),
@@ -165,6 +175,7 @@ TABLE: dict[str, Row] = {
     "staff:consent_form_proposal": Row(PUBLISHERS, ("slug", "proposal")),
     "staff:consents_export": Row(frozenset({"auditor", "root"}), ("slug", "format")),
     "staff:consent_form": Row(STAFF, ("slug", "version")),
+    "staff:committee": Row(STAFF, SLUG),
     "staff:policies": Row(STAFF, SLUG),
     "staff:policy_new": Row(COMMITTEE, SLUG),
     "staff:policy_odds": Row(COMMITTEE, SLUG, "post"),
@@ -179,6 +190,7 @@ TABLE: dict[str, Row] = {
     "staff:import_store": Row(STEWARDS, ("slug", "import"), "post", answer=302),
     "staff:import_drop": Row(STEWARDS, ("slug", "import")),
     "staff:import_faults": Row(STEWARDS, ("slug", "import")),
+    "staff:check_answers": Row(OPERATORS, SLUG, "post", answer=302),
     "staff:head_counts": Row(OPERATORS, SLUG),
     "staff:runs": Row(RUNNERS, SLUG),
     "staff:run_compare": Row(RUNNERS, SLUG),
@@ -193,6 +205,8 @@ TABLE: dict[str, Row] = {
     "staff:run_student_onnx": Row(USERS, VERSION),
     "staff:run_student_publish": Row(OPERATORS, VERSION),
     "staff:run_student_withdraw": Row(OPERATORS, VERSION),
+    "staff:run_result_file": Row(USERS, RUN, answer=404),  # it leads to a student
+    "staff:run_result_withdraw": Row(OPERATORS, RUN, answer=404),
     "staff:run_edit": Row(frozenset(), DRAFT, turned_away={"root": 403}),  # another's draft
     "staff:run_withdraw": Row(frozenset(), DRAFT, turned_away={"root": 403}),
     "staff:run_approve": Row(OPERATORS, DRAFT),
@@ -204,6 +218,7 @@ TABLE: dict[str, Row] = {
     "staff:ledger_report_pdf": Row(STAFF, RUN),
     "staff:models": Row(RUNNERS, SLUG),
     "staff:model_stage": Row(OPERATORS, RUN),
+    "staff:model_threshold": Row(OPERATORS, RUN),
     # What programs see. Lists hold what the caller may see; 415 is said behind the door, to those who send no JSON.
     "schema": Row(EVERYBODY),
     "api-docs": Row(EVERYBODY),
@@ -230,14 +245,19 @@ TABLE: dict[str, Row] = {
     "api:run-labels": Row(USERS, ("run",)),
     "api:run-costs": Row(RUNNERS, ("run",)),
     "api:run-students": Row(RUNNERS, ("run",)),
-    "api:run-student-publish": Row(OPERATORS, ("run", "version"), "post"),
+    "api:run-student-publish": Row(OPERATORS, ("run", "version"), "post", answer=415),
     "api:run-student-withdraw": Row(OPERATORS, ("run", "version"), "post", answer=415),
+    "api:run-table": Row(USERS, ("run",), answer=404),  # it leads to a student
+    "api:run-table-withdraw": Row(OPERATORS, ("run",), "post", answer=415),
     "api:models": Row(SIGNED_IN),
     "api:model": Row(USERS, ("run",), turned_away=NOT_FOUND),
     "api:model-file": Row(USERS, ("run",), turned_away=NOT_FOUND),
     "api:model-onnx": Row(USERS, ("run",), turned_away=NOT_FOUND),
     "api:model-statement": Row(USERS, ("run",), turned_away=NOT_FOUND),
     "api:model-stage": Row(
+        OPERATORS, ("run",), "post", turned_away=dict.fromkeys(SIGNED_IN, 404) | {"researcher": 403}, answer=415
+    ),
+    "api:model-threshold": Row(
         OPERATORS, ("run",), "post", turned_away=dict.fromkeys(SIGNED_IN, 404) | {"researcher": 403}, answer=415
     ),
     "api:keys": Row(EVERYBODY),
@@ -274,6 +294,7 @@ def parts(study: Study) -> dict[str, Any]:
         "run": run_finish(run_start(study, **TABLE_RUN)).pk,
         "draft": run_draft(study, **TABLE_RUN).pk,
         "format": "csv",
+        "impact": "md",
         "language": "en",
         "proposal": factories.form_propose(study, {"en": "More is asked."}).sequence,
         "token": "unknown",
@@ -339,6 +360,7 @@ def test_a_run_is_found_in_its_own_study_alone(study: Study, parts: dict[str, An
     csv = reverse("staff:run_labels_file", args=["other", parts["draft"], "csv"])
     assert client_of("operator").get(csv).status_code == 404
     pages = ("run", "run_live", "run_labels", "run_approve", "run_cancel", "run_edit", "run_withdraw", "model_stage")
+    pages += ("run_result_file", "run_result_withdraw")
     for name in pages:
         url = reverse(f"staff:{name}", args=["other", parts["draft"]])
         assert client_of("operator").get(url).status_code == 404, name

@@ -1,5 +1,6 @@
 """German is complete: nothing is missing from the catalogue or its translations, and what is compiled is not older."""
 
+import ast
 import gettext
 import os
 import re
@@ -85,6 +86,18 @@ def test_a_catalogue_that_has_changed_is_reported_until_it_is_compiled(
         catalogues.catalogues_compile()
         assert not catalogues.catalogues_check(None)
         os.utime(source.with_suffix(".mo"), (0, 0))
+
+
+def test_no_text_stands_in_a_formatted_string_where_it_is_not_found() -> None:
+    """Programs that collect texts do not look into f-strings: whatever stands there stays English."""
+    missed = []
+    for path in (path for name in SOURCES for path in (ROOT / name).rglob("*.py")):
+        for string in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.JoinedStr)):
+            for call in (node for node in ast.walk(string) if isinstance(node, ast.Call)):
+                named = isinstance(call.func, ast.Name) and call.func.id in ("_", "gettext", "ngettext", "pgettext")
+                if named and call.args and isinstance(call.args[0], ast.Constant):
+                    missed.append(f"{path.relative_to(ROOT)}:{call.lineno}")
+    assert missed == []
 
 
 def test_the_catalogue_has_every_text_of_the_sources_and_no_other(texts: Texts, tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ QUERIES = {
     "staff:run_compare": ["?runs={runs}"],
     "api:run-comparison": ["?runs={runs}"],
     "api:run-labels": ["?format=csv"],
+    "api:run-table": ["?format=csv"],
     "staff:consent_form_as_read": ["?proposal=1"],
 }
 #: What its form is sent with, beside what every form is sent with.
@@ -230,7 +231,7 @@ class Seen(World):
 
     def i_am_erased(self) -> None:
         if self.with_me:
-            consent_withdraw(holder=self.me, acting_user=None, erase=True)
+            consent_withdraw(holder=self.me, acting_user=None)
             records_erase(self.study.pk)
 
     def answers_for_me(self, kind: str, until: date | None = None) -> None:
@@ -315,6 +316,7 @@ class Seen(World):
             "run": runs or [NOBODY],
             "draft": runs[-1:] or [NOBODY],
             "format": ["csv", "json"],
+            "impact": ["md", "pdf"],
             "language": ["en"],
             "proposal": [1],
             "role_change": [role_changes_waiting(self.study)[0].sequence],
@@ -408,6 +410,21 @@ def _first_difference(mine: Answer | None, other: Answer | None) -> str:
 ASKING: tuple[float, dict[str, Any]] = (0.3, {"choices": {}, "title": "Everybody"})
 
 HISTORIES: dict[str, list[Step]] = {
+    "a promise that is kept under a weaker policy": [
+        ("i_give", "HIGH"),
+        ("policy", 2.0, 4.0, 6.0),
+        ("i_keep",),
+        ("approve", *ASKING),
+        ("open",),
+        ("vote",),
+        ("finish",),
+        ("look",),
+    ],
+    "answers to check questions": [
+        ("i_answer", 0b1111, 0b0101),
+        ("i_give", "LOW"),
+        ("look",),
+    ],
     "levels, withdrawal, erasure": [
         ("i_give", "LOW"),
         ("approve", *ASKING),
@@ -418,6 +435,9 @@ HISTORIES: dict[str, list[Step]] = {
         ("finish",),
         ("draw_counts",),
         ("i_give", "HIGH"),
+        ("approve", 0.2, {"table": {"column": "class"}}),
+        ("open",),
+        ("finish",),
         ("i_am_erased",),
         ("look",),
     ],

@@ -23,6 +23,7 @@ def worker(log: Path, **environment: str) -> Iterator[subprocess.Popen]:
         "DJANGO_SETTINGS_MODULE": "ipate_web.settings",
         "DATABASE_URL": database_url(),
         "IPATE_BROKER_URL": settings.BROKER_URL,
+        "IPATE_LEAST_TEST_POINTS": str(settings.LEAST_TEST_POINTS or "none"),
         "IPATE_HEARTBEAT_TIMEOUT": "1.5",
         "IPATE_SWEEP_INTERVAL": "0.5",
     }

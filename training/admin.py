@@ -11,6 +11,7 @@ from training.models import (
     Query,
     Round,
     Run,
+    RunResult,
     Shard,
     StudentModel,
     StudentTraining,
@@ -73,6 +74,12 @@ class QueryAdmin(ReadOnlyAdmin):
 @admin.register(StudentModel)
 class StudentModelAdmin(ReadOnlyAdmin):
     list_display = ("run", "version", "learner", "accuracy", "label_accuracy", "created_at")
+    list_select_related = ("run",)
+
+
+@admin.register(RunResult)
+class RunResultAdmin(ReadOnlyAdmin):
+    list_display = ("run", "created_at", "withdrawn_at")
     list_select_related = ("run",)
 
 

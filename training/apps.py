@@ -7,9 +7,10 @@ class TrainingConfig(AppConfig):
     name = "training"
 
     def ready(self) -> None:
-        from consent.uses import provider_register
+        from consent.uses import providers_register
         from training import mail_kinds
+        from training.results import results
         from training.uses import usage
 
-        provider_register(usage)
+        providers_register(usage, results)
         mail_kinds.register()

@@ -36,7 +36,7 @@ class Compared:
     Attributes:
         run: The run.
         accuracy: Of its published student on the test data, rounded; None where nobody knows.
-        interval: 95 % confidence interval of it.
+        evaluation: Of it on the test data, see `training.services.evaluation`; empty where nobody knows.
         label_accuracy: Share of the released labels that are right, rounded; None where nobody knows.
         share: Part of every cap that it may use; None before its approval and in rehearsals.
         groups: What it charged each group.
@@ -45,11 +45,16 @@ class Compared:
 
     run: Run
     accuracy: float | None
-    interval: list[float] | None
+    evaluation: dict[str, Any]
     label_accuracy: float | None
     share: float | None
     groups: list[GroupSpending]
     minutes: int | None
+
+    @property
+    def interval(self) -> list[float] | None:
+        """95 % confidence interval of the accuracy."""
+        return self.evaluation.get("interval")
 
     @property
     def used(self) -> float | None:
@@ -111,7 +116,7 @@ def _compared(run: Run) -> Compared:
     return Compared(
         run=run,
         accuracy=student.accuracy if student else None,
-        interval=evaluation.get("interval"),
+        evaluation=evaluation,
         label_accuracy=student.label_accuracy if student else None,
         share=run.share if run.approved_at and not run.rehearsal else None,
         groups=run_groups(run),

@@ -15,6 +15,7 @@ from accounting.head_counts import head_counts, head_counts_draw
 from consent import services
 from consent.models import ConsentForm, DataHolder, Level, Role, Study
 from consent.services.accounts import administrator_set
+from consent.services.letterheads import letterhead_save, logo_read
 from learning.formats import Splits
 from learning.students import student_suggested
 from training.models import Dataset, Run
@@ -82,13 +83,29 @@ def _study_create(chosen: dict[str, Any], slug: str, users: dict[str, User]) -> 
         acting_user=users["operator"],
         slug=slug,
         title=words["en"]["title"],
-        purpose=words["en"]["purpose"],
-        translations={"de": {name: words["de"][name] for name in ("title", "purpose")}},
+        translations={
+            "de": {
+                "title": words["de"]["title"],
+                "harm": _CHOSEN["harm"]["de"],
+                "contact_hours": _CHOSEN["contact_hours"]["de"],
+            }
+            | _facts_told(words["de"], "de")
+        },
+        harm=_CHOSEN["harm"]["en"],
         controller=controller,
         contact=_CHOSEN["contact"],
+        contact_hours=_CHOSEN["contact_hours"]["en"],
+        controller_address=_CHOSEN["controller_address"],
+        data_protection_officer=_CHOSEN["data_protection_officer"],
+        supervisory_authority=_CHOSEN["supervisory_authority"],
+        without_recipients=True,
         delta=chosen["delta"],
+        **_CHOSEN["asked"],
+        **_facts_told(words["en"], "en"),
     )
-    services.consent_form_publish(
+    logo = logo_read(Path(__file__).with_name("demonstration.png").read_bytes())
+    letterhead_save(study=study, texts=_CHOSEN["letters"], logo=logo, acting_user=users["operator"])
+    proposal = services.consent_form_propose(
         study=study,
         acting_user=users["committee"],
         texts={
@@ -96,15 +113,25 @@ def _study_create(chosen: dict[str, Any], slug: str, users: dict[str, User]) -> 
             for language, text in _CHOSEN["consent_form"].items()
         },
     )
+    services.consent_form_approve(proposal=proposal, acting_user=users["committee2"])
     policy = services.epsilon_policy_propose(
         study=study,
         acting_user=users["committee"],
-        **EPSILONS,
+        high=EPSILONS["high"],
+        average=EPSILONS["average"],
+        low=EPSILONS["low"],
         reason="The values of the Individualized PATE paper: at high protection someone who guesses whether "
         "a person took part is right at most 56 times in 100.",
     )
     services.epsilon_policy_approve(policy=policy, acting_user=users["committee2"])
     return study
+
+
+def _facts_told(words: dict[str, str], language: str) -> dict[str, Any]:
+    """What people have to be told beside the title, in a language (GDPR, Articles 13 and 14)."""
+    records = words["records"]
+    told = {"purpose": words["purpose"], "data_categories": f"{records[:1].upper()}{records[1:]}."}
+    return told | _CHOSEN["facts"][language]
 
 
 def _consents_give(study: Study, holder_user: User, track: Track) -> None:

@@ -6,7 +6,7 @@ from django.utils.translation import gettext_lazy as _
 
 from consent.models import Mail
 from consent.services.mail import MailKind, kinds_register
-from training.models import Run, StudentModel, Verification
+from training.models import Run, RunResult, StudentModel, Verification
 
 
 def _run(mail: Mail) -> dict[str, Any] | None:
@@ -17,6 +17,11 @@ def _run(mail: Mail) -> dict[str, Any] | None:
 def _model(mail: Mail) -> dict[str, Any] | None:
     model = StudentModel.objects.filter(pk=mail.about).select_related("run").first()
     return {"model": model, "run": model.run} if model else None
+
+
+def _result(mail: Mail) -> dict[str, Any] | None:
+    result = RunResult.objects.filter(run__pk=mail.about).select_related("run").first()
+    return {"result": result, "run": result.run} if result else None
 
 
 def _waiting_run(mail: Mail) -> dict[str, Any] | None:
@@ -37,6 +42,7 @@ def register() -> None:
         MailKind("run_ended", _("a run has ended"), _run, wish="ends"),
         MailKind("share_used", _("a group has used most of a run's share"), _run, wish="shares"),
         MailKind("model_withdrawn", _("a model that you took was withdrawn"), _model),
+        MailKind("result_withdrawn", _("a table that you took was withdrawn"), _result),
         MailKind("new_use", _("a new run begins"), _run),
         MailKind("installation_fault", _("a verification found a fault in what belongs to no study"), _outcome),
         MailKind("fault_found", _("a verification found a fault"), _outcome),

@@ -6,10 +6,11 @@ from typing import Any
 from django.conf import settings
 
 from accounting.shares import ROUNDING
-from consent.models import Membership, Role
+from consent.models import Membership, News, Role
 from consent.services.mail import holders_mail, mails_send
+from consent.services.news import news_tell
 from consent.services.webhooks import event_send
-from training.models import Run, StudentModel
+from training.models import Run, RunResult, StudentModel
 
 #: Parts of a run's share at which its operators are told that a group has used them.
 SHARES_TOLD = (0.8, 1.0)
@@ -17,26 +18,32 @@ SHARES_TOLD = (0.8, 1.0)
 
 def run_proposed_tell(run: Run) -> None:
     """Tell those who may approve a draft of it."""
+    _event_send("run.proposed", run)
     operators = Membership.objects.filter(study=run.study_id, role=Role.OPERATOR).exclude(user=run.created_by_id)
     mails_send("run_waiting", operators.values_list("user_id", flat=True), study=run.study, about=run.pk)
-    event_send("run.proposed", run.study, **_about(run))
 
 
 def run_approved_tell(run: Run) -> None:
     """Tell its proposer of an approved run, and holders who wish it; a rehearsal concerns none of them."""
+    _event_send("run.approved", run)
     if run.created_by_id is not None:
         mails_send("run_approved", [run.created_by_id], study=run.study, about=run.pk)
     if not run.rehearsal:
         holders_mail("new_use", run.study, about=run.pk, wishing=True)
-    event_send("run.approved", run.study, **_about(run))
 
 
 def run_ended_tell(run: Run) -> None:
     """Tell whoever proposed and approved a run that it has finished or failed; cancelling tells programs alone."""
+    _event_send(f"run.{run.status}", run)
     if run.status != Run.Status.CANCELLED:
         people = {run.created_by_id, run.approved_by_id} - {None}
         mails_send("run_ended", [person for person in people if person is not None], study=run.study, about=run.pk)
-    event_send(f"run.{run.status}", run.study, **_about(run))
+
+
+def published_tell(run: Run) -> None:
+    """Tell the study's people, once, of a run's first published model or of its table; a rehearsal concerns nobody."""
+    if not run.rehearsal:
+        news_tell(study=run.study, kind=News.Kind.RESULT, about=str(run.pk))
 
 
 def share_used_tell(run: Run, used: Sequence[float], before: Sequence[float]) -> None:
@@ -56,7 +63,7 @@ def share_used_tell(run: Run, used: Sequence[float], before: Sequence[float]) ->
     if groups:
         operators = Membership.objects.filter(study=run.study_id, role=Role.OPERATOR)
         mails_send("share_used", operators.values_list("user_id", flat=True), study=run.study, about=run.pk)
-        event_send("share.used", run.study, groups=groups, **_about(run))
+        _event_send("share.used", run, groups=groups)
 
 
 def model_withdrawn_mail(model: StudentModel, users: Iterable[int]) -> None:
@@ -64,7 +71,13 @@ def model_withdrawn_mail(model: StudentModel, users: Iterable[int]) -> None:
     mails_send("model_withdrawn", sorted(users), study=model.run.study, about=model.pk)
 
 
-def _about(run: Run) -> dict[str, Any]:
-    """Facts that a program is told of a run, as every reader of it may know."""
+def result_withdrawn_mail(result: RunResult, users: Iterable[int]) -> None:
+    """Tell those who took a table that it was withdrawn."""
+    mails_send("result_withdrawn", sorted(users), study=result.run.study, about=result.pk)
+
+
+def _event_send(event: str, run: Run, **facts: Any) -> None:
+    """Send what happened to a run, with the facts about it that every reader of it may know."""
     page = settings.SITE_URL + run.get_absolute_url()  # type: ignore[attr-defined]
-    return {"run": {"id": str(run.pk), "title": run.title, "status": run.status}, "url": page}
+    run_facts = {"id": str(run.pk), "title": run.title, "status": run.status}
+    event_send(event, run.study, run=run_facts, url=page, **facts)

@@ -13,7 +13,7 @@ from common.jobs.leases import unclaimed
 from consent.models import Study
 from consent.permissions import studies_with_permission
 from learning.mechanisms.pate import LEFT_OUT
-from training.methods import METHODS, method_of
+from training.methods import METHODS, Stage, method_of
 from training.models import ProposalChange, Run, Shard, StudentModel, StudentTraining, TeacherChunk
 
 
@@ -26,17 +26,22 @@ def runs_visible_to(user: Any) -> QuerySet[Run]:
 class Progress:
     """Progress of a run, as it may leave staff: queries or steps so far and at most, labels, its method's stages.
 
-    ``stages`` are pairs of a status and the share of it that is done, 0 to 1, in the order in which they follow.
+    ``stages`` are in the order in which they follow.
     ``left`` is how long the rest will take at the same pace, where everything that was planned is asked. ``student`` is
     how much of the training of a student under way is done, 0 to 1: of the run's own, or of one between two rounds.
     """
 
-    stages: list[tuple[str, float]]
+    stages: list[Stage]
     position: int
     size: int
     labels: int
     left: timedelta | None = None
     student: float | None = None
+
+    @property
+    def under_way(self) -> Stage | None:
+        """The first stage that is not done yet."""
+        return next((stage for stage in self.stages if stage.share < 1), None)
 
 
 def run_progress(run: Run) -> Progress:
@@ -48,7 +53,7 @@ def run_progress(run: Run) -> Progress:
 def _time_left(run: Run) -> timedelta | None:
     """Time until every planned question is released; None where nothing is known of that."""
     planned = sum(method_of(run).round_sizes(run))
-    if run.status not in Run.SPENDING or not planned or not run.position or run.spending_began_at is None:
+    if run.status != Run.Status.ASKING or not planned or not run.position or run.spending_began_at is None:
         return None
     last = run.batches.order_by("index").values_list("recorded_at", flat=True).last()
     if last is None:

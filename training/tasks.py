@@ -3,7 +3,7 @@
 from celery import shared_task
 from celery.signals import worker_ready
 
-from training.services import advance, closing, erasures, imports, sweep, trainings, verifying
+from training.services import advance, closing, erasures, imports, sweep, trainings, verifying, yearly
 
 
 @shared_task
@@ -39,6 +39,12 @@ def records_erase(study_id: str, *_: object, **__: object) -> None:
 @shared_task
 def records_due_erase(*_: object, **__: object) -> None:
     closing.records_due_erase()
+
+
+@shared_task
+def years_tell(*_: object, **__: object) -> None:
+    """Tell people what was learned in a year."""
+    yearly.years_tell()
 
 
 @shared_task

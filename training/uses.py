@@ -1,25 +1,34 @@
 """Uses of a holder's data, for the holder to read."""
 
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from math import sqrt
 from typing import Any, cast
 from uuid import UUID
 
 import numpy as np
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from accounting.caps import caps_of
 from accounting.ceilings import rooms
 from accounting.models import Release, ShareRecord
-from accounting.shares import GAP, shares
+from accounting.shares import GAP, ROUNDING, shares
 from common.artifacts import arrays_load
-from consent.models import ConsentEvent, DataHolder
-from consent.uses import Usage, Use
+from consent.models import DataHolder
+from consent.odds import right_guesses_at
+from consent.selectors import PromiseSpan, promise_spans
+from consent.uses import Cost, Usage, Use
 from training.engine.records import records_load
+from training.methods import Outcome, method_of
 from training.models import Dataset, Run
 
 
 def _state(run: Run) -> str:
     if run.status == Run.Status.FINISHED:
+        if method_of(run).outcome == Outcome.TABLE:
+            return _("It is finished: a table of noisy counts was published.")
         return _("It is finished: a model has learned from what was released.")
     if run.ended_at:
         return _("It ended early; what was released before then stays released.")
@@ -33,7 +42,8 @@ def _records(holder: DataHolder) -> dict[str, Any]:
         arrays = records_load(dataset)
         mine = arrays["holder"] == holder.pk
         if mine.any():
-            labels = [dataset.classes[label] for label in arrays["y"][mine]] if "y" in arrays else []
+            outcome = dataset.outcome
+            labels = [outcome.written(code) for code in arrays["y"][mine].tolist()] if "y" in arrays else []
             own[dataset.name] = {"records": arrays["x"][mine].tolist(), "labels": labels}
     return own
 
@@ -45,18 +55,32 @@ def usage(holder: DataHolder) -> Usage:
     (rule 6 of the design). Who is asked follows from consents and owned records; how much may have been spent, from
     shares.
     """
-    uses, asked = [], set()
-    for run in (
-        Run.objects.filter(study=holder.study_id, rehearsal=False)
-        .exclude(spending_began_at=None)
-        .order_by("-spending_began_at")
-    ):
+    asked = _asked(holder)
+    uses = [Use(run.purpose, _state(run), first.recorded_at) for run, first in asked.items()]
+    course = _course(holder, {run.pk for run in asked})
+    is_full = bool(rooms(holder.study, np.array([holder.pk]))[0] <= 0)
+    return Usage(uses, course[-1][2] if course else 0.0, lambda: _records(holder), is_full)
+
+
+def costs(holder: DataHolder) -> dict[UUID, Cost]:
+    """Odds before and after each run that asked a holder, by the same bound that :func:`usage` tells of all."""
+    asked = {run.pk for run in _asked(holder)}
+    return {
+        subject: Cost(*(right_guesses_at(sqrt(spent)) for spent in (before, after)))
+        for subject, before, after in _course(holder, asked)
+        if subject in asked
+    }
+
+
+def _asked(holder: DataHolder) -> dict[Run, Release]:
+    """Runs that asked a holder before they released something, newest first, with the first such release."""
+    found = {}
+    runs = Run.objects.filter(study=holder.study_id, rehearsal=False).exclude(spending_began_at=None)
+    for run in runs.order_by("-spending_began_at"):
         first = next((release for release in _batches(run) if _concerns(release, holder)), None)
         if first is not None:
-            uses.append(Use(run.purpose, _state(run), first.recorded_at))
-            asked.add(run.pk)
-    is_full = bool(rooms(holder.study, np.array([holder.pk]))[0] <= 0)
-    return Usage(uses, _bound(holder, asked), lambda: _records(holder), is_full)
+            found[run] = first
+    return found
 
 
 def _batches(run: Run) -> QuerySet[Release]:
@@ -73,25 +97,70 @@ def _concerns(release: Release, holder: DataHolder) -> bool:
     return bool(np.isin(holder.pk, arrays_load(release.charges, "holder")["holder"]))
 
 
-def _bound(holder: DataHolder, asked: set[UUID]) -> float:
-    """The most that a holder can have spent, in μ²: a public share of the largest cap that they had.
+def _course(holder: DataHolder, asked: set[UUID]) -> list[tuple[UUID, float, float]]:
+    """The most that a holder can have spent before and after each opened share, in μ², by the promise in force then.
 
-    ``asked``: the runs that asked them. Drawings of head counts concern whoever had decided; gaps after a restore
-    everybody: what somebody had decided before may have been forgotten.
+    Public but for the own choices: it follows from shares, from the promises that the holder had, and from which runs
+    asked them (``asked``). What was opened and asked them of nothing adds nothing, whatever they chose meanwhile.
+
+    An account goes up to a share's limit in a run, and not beyond. A run that gave some of its share back charged
+    nobody more than it kept: then that is all that it adds. A drawing of head counts charges everybody who takes part
+    at most its share of the smallest cap.
     """
-    events = ConsentEvent.objects.filter(study=holder.study_id, holder=holder).select_related("policy")
-    promised = [event.policy.epsilon(event.level) for event in events if event.grants and event.policy]
-    if not promised:
-        return 0.0
-    began = min(event.recorded_at for event in events)
-    runs = set(Run.objects.filter(study=holder.study_id).values_list("pk", flat=True))
-    of_holder = Q(recorded_at__gte=began) | Q(purpose=GAP)
-    opened = ShareRecord.objects.filter(of_holder, study=holder.study_id, kind=ShareRecord.Kind.OPENED)
-    concern = [
-        subject for subject in opened.values_list("subject", flat=True) if subject in asked or subject not in runs
+    spans, delta = promise_spans(holder), holder.study.delta
+    if not any(span.epsilon for span in spans):
+        return []
+    runs = {run.pk: run for run in Run.objects.filter(study=holder.study_id)}
+    known, spent, course = shares(holder.study), 0.0, []
+    opened = ShareRecord.objects.filter(study=holder.study_id, kind=ShareRecord.Kind.OPENED).order_by("sequence")
+    for subject, purpose, moment in opened.values_list("subject", "purpose", "recorded_at"):
+        share = known[subject]
+        limit, before = cast(float, share.limit), spent
+        if purpose == GAP:
+            # What was decided before may have been forgotten; whoever had decided nothing by then joined later.
+            promises = _promises(spans, None, moment) or [span.epsilon for span in spans if span.epsilon][:1]
+            spent = max(spent, limit * _cap(promises, delta))
+        elif subject not in runs:
+            spent += share.committed * _cap(_promises(spans, moment, moment), delta)
+        elif subject in asked:
+            promises = _promises_asked(runs[subject], holder, spans)
+            cap = _cap(promises, delta)
+            gave_back = share.committed < share.granted * (1 - 2 * ROUNDING) and len(set(promises)) == 1
+            spent = max(spent, min(spent + share.committed * cap, limit * cap) if gave_back else limit * cap)
+        course.append((subject, before, spent))
+    return course
+
+
+def _cap(promises: Iterable[float], delta: float) -> float:
+    """Largest cap of some promises; 0 of none."""
+    largest = max(promises, default=0.0)
+    return float(caps_of(largest, delta)) if largest else 0.0
+
+
+def _promises(spans: Sequence[PromiseSpan], since: datetime | None, until: datetime) -> list[float]:
+    """ε of every promise that was in force at some moment from ``since`` (None: ever) to ``until``."""
+    ends = [*(span.since for span in spans[1:]), None]
+    return [
+        span.epsilon
+        for span, end in zip(spans, ends, strict=True)
+        if span.epsilon and span.since <= until and (since is None or end is None or end > since)
     ]
-    known = shares(holder.study)
-    reached = (known[subject] for subject in concern)
-    # Up to the limit that it was opened with, less what it gave back: what was not used of earlier shares counts, too.
-    fraction = max((cast(float, each.limit) - each.granted + each.committed for each in reached), default=0.0)
-    return fraction * float(caps_of(max(promised), holder.study.delta))
+
+
+def _promises_asked(run: Run, holder: DataHolder, spans: Sequence[PromiseSpan]) -> list[float]:
+    """ε of the promises with which a run can have charged a holder.
+
+    Teachers charge by the consents of the approval, to the end. Where everybody is asked those in force at a release
+    that asked the holder count, and of one who withdrew meanwhile the last before.
+    """
+    began = min(moment for moment in (run.snapshot_at, run.approved_at, run.spending_began_at) if moment is not None)
+    if run.method == Run.Method.PATE:
+        last = _batches(run).last()
+        return _promises(spans, began, last.recorded_at if last else began)
+    found: list[float] = []
+    for release in _batches(run):
+        promises = _promises(spans, release.recorded_at, release.recorded_at)
+        # A charge file is read only where it can tell something new.
+        if any(promise not in found for promise in promises) and _concerns(release, holder):
+            found += promises
+    return found or _promises(spans, began, timezone.now())

@@ -15,11 +15,13 @@ from accounting.verification import Check, study_checks
 from common.artifacts import arrays_digest, arrays_load, model_fetch
 from consent.models import Disposal, Study
 from consent.selectors import role_faults
+from consent.services.consent_forms import form_faults
 from consent.services.disposals import holders_erased_once, holders_refused
 from consent.services.erasures import holders_waiting
 from training.engine.spending import share_used
-from training.methods import method_of
-from training.models import Batch, Dataset, Query, Run
+from training.methods import Outcome, method_of, table_of
+from training.models import Batch, Dataset, Query, Run, RunResult
+from training.services.results import table_digest
 
 #: Until an erasure that was asked for is done.
 LONGEST_WAIT = timedelta(days=1)
@@ -40,6 +42,7 @@ def checks_of(study: Study, watch: Callable[[Iterable[Any]], Iterable[Any]] = it
         Check("datasets as they were stored", lambda: record_faults(study)),
         # Whether somebody asked is theirs: those who decide about runs are not told that it was not done.
         Check("erasures that were asked for", lambda: erasure_faults(study), is_told=False),
+        Check("forms as they were proposed and published", lambda: form_faults(study)),
         Check("roles as they were given and taken away", lambda: role_faults(study)),
     ]
 
@@ -71,7 +74,7 @@ def release_faults(run: Run) -> Iterator[str]:
         yield f"release {release.sequence}: batch {release.batch} of run {run.pk} is in the register, but not there."
     if not run.rehearsal:
         yield from _share_faults(run)
-        yield from _model_faults(run)
+        yield from _model_faults(run) if method.outcome == Outcome.MODEL else _result_faults(run)
 
 
 def _register_faults(run: Run, batch: Batch, release: Release | None, who: str) -> Iterator[str]:
@@ -107,7 +110,7 @@ def _share_faults(run: Run) -> Iterator[str]:
         return
     if abs(share.granted - run.share) > ROUNDING:
         yield f"run {run.pk}: its share is not the one that was granted."
-    if (run.has_ended or run.status == Run.Status.STUDENT) != (share.used is not None):
+    if (run.has_ended or run.status == Run.Status.LEARNING) != (share.used is not None):
         yield f"run {run.pk}: is {run.status}, which its share does not say."
     if share.used is not None and share.limit is not None and share.used < share_used(run) * (1 - 1e-9):
         yield f"run {run.pk}: used more than the share that it was settled with."
@@ -118,6 +121,8 @@ def _model_faults(run: Run) -> Iterator[str]:
     models = Release.objects.filter(run=run.pk, kind=Release.Kind.MODEL)
     # the register did not number the first students of runs
     released = {content.get("version", 1): content for content in models.values_list("content", flat=True)}
+    thresholds = Release.objects.filter(run=run.pk, kind=Release.Kind.THRESHOLD).order_by("sequence")
+    renewed = {content["version"]: content for content in thresholds.values_list("content", flat=True)}
     versions = {version.version: version for version in run.students.all()}
     digests = {number: content["digest"] for number, content in released.items()}
     if {number: version.digest for number, version in versions.items()} != digests or len(models) != len(released):
@@ -125,16 +130,46 @@ def _model_faults(run: Run) -> Iterator[str]:
     for number, version in sorted(versions.items()):
         files = [(version.artifact, version.digest)]
         # not in the register where it was made later than the version
-        if onnx := released.get(number, {}).get("onnx", version.onnx_digest):
+        if onnx := (renewed.get(number) or released.get(number, {})).get("onnx", version.onnx_digest):
             files.append((version.onnx, onnx))
         for artifact, recorded in files:
             yield from _file_faults(f"run {run.pk}: the file of version {number} of its student", artifact, recorded)
+        if version.calibration != released.get(number, {}).get("calibration"):
+            yield f"run {run.pk}: the calibration of version {number} of its student is not the one in the register."
+        if version.card.get("threshold") != renewed.get(number, {}).get("threshold"):
+            yield f"run {run.pk}: the threshold of version {number} of its student is not the one in the register."
     yield from _withdrawal_faults(run)
     choices = Release.objects.filter(run=run.pk, kind=Release.Kind.CHOICE).order_by("sequence")
     last = choices.values_list("content", flat=True).last()
-    chosen = last["version"] if last else min(versions, default=None)
+    by_itself = [number for number in versions if released.get(number, {}).get("published")]
+    chosen = last["version"] if last else min(by_itself, default=None)
     if (run.student.version if run.student else None) != chosen:
         yield f"run {run.pk}: the published version of its student is not the one that was chosen."
+
+
+def _result_faults(run: Run) -> Iterator[str]:
+    """Is the table in the register, what follows from the release, and withheld if it was withdrawn?"""
+    kept = RunResult.objects.filter(run=run).first()
+    entries = Release.objects.filter(run=run.pk)
+    digests = [content["digest"] for content in _contents(entries, Release.Kind.RESULT)]
+    withdrawn = [content["digest"] for content in _contents(entries, Release.Kind.WITHDRAWAL)]
+    if digests != ([kept.digest] if kept else []):
+        yield f"run {run.pk}: its table is not the one in the register."
+    if kept is None:
+        return
+    try:
+        released = table_of(run)
+    except OSError:
+        yield f"run {run.pk}: what its table was made of is missing."
+        return
+    if kept.content != released.to_json() or kept.digest != table_digest(released):
+        yield f"run {run.pk}: its table does not follow from what was released."
+    if withdrawn != ([kept.digest] if kept.is_withdrawn else []):
+        yield f"run {run.pk}: its table is withheld otherwise than the register says."
+
+
+def _contents(entries: QuerySet[Release], kind: str) -> list[dict[str, Any]]:
+    return list(entries.filter(kind=kind).order_by("sequence").values_list("content", flat=True))
 
 
 def _withdrawal_faults(run: Run) -> Iterator[str]:

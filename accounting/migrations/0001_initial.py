@@ -62,7 +62,7 @@ class Migration(migrations.Migration):
                 "verbose_name_plural": "share records",
                 "ordering": ["sequence"],
                 "constraints": [
-                    unique("share_record_sequence_is_unique", "study", "sequence"),
+                    unique("sharerecord_sequence_is_unique", "study", "sequence"),
                     unique("share_record_is_made_once", "subject", "kind"),
                     check("share_record_is_a_share", Q(share__gte=0, share__lte=1)),
                 ],

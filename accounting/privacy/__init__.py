@@ -7,7 +7,7 @@ from accounting.privacy.checks import Method
 from accounting.privacy.delta_reserve import SMALLEST_DELTA, available_delta
 from accounting.privacy.individual_accounts import IndividualAccounts
 from accounting.privacy.papers.conversion import Conversion, epsilon_from_rdp
-from accounting.privacy.papers.filter import Prefix, affordable_prefix
+from accounting.privacy.papers.filter import affordable_prefix
 from accounting.privacy.papers.gaussian import gaussian_rdp
 from accounting.privacy.papers.gnmax import gnmax_rdp
 from accounting.privacy.papers.lnmax import lnmax_rdp
@@ -26,7 +26,6 @@ __all__ = [
     "Conversion",
     "IndividualAccounts",
     "Method",
-    "Prefix",
     "affordable_prefix",
     "available_delta",
     "check_charge",

@@ -72,6 +72,15 @@ def checked_teachers(value: int) -> int:
     return int(value)
 
 
+def checked_query(
+    votes: ArrayLike, orders: ArrayLike, method: str, sensitivity: float, teachers_per_holder: int
+) -> tuple[FloatArray, FloatArray, float]:
+    """Votes, orders and sensitivity of what costs of a query are computed from, all of it checked."""
+    checked_method(method)
+    checked_teachers(teachers_per_holder)
+    return checked_votes(votes), checked_orders(orders), checked_sensitivity(sensitivity)
+
+
 def checked_delta(value: float) -> float:
     """A probability strictly between 0 and 1."""
     if not 0 < value < 1:

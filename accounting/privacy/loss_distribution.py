@@ -15,7 +15,6 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.signal import lfilter
 from scipy.special import ndtr, ndtri
 
 from accounting.privacy.checks import FloatArray
@@ -103,6 +102,8 @@ class Losses:
         With S(s) the mass of losses above s, δ(l) = ∫_{s>l} e^{l−s}·S(s) ds. So from a point of the grid to the one
         before it, δ ← e^{−h}·δ + (1 − e^{−h})·S: nothing is subtracted.
         """
+        from scipy.signal import lfilter
+
         added = max(self.first + math.ceil(self.shift / self.spacing) + 2, 0)
         masses = np.concatenate([np.zeros(added), self.masses])
         above = np.concatenate([np.cumsum(masses[:0:-1])[::-1], [0.0]])

@@ -82,7 +82,7 @@ def teachers_target(name: str, people: int, epsilons: Sequence[float]) -> Target
 def steps_target(name: str, people: int, epsilons: Sequence[float]) -> Target:
     """Method sgd, individual: the linear model."""
     splits = splits_load(name)
-    case = case_of(name, splits.public.x, splits.test.x, splits.test.y, Steps()).first(people)
+    case = case_of(name, splits.private, splits.public.x, splits.test.x, splits.test.y, Steps()).first(people)
     x, truth, caps = _people(name, people, epsilons)
 
     def publish(taking: Taking, seed: int) -> Floats:

@@ -38,8 +38,8 @@ def claims() -> list[Claim]:
     from training.models import Run, Shard, StudentTraining, TeacherChunk
 
     found = list(Run.objects.filter(status__in=Run.ACTIVE).values_list("claimed_by", "status"))
-    found += TeacherChunk.objects.filter(run__status="training").values_list("claimed_by", "run__status")
-    found += Shard.objects.filter(run__status__in=Run.SPENDING).values_list("claimed_by", "run__status")
+    found += TeacherChunk.objects.filter(run__status="preparing").values_list("claimed_by", "run__status")
+    found += Shard.objects.filter(run__status=Run.Status.ASKING).values_list("claimed_by", "run__status")
     trainings = StudentTraining.objects.exclude(state="done").values_list("claimed_by", flat=True)
     found += [(token, "assessment") for token in trainings]
     return [Claim(token, stage, claiming_process(token)) for token, stage in found if token]

@@ -1,128 +1,192 @@
-"""Parts of `python -m benchmarks.sgd`; every part returns rows for its table, and prints nothing."""
+"""Parts of `python -m benchmarks.sgd`; every part returns the cells of its table, and prints nothing."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
+from scipy.special import softmax
 
 from accounting.privacy import IndividualAccounts
-from benchmarks.sgd.study import Case, case_load, hold, rehearsal_load
+from benchmarks.cells import Cell, Row
+from benchmarks.sgd.study import Case, case_load, hold, public_load, rehearsal_load, take
+from learning.measures import base_loss, brier, calibration, losses
+from learning.mechanisms.steps.calibration import RECORDS, descent_calibration
 from learning.mechanisms.steps.choices import Steps
 from learning.mechanisms.steps.linear import step_contributions
 from learning.mechanisms.steps.records import owned_records
 
-Rows = list[dict[str, Any]]
 Promise = float | tuple[float, ...]
+Load = Callable[[int], Case]
 PROMISES: dict[str, tuple[Promise, ...]] = {
-    "mnist": (0.1, 0.3, 1.0, (1.0, 2.0, 3.0)),
+    "cardio": (0.1, 0.25, 1.0, (1.0, 2.0, 3.0)),
+    "support2": (0.1, 0.25, 1.0, (1.0, 2.0, 3.0)),
+    "mnist": (0.1, 0.25, 0.3, 1.0, (1.0, 2.0, 3.0)),
     "adult": (0.1, 0.25, 1.0, (1.0, 2.0, 3.0)),
     "diabetes": (0.1, 0.25, 1.0, (1.0, 2.0, 3.0)),
+    "cifar10": (0.25, 1.0, (1.0, 2.0, 3.0)),
 }
 
 
-def mnist(quick: bool) -> Rows:
-    """One round by the rules, private records as holders; three splits of the official test images."""
-    return _goals("mnist", range(1 if quick else 3))
+def mnist(quick: bool) -> Iterator[Cell]:
+    """One round by the rules, private records as holders; five splits of the official test images."""
+    return _goals("mnist", range(1 if quick else 5))
 
 
-def adult(quick: bool) -> Rows:
-    """One round by the rules, private rows as holders; three draws of the noise."""
-    return _goals("adult", [0] * (1 if quick else 3))
+def adult(quick: bool) -> Iterator[Cell]:
+    """One round by the rules, private rows as holders; five draws of the noise."""
+    return _goals("adult", [0] * (1 if quick else 5))
 
 
-def diabetes(quick: bool) -> Rows:
-    """One round by the rules, patients as holders; three draws of the noise."""
-    return _goals("diabetes", [0] * (1 if quick else 3))
+def cardio(quick: bool) -> Iterator[Cell]:
+    """One round by the rules, 50,000 patients as holders; five draws of the noise."""
+    return _goals("cardio", [0] * (1 if quick else 5))
 
 
-def patients(quick: bool) -> Rows:
+def support2(quick: bool) -> Iterator[Cell]:
+    """One round by the rules, 6,105 patients as holders; five draws of the noise."""
+    return _goals("support2", [0] * (1 if quick else 5))
+
+
+def diabetes(quick: bool) -> Iterator[Cell]:
+    """One round by the rules, patients as holders; five draws of the noise."""
+    return _goals("diabetes", [0] * (1 if quick else 5))
+
+
+def patients(quick: bool) -> Iterator[Cell]:
     """Diabetes, patients divided anew into private, public and test ones; one draw of the noise for each division."""
-    cases = [case_load("diabetes", split, Steps()) for split in range(1, 2 if quick else 5)]
-    promises: tuple[Promise, ...] = (0.25, 1.0, 8.0)
-    return [_row("diabetes", promise, cases, Steps(), tried="divided anew") for promise in tqdm(promises)]
+    load = partial(_case, "diabetes")
+    for promise in (0.1, 0.25, 1.0):
+        yield _cell("diabetes", promise, load, range(1, 2 if quick else 5), Steps(), tried="divided anew")
 
 
-def learned(quick: bool) -> Rows:
+def calibrated(quick: bool) -> Iterator[Cell]:
+    """Probabilities of the test points before and after calibration, one round by the rules, one draw of the noise."""
+    for name in ("adult",) if quick else ("adult", "cardio", "support2", "mnist", "diabetes"):
+        for promise in (1.0, 0.25, 0.1):
+            yield {"data": name, "epsilon": promise}, partial(_calibration, name, promise)
+
+
+def learned(quick: bool) -> Iterator[Cell]:
     """MNIST, one split of the test images: wavelets, and an embedding learned from the public points without labels."""
-    rows = []
     embedding = Steps(representation="learned", representation_parameters={"components": 200})
     for name, steps in (("learned", embedding), ("wavelets", Steps())):
-        cases = [case_load("mnist", 0, steps)]
-        promises = PROMISES["mnist"][1:2] if quick else PROMISES["mnist"][:3]
-        rows += [_row("mnist", promise, cases, steps, tried=name) for promise in promises]
-    return rows
+        load = lru_cache(partial(case_load, "mnist", steps=steps))
+        for promise in (0.3,) if quick else (0.1, 0.3, 1.0):
+            yield _cell("mnist", promise, load, [0], steps, tried=name)
 
 
-def constants(quick: bool) -> Rows:
-    """Rehearsals on public points alone, three splits: one constant changed at a time."""
+def images(quick: bool) -> Iterator[Cell]:
+    """Wavelets and whitened patches of CIFAR-10, two draws of the noise, and of MNIST, one split of the test images."""
+    tried: dict[str, dict[str, Any]] = {
+        "patches": {"components": 256},
+        "wavelets": {"components": 256, "floor": 0.01},
+    }
+    for name, draws in (("cifar10", 1 if quick else 2), ("mnist", 1)):
+        for representation, chosen in tried.items():
+            steps = Steps(representation=representation, representation_parameters=chosen)
+            load = lru_cache(partial(case_load, name, steps=steps))
+            for promise in PROMISES[name]:
+                yield _cell(name, promise, load, [0] * draws, steps, tried=representation)
+
+
+def constants(quick: bool) -> Iterator[Cell]:
+    """One constant changed at a time, judged by the labels of public points; two draws of the noise."""
     tried: dict[str, dict[str, Any]] = {
         "by the rules": {},
-        "clip 0.05": {"clip_norm": 0.05},
-        "clip 1": {"clip_norm": 1.0},
+        "clip 0.35": {"clip_norm": 0.35},
+        "clip 1.4": {"clip_norm": 1.4},
         "30 steps": {"steps": 30},
-        "200 steps": {"steps": 200},
-        "momentum 0": {"momentum": 0.0},
+        "120 steps": {"steps": 120},
+        "ridge 2": {"ridge": 2.0},
+        "ridge 20": {"ridge": 20.0},
     }
-    names = ("adult",) if quick else tuple(PROMISES)
-    rows = []
-    for name in names:
-        cases = [rehearsal_load(name, split, Steps()) for split in range(3)]
-        for label, chosen in tqdm(tried.items(), desc=name):
-            rows += [_row(name, promise, cases, Steps(**chosen), tried=label) for promise in PROMISES[name][:3]]
-    return rows
+    for name in ("adult",) if quick else ("adult", "support2", "cardio", "mnist"):
+        load = lru_cache(partial(public_load, name))
+        for label, chosen in tried.items():
+            for promise in (0.1, 0.25, 1.0):
+                yield _cell(name, promise, lambda _, load=load: load(), [0, 0], Steps(**chosen), tried=label)
 
 
-def levels(quick: bool) -> Rows:
+def levels(quick: bool) -> Iterator[Cell]:
     """Rehearsals at ε = 1, 2, 3: gradients weighted by √cap, and everybody alike until their account is used up."""
-    rows = []
     for name in ("adult",) if quick else ("mnist", "adult"):
-        cases = [rehearsal_load(name, split, Steps()) for split in range(3)]
+        load = lru_cache(partial(rehearsal_load, name, steps=Steps()))
         for label, weighted in (("by √cap", True), ("all alike", False)):
-            rows.append(_row(name, (1.0, 2.0, 3.0), cases, Steps(), tried=label, weighted=weighted))
-        rows.append(_row(name, 1.0, cases, Steps(), tried="everyone at 1"))
-    return rows
+            yield _cell(name, (1.0, 2.0, 3.0), load, range(3), Steps(), tried=label, weighted=weighted)
+        yield _cell(name, 1.0, load, range(3), Steps(), tried="everyone at 1")
 
 
-def speed(quick: bool) -> Rows:
+def speed(quick: bool) -> Iterator[Cell]:
     """One step: 60,000 holders with a record each, and the same records with 30,000 holders; 200 coordinates."""
-    rng, records, dimensions, classes = np.random.default_rng(0), 6_000 if quick else 60_000, 200, 10
+    for each in (1, 2):
+        yield {"records each": each}, partial(_step_time, each, 6_000 if quick else 60_000)
+
+
+def _step_time(each: int, records: int) -> Row:
+    rng, dimensions, classes = np.random.default_rng(0), 200, 10
     coordinates = np.clip(np.rint(rng.normal(0, 9, (records, dimensions))), -127, 127).astype(np.int8)
     labels, weights = rng.integers(0, classes, records), rng.normal(0, 0.01, (dimensions + 1, classes))
-    rows = []
-    for each in (1, 2):
-        mine = owned_records(coordinates, labels, np.arange(records) // each, np.arange(records // each))
-        taken = []
-        for _ in range(5):
-            accounts = IndividualAccounts(np.ones(len(mine)))
-            wall, clock = time.perf_counter(), time.process_time()
-            step_contributions(mine, weights, clip_norm=30.0, accounts=accounts, sigma=100.0)
-            taken.append((time.process_time() - clock, time.perf_counter() - wall))
-        cpu, wall = min(taken)
-        rows.append({"holders": len(mine), "records": records, "cpu_seconds": cpu, "wall_seconds": wall})
-    return rows
+    mine = owned_records(coordinates, labels, np.arange(records) // each, np.arange(records // each))
+    taken = []
+    for _ in range(5):
+        accounts = IndividualAccounts(np.ones(len(mine)))
+        wall, clock = time.perf_counter(), time.process_time()
+        step_contributions(mine, weights, clip_norm=30.0, accounts=accounts, sigma=100.0)
+        taken.append((time.process_time() - clock, time.perf_counter() - wall))
+    cpu, wall = min(taken)
+    return {"holders": len(mine), "records": records, "cpu_seconds": cpu, "wall_seconds": wall}
 
 
-def _goals(name: str, splits: Sequence[int]) -> Rows:
-    loaded = {split: case_load(name, split, Steps()) for split in set(splits)}
-    cases = [loaded[split] for split in splits]
-    return [_row(name, promise, cases, Steps()) for promise in tqdm(PROMISES[name], desc=name)]
+@lru_cache(maxsize=2)
+def _case(name: str, split: int) -> Case:
+    return case_load(name, split, Steps())
 
 
-def _row(
-    name: str, promise: Promise, cases: list[Case], steps: Steps, *, tried: str = "", weighted: bool = True
-) -> dict[str, Any]:
-    outcomes = [hold(case, promise, steps=steps, seed=seed, weighted=weighted) for seed, case in enumerate(cases)]
+def _calibration(name: str, promise: float) -> Row:
+    taken = take(_case(name, 0), promise, steps=Steps(), seed=0)
+    truth, told = taken.case.truth, softmax(taken.logits, axis=1)
+    fit = descent_calibration(taken.steps, taken.final, taken.case.public, records=RECORDS)
+    row = {"base log loss": base_loss(truth, told.shape[1])}
+    for when, p in (("before", told), ("after", fit.applied(told))):
+        row[f"accuracy {when}"] = float((p.argmax(axis=1) == truth).mean())
+        row[f"log loss {when}"] = float(losses(p, truth).mean())
+        row[f"Brier {when}"] = brier(p, truth).value
+        row[f"error {when}"] = calibration(p, truth)[0].value
+    return row
+
+
+def _goals(name: str, splits: Sequence[int]) -> Iterator[Cell]:
+    for promise in PROMISES[name]:
+        yield _cell(name, promise, partial(_case, name), splits, Steps())
+
+
+def _cell(
+    name: str,
+    promise: Promise,
+    load: Load,
+    splits: Sequence[int],
+    steps: Steps,
+    *,
+    tried: str = "",
+    weighted: bool = True,
+) -> Cell:
+    """The mean over splits; the place of each of them is the seed of its noise."""
+    epsilon = list(promise) if isinstance(promise, tuple) else promise
+    about = {"data": name, "epsilon": epsilon, "tried": tried, "runs": len(splits)}
+    return about, lambda: _measured(promise, load, splits, steps, weighted)
+
+
+def _measured(promise: Promise, load: Load, splits: Sequence[int], steps: Steps, weighted: bool) -> Row:
+    outcomes = [
+        hold(load(split), promise, steps=steps, seed=seed, weighted=weighted) for seed, split in enumerate(splits)
+    ]
     right = [one.accuracy for one in outcomes]
     areas = [one.auc for one in outcomes if one.auc is not None]
     return {
-        "data": name,
-        "epsilon": list(promise) if isinstance(promise, tuple) else promise,
-        "tried": tried,
-        "runs": len(cases),
         "accuracy": float(np.mean(right)),
         "lowest": min(right),
         "highest": max(right),

@@ -8,29 +8,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import roc_auc_score
 
 from accounting.caps import caps_of
 from accounting.privacy import IndividualAccounts
+from benchmarks.sgd.elsewhere import ELSEWHERE, cifar10_load, elsewhere_load
 from common.noise import SimulationNoise
 from learning.formats import catalogue_load
 from learning.formats.catalogue import Splits
 from learning.formats.read import read_file
+from learning.formats.rows import Rows
 from learning.mechanisms.levels import Level
 from learning.mechanisms.steps.choices import Steps
 from learning.mechanisms.steps.descent import Descent
 from learning.mechanisms.steps.linear import release_sums, step_contributions
-from learning.mechanisms.steps.planner import plan_steps
+from learning.mechanisms.steps.planner import plan_steps, strength_of
 from learning.mechanisms.steps.records import INTERCEPT, OwnedRecords, owned_records
 from learning.representations import FittedRepresentation, LinearModel
 
 DELTA = 1e-5
 SHARES = (0.34, 0.43, 0.23)
 TEST = 1000
-CLASSES = {"digits": 10, "mnist": 10, "adult": 2, "diabetes": 2}
+CLASSES = {"digits": 10, "mnist": 10, "adult": 2, "diabetes": 2, "cardio": 2, "support2": 2, "cifar10": 10}
 
 Points = NDArray[np.floating]
 Labels = NDArray[np.integer]
@@ -41,7 +43,7 @@ class Case:
     """Holders' records, and public and test points, in the coordinates of a representation fitted on public points.
 
     people: how many holders the records stand for; more than there are in a rehearsal.  fitted: the representation.
-    points, test_points: public and test points as they are.
+    mine, points, test_points: records in the order of their holders, public and test points, as they are.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Case:
     truth: Labels
     people: int
     fitted: FittedRepresentation
+    mine: Points
     points: Points
     test_points: Points
 
@@ -65,7 +68,17 @@ class Case:
         some = owned_records(
             records.x[kept], records.y[kept], number[records.holder[kept]], records.identity[taking_part]
         )
-        return replace(self, records=some, people=len(some))
+        return replace(self, records=some, people=len(some), mine=self.mine[kept])
+
+    def placed(self, steps: Steps, strength: float) -> Case:
+        """The same in the representation that a plan for so strong people has."""
+        chosen = steps.placed(self.points.shape[1:], strength).space(self.points.shape[1:])
+        if chosen == self.fitted.representation:
+            return self
+        fitted = chosen.fit(self.points)
+        records = replace(self.records, x=fitted.transform(self.mine))
+        public, test = fitted.transform(self.points), fitted.transform(self.test_points)
+        return replace(self, fitted=fitted, records=records, public=public, test=test)
 
 
 @dataclass(frozen=True)
@@ -81,7 +94,9 @@ class Outcome:
 
 @cache
 def splits_load(name: str) -> Splits:
-    return catalogue_load(name, _data_dir())
+    if name == "cifar10":
+        return cifar10_load(_data_dir())
+    return elsewhere_load(name, _data_dir()) if name in ELSEWHERE else catalogue_load(name, _data_dir())
 
 
 def _data_dir() -> Path:
@@ -94,24 +109,37 @@ def case_load(name: str, split: int, steps: Steps) -> Case:
 
     Adult keeps the split of the catalogue, and so does Diabetes as split 0; with others its patients are divided anew.
     """
-    splits = _patients_divided(split) if name == "diabetes" and split else splits_load(name)
-    public, test, truth = splits.public.x, splits.test.x, splits.test.y
-    if name == "mnist":
-        rest, classes = np.concatenate([public, test]), np.concatenate([splits.public.y, truth])
-        order = np.random.default_rng(100 + split).permutation(len(rest))
-        test, truth, public = rest[order[:TEST]], classes[order[:TEST]], rest[order[TEST:]]
-    return case_of(name, public, test, truth, steps)
+    splits = _divided(name, split)
+    return case_of(name, splits.private, splits.public.x, splits.test.x, splits.test.y, steps)
 
 
-def case_of(name: str, public: Points, test: Points, truth: Labels, steps: Steps) -> Case:
-    """The private records as holders, with these public and test points."""
-    splits = splits_load(name)
+def public_load(name: str) -> Case:
+    """Split 0, judged by all its public points, whose labels nothing else looks at."""
+    splits = _divided(name, 0)
+    return case_of(name, splits.private, splits.public.x, splits.public.x, splits.public.y, Steps())
+
+
+def case_of(name: str, private: Rows, public: Points, test: Points, truth: Labels, steps: Steps) -> Case:
+    """These private records with their holders, and these public and test points."""
     fitted = steps.space(public.shape[1:]).fit(public)
-    holder = np.unique(np.array(splits.private.holders), return_inverse=True)[1]
+    holder = np.unique(np.array(private.holders), return_inverse=True)[1]
     everyone = np.arange(int(holder.max()) + 1)
-    records = owned_records(fitted.transform(splits.private.x), splits.private.y, holder, everyone)
+    records = owned_records(fitted.transform(private.x), private.y, holder, everyone)
     coordinates = fitted.transform(public), fitted.transform(test)
-    return Case(name, records, *coordinates, truth, len(records), fitted, public, test)
+    mine = private.x[np.argsort(holder, kind="stable")]
+    return Case(name, records, *coordinates, truth, len(records), fitted, mine, public, test)
+
+
+def _divided(name: str, split: int) -> Splits:
+    splits = splits_load(name)
+    if name == "diabetes" and split:
+        return _patients_divided(split)
+    if name != "mnist":
+        return splits
+    x, y = (np.concatenate([getattr(part, of) for part in (splits.public, splits.test)]) for of in ("x", "y"))
+    order = np.random.default_rng(100 + split).permutation(len(x))
+    rest = Rows(x[order], y[order])
+    return Splits(splits.private, rest[TEST:], rest[:TEST], splits.schema)
 
 
 def _patients_divided(split: int) -> Splits:
@@ -133,7 +161,7 @@ def rehearsal_load(name: str, split: int, steps: Steps) -> Case:
     order = np.random.default_rng(split).permutation(len(coordinates))
     test, mine = np.split(order, [len(order) // 3])
     records = owned_records(coordinates[mine], splits.public.y[mine], np.arange(len(mine)), np.arange(len(mine)))
-    points = splits.public.x, splits.public.x[test]
+    points = splits.public.x[mine], splits.public.x, splits.public.x[test]
     return Case(name, records, coordinates, coordinates[test], splits.public.y[test], people, fitted, *points)
 
 
@@ -144,7 +172,23 @@ def caps_draw(epsilon: float | Sequence[float], holders: int) -> NDArray[np.floa
     return values[np.random.default_rng(0).choice(len(values), holders, p=shares)]
 
 
-def hold(
+@dataclass(frozen=True)
+class Taken:
+    """All steps of a round: in the representation of `case`; state before each step and what it released; the end."""
+
+    case: Case
+    steps: list[tuple[Descent, NDArray[np.int64]]]
+    final: Descent
+    spent: float
+    seconds: float
+
+    @property
+    def logits(self) -> NDArray[np.float64]:
+        """`(n, C)` of the test points."""
+        return self.case.test.astype(np.float64) @ self.final.learned[:-1] + INTERCEPT * self.final.learned[-1]
+
+
+def take(
     case: Case,
     epsilon: float | Sequence[float],
     *,
@@ -152,7 +196,7 @@ def hold(
     seed: int,
     weighted: bool = True,
     caps: NDArray[np.float64] | None = None,
-) -> Outcome:
+) -> Taken:
     """Plan and take all steps of one round, with the whole of every cap.
 
     caps: `(holders,)` in place of what `epsilon` gives them by chance.  weighted: whether levels weigh by √cap, as
@@ -164,11 +208,12 @@ def hold(
     values, counts = np.unique(caps, return_counts=True)
     levels = [Level(f"{cap:.3g}", float(cap), count * copies) for cap, count in zip(values, counts, strict=True)]
     classes = CLASSES[case.name]
+    case = case.placed(steps, strength_of(levels, share=1.0, steps=steps))
     plan = plan_steps(levels, dimensions=case.public.shape[1], n_classes=classes, share=1.0, steps=steps)
     accounts, noise, weights = IndividualAccounts(caps), SimulationNoise(seed), plan.level_weights(caps)
     if not weighted:
         weights, plan = np.ones(len(caps)), replace(plan, people=float(case.people))
-    state, clock = Descent.begin(plan, case.public, classes), time.process_time()
+    state, clock, taken = Descent.begin(plan, case.public, classes), time.process_time(), []
     while not state.finished:
         sums, _ = step_contributions(
             case.records,
@@ -178,9 +223,18 @@ def hold(
             sigma=plan.sigma,
             level_weights=weights,
         )
-        state = state.after(release_sums(np.rint(sums * copies).astype(np.int64), plan.sigma, noise))
+        taken.append((state, release_sums(np.rint(sums * copies).astype(np.int64), plan.sigma, noise)))
+        state = state.after(taken[-1][1])
     seconds = (time.process_time() - clock) / plan.steps
-    logits = case.test.astype(np.float64) @ state.learned[:-1] + INTERCEPT * state.learned[-1]
-    auc = float(roc_auc_score(case.truth, logits[:, 1] - logits[:, 0])) if classes == 2 else None
-    accuracy = float((logits.argmax(axis=1) == case.truth).mean())
-    return Outcome(state.model(case.fitted), accuracy, auc, float((accounts.spent / caps).mean()), seconds)
+    return Taken(case, taken, state, float((accounts.spent / caps).mean()), seconds)
+
+
+def hold(case: Case, epsilon: float | Sequence[float], **how: Any) -> Outcome:
+    """What a round of steps leads to; `how` as of `take`."""
+    from sklearn.metrics import roc_auc_score
+
+    taken = take(case, epsilon, **how)
+    truth, logits = taken.case.truth, taken.logits
+    auc = float(roc_auc_score(truth, logits[:, 1] - logits[:, 0])) if logits.shape[1] == 2 else None
+    accuracy = float((logits.argmax(axis=1) == truth).mean())
+    return Outcome(taken.final.model(taken.case.fitted), accuracy, auc, taken.spent, taken.seconds)

@@ -10,11 +10,10 @@ them out of the file to have them anew. How constants were chosen: docs/students
 import argparse
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-Cell = tuple[dict[str, Any], Callable[[], dict[str, Any]]]
+from benchmarks.cells import missing
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "students.json"
 FIGURE = Path(__file__).resolve().parents[2] / "docs" / "choosing-diabetes.svg"
@@ -38,7 +37,7 @@ def main() -> None:
     for name in options.parts or [*known, *cells]:
         rows: list[dict[str, Any]] = [] if options.quick or name in known else _kept().get(name, [])
         part = known.get(name) or cells[name]
-        for row in part(options.quick) if name in known else _missing(rows, cells[name](options.quick)):
+        for row in part(options.quick) if name in known else missing(rows, cells[name](options.quick)):
             rows.append(row)
             if not options.quick:
                 RESULTS.write_text(json.dumps(_kept() | {name: rows}, indent=1) + "\n")
@@ -50,13 +49,6 @@ def main() -> None:
 
 def _kept() -> dict[str, Any]:
     return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-
-
-def _missing(rows: list[dict[str, Any]], cells: Iterable[Cell]) -> Iterator[dict[str, Any]]:
-    """Measure the cells that have no row yet."""
-    for about, measure in cells:
-        if not any(about.items() <= row.items() for row in rows):
-            yield about | measure()
 
 
 if __name__ == "__main__":

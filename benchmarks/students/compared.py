@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
+from benchmarks.cells import Cell, Row
 from benchmarks.neighbours.study import Data, data_load
 from benchmarks.sgd.study import Case, case_of, splits_load
 from benchmarks.sgd.study import hold as hold_steps
@@ -25,9 +25,6 @@ from learning.mechanisms.steps.choices import Steps
 from learning.mechanisms.steps.planner import STEPS
 from learning.students import Releases, labelled, predicted
 
-Row = dict[str, Any]
-Measure = Callable[[], Row]
-Cell = tuple[Row, Measure]
 Promise = float | Sequence[float]
 IMAGES: tuple[Promise, ...] = (LEVELS, 1.0, 0.25, 0.1)
 TABLES: tuple[Promise, ...] = (1.0, 0.25, LEVELS)
@@ -216,7 +213,7 @@ def _data(study: Study) -> Data:
 @cache
 def _case(study: Study) -> Case:
     data = study.data
-    case = case_of(study.name, data.x, data.test_x, data.test_truth, Steps())
+    case = case_of(study.name, splits_load(study.name).private, data.x, data.test_x, data.test_truth, Steps())
     return case.first(study.holders) if study.holders else case
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import roc_auc_score
 from tqdm import tqdm
 
 from benchmarks.neighbours.study import Data
@@ -34,6 +33,8 @@ def teacher(name: str, data: Data | None = None, **parameters: Any) -> Teach:
 
 def judged(data: Data, model: Model) -> dict[str, Any]:
     """Accuracy on test points and on public points, whose true labels no student saw, and log loss on test points."""
+    from sklearn.metrics import roc_auc_score
+
     probabilities, public = model.predict_proba(data.test_x), model.predict_proba(data.x)
     right = probabilities[np.arange(len(probabilities)), data.test_truth]
     row = {
@@ -139,6 +140,8 @@ def tables(quick: bool) -> Rows:
 
 def steps(quick: bool) -> Rows:
     """Private gradient steps: the linear model, and students of what it says of the public points."""
+    from sklearn.metrics import roc_auc_score
+
     studies = [("mnist", (1.0, 0.1), ("consistency",)), ("adult", (1.0,), ("shares", "boosting"))]
     for name, epsilons, students in studies[1:] if quick else studies:
         case = case_load(name, 0, Steps())

@@ -105,14 +105,18 @@ class Predictions:
     """Predictions of rows.
 
     Attributes:
-        classes: Names of the classes.
-        labels: (n,) the likeliest class of each row; "" where a model on this machine cannot take the row.
-        probabilities: (n, classes); NaN there.
+        classes: Names of the classes; of a model of another target, of the numbers that it says of a row.
+        labels: (n,) the likeliest class of each row; "" where a model on this machine cannot take the row. Of another
+            target what the site says of each row; None where a model on this machine says it.
+        probabilities: (n, classes), or those numbers; NaN where the row cannot be taken.
+        outside: Of each row the columns whose values lie outside of what the schema declares: what the model says of
+            such a row rests on the end of the range.
     """
 
     classes: list[str]
     labels: npt.NDArray[np.object_]
     probabilities: npt.NDArray[np.float64]
+    outside: list[list[str]]
 
     def frame(self) -> pd.DataFrame:
         """A column “label”, and one with the probability of each class."""

@@ -22,7 +22,7 @@ class LocalModel:
     """A model that predicts without the site; nothing of what it is asked leaves this machine.
 
     Attributes:
-        classes: Names of the classes.
+        classes: Names of the classes; of another target, of the numbers that it says of a row.
         schema: What a row holds.
         card: What a user of the model should know.
     """
@@ -31,7 +31,7 @@ class LocalModel:
         self.content = content
         self._session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
         told = self._session.get_modelmeta().custom_metadata_map
-        self.classes: list[str] = json.loads(told["classes"])
+        self.classes: list[str] = json.loads(told.get("classes") or told["columns"])
         self.schema: dict[str, Any] = json.loads(told["schema"])
         self.card: dict[str, Any] = json.loads(told["card"])
 
@@ -51,8 +51,20 @@ class LocalModel:
             KeyError: a row lacks a column.
             ValueError: a number cannot be read, or an image is of another shape.
         """
-        labels, probabilities = self._session.run(None, self._inputs(rows))
-        return Predictions(self.classes, labels, probabilities)
+        inputs = self._inputs(rows)
+        *labels, probabilities = self._session.run(None, inputs)
+        number = len(probabilities)
+        said = labels[0] if labels else np.full(number, None, object)
+        return Predictions(self.classes, said, probabilities, self._outside(inputs, number))
+
+    def _outside(self, inputs: dict[str, npt.NDArray[Any]], rows: int) -> list[list[str]]:
+        """Of each row the columns whose values lie outside of what the schema declares."""
+        found: list[list[str]] = [[] for _row in range(rows)]
+        for column in self.schema.get("columns", []):
+            if column["role"] == "feature":
+                for place in np.flatnonzero(_beyond(column, inputs[column["name"]])):
+                    found[place].append(column["name"])
+        return found
 
     def _inputs(self, rows: Rows) -> dict[str, npt.NDArray[Any]]:
         if self.schema["kind"] == "image":
@@ -65,6 +77,14 @@ class LocalModel:
         frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame.from_records(list(rows))
         features = [column for column in self.schema["columns"] if column["role"] == "feature"]
         return {column["name"]: _values(column, frame[column["name"]]) for column in features}
+
+
+def _beyond(column: dict[str, Any], values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which numbers are beyond the declared range, and which categories are not declared where others are allowed."""
+    if column["type"] == "numeric":
+        return np.asarray((values < column["minimum"]) | (values > column["maximum"]))
+    declared = {*column.get("values", []), *column["missing"]}
+    return np.array([bool(column.get("other")) and value not in declared for value in values], bool)
 
 
 def _values(column: dict[str, Any], values: pd.Series[Any]) -> npt.NDArray[Any]:

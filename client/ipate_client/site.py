@@ -269,6 +269,30 @@ class Site:
         classes = found["classes"].tolist()
         return PublicPoints(found.get("x"), found["row"], found["label"], found.get("counts"), classes)
 
+    def counts(self, run: Run | str) -> pd.DataFrame:
+        """The table of a run of *counts*: values of its columns, people, low_95 and high_95, sum of weights.
+
+        Whoever takes a table is entered into the study's release register.
+        """
+        content = self._get(f"runs/{_id(run)}/table", {"format": "csv"}).content
+        frame = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
+        numbers = ["people", "low_95", "high_95", "weighted"]
+        return frame.astype(dict.fromkeys(numbers, np.float64))
+
+    def summaries(self, run: Run | str) -> pd.DataFrame:
+        """Mean and quartiles of a counted column of numbers, each with its interval, a row for each group."""
+        told = self._json("GET", f"runs/{_id(run)}/table")["summaries"]
+        rows = []
+        for each in told:
+            row = {"column": each["column"], "group": each["group"]}
+            for name, estimate in zip(
+                ("mean", "q25", "median", "q75"), [each["mean"], *each["quantiles"]], strict=True
+            ):
+                known = estimate or dict.fromkeys(("value", "low", "high"), float("nan"))
+                row |= {name: known["value"], f"{name}_low": known["low"], f"{name}_high": known["high"]}
+            rows.append(row)
+        return pd.DataFrame(rows)
+
     def models(self, **filters: str) -> list[dict[str, Any]]:
         """The published models that you may use, newest first; by ``study`` or ``stage``."""
         return list(self._pages("models", filters))
@@ -308,8 +332,12 @@ class Site:
             question = {"rows": sent[start : start + ROWS_AT_ONCE]}
             parts.append(self._json("POST", f"models/{_id(run)}/predict", json=question, params=_version(version)))
         labels = [label for part in parts for label in part["predictions"]]
-        probabilities = np.concatenate([np.asarray(part["probabilities"], np.float64) for part in parts])
-        return Predictions(parts[0]["classes"], np.array(labels, object), probabilities)
+        names, values = ("classes", "probabilities") if "classes" in parts[0] else ("columns", "values")
+        probabilities = np.concatenate([np.asarray(part[values], np.float64) for part in parts])
+        outside = [columns for part in parts for columns in part["outside"]]
+        said = np.empty(len(labels), object)
+        said[:] = labels
+        return Predictions(parts[0][names], said, probabilities, outside)
 
     def withdraw_version(self, run: Run | str, *, version: int, reason: str) -> list[dict[str, Any]]:
         """Withdraw a version of a run's student for good, as an operator; all its versions as they are afterwards.

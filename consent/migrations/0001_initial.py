@@ -8,6 +8,7 @@ from django.db.models import CASCADE, PROTECT, SET_NULL, F, Q
 
 from common.migrations._parts import CHAINED, ID, actor, check, foreign, moment, unique
 from consent.languages import first_language
+from consent.models.addresses import new_key
 
 USER = settings.AUTH_USER_MODEL
 ROLES = ["operator", "steward", "committee", "chair", "auditor", "researcher"]
@@ -54,11 +55,16 @@ class Migration(migrations.Migration):
                 ("controller", models.CharField(max_length=200)),
                 ("controller_address", models.TextField(blank=True)),
                 ("data_protection_officer", models.TextField(blank=True)),
+                ("without_officer", models.BooleanField(default=False)),
                 ("supervisory_authority", models.TextField(blank=True)),
                 ("contact", models.EmailField(max_length=254)),
+                ("contact_name", models.CharField(blank=True, max_length=200)),
+                ("contact_telephone", models.CharField(blank=True, max_length=50)),
+                ("contact_hours", models.CharField(blank=True, max_length=200)),
                 ("data_categories", models.TextField(blank=True)),
                 ("data_source", models.TextField(blank=True)),
                 ("recipients", models.TextField(blank=True)),
+                ("without_recipients", models.BooleanField(default=False)),
                 ("retention", models.TextField(blank=True)),
                 ("retention_until", models.DateField(blank=True, null=True)),
                 ("after_withdrawal", models.CharField(default="asked", max_length=10)),
@@ -66,6 +72,8 @@ class Migration(migrations.Migration):
                 ("jurisdiction", models.CharField(blank=True, max_length=100)),
                 ("after_death", models.CharField(default="ends", max_length=10)),
                 ("after_incapacity", models.CharField(default="ends", max_length=10)),
+                ("harm", models.TextField(blank=True, max_length=240)),
+                ("quorum", models.PositiveSmallIntegerField(default=1)),
                 ("mail_opening", models.TextField(blank=True, max_length=500)),
                 ("languages", models.JSONField(default=first_language)),
                 ("translations", models.JSONField(blank=True, default=dict)),
@@ -86,6 +94,7 @@ class Migration(migrations.Migration):
                         "study_says_what_ends_a_consent",
                         Q(after_death__in=["ends", "stands"], after_incapacity__in=["ends", "stands"]),
                     ),
+                    check("study_quorum_is_one_to_nine", Q(quorum__gte=1, quorum__lte=9)),
                 ],
             },
         ),
@@ -124,7 +133,7 @@ class Migration(migrations.Migration):
                 "verbose_name": "change of the configuration",
                 "verbose_name_plural": "changes of the configuration",
                 "ordering": ["sequence"],
-                "constraints": [unique("configuration_change_sequence_is_unique", "study", "sequence")],
+                "constraints": [unique("configurationchange_sequence_is_unique", "study", "sequence")],
             },
         ),
         migrations.CreateModel(
@@ -139,7 +148,7 @@ class Migration(migrations.Migration):
                 "verbose_name_plural": "sealed changes",
                 "ordering": ["sequence"],
                 "indexes": [models.Index(name="sealed_change_of_row", fields=["study", "model", "row"])],
-                "constraints": [unique("sealed_change_sequence_is_unique", "study", "sequence")],
+                "constraints": [unique("sealedchange_sequence_is_unique", "study", "sequence")],
             },
         ),
         migrations.CreateModel(
@@ -182,7 +191,7 @@ class Migration(migrations.Migration):
                 "verbose_name_plural": "changes of roles",
                 "ordering": ["sequence"],
                 "constraints": [
-                    unique("role_change_sequence_is_unique", "study", "sequence"),
+                    unique("rolechange_sequence_is_unique", "study", "sequence"),
                     check(
                         "role_change_role_is_known",
                         Q(role__in=ROLES),
@@ -207,8 +216,11 @@ class Migration(migrations.Migration):
                 foreign("study", "consent.study", related_name="consent_form_proposals"),
                 ("follows", models.PositiveIntegerField()),
                 ("texts", models.JSONField()),
+                ("facts", models.JSONField()),
                 ("digest", models.CharField(max_length=64)),
                 ("renewal", models.CharField(max_length=10)),
+                ("objection_until", models.DateTimeField(blank=True, null=True)),
+                ("answer_by", models.DateField(blank=True, null=True)),
                 actor("proposed_by"),
                 moment("proposed_at"),
             ],
@@ -217,8 +229,11 @@ class Migration(migrations.Migration):
                 "verbose_name_plural": "proposed consent forms",
                 "ordering": ["sequence"],
                 "constraints": [
-                    unique("consent_form_proposal_sequence_is_unique", "study", "sequence"),
-                    check("consent_form_proposal_asks_again", Q(renewal__in=["asked", "required"])),
+                    unique("consentformproposal_sequence_is_unique", "study", "sequence"),
+                    check("consent_form_proposal_renewal_is_known", Q(renewal__in=["not_asked", "asked", "required"])),
+                    check(
+                        "consent_form_correction_asks_nobody_again", Q(objection_until=None) | Q(renewal="not_asked")
+                    ),
                     check("consent_form_proposal_has_one_validity", Q(valid_months=None) | Q(valid_until=None)),
                 ],
             },
@@ -232,16 +247,13 @@ class Migration(migrations.Migration):
                 foreign("study", "consent.study", related_name="consent_forms"),
                 ("version", models.PositiveIntegerField()),
                 ("texts", models.JSONField()),
+                ("facts", models.JSONField()),
                 ("digest", models.CharField(max_length=64)),
                 ("renewal", models.CharField(default="not_asked", max_length=10)),
-                (
-                    "proposal",
-                    models.OneToOneField(
-                        "consent.consentformproposal", PROTECT, related_name="form", blank=True, null=True
-                    ),
-                ),
-                actor("proposed_by", blank=True, null=True),
-                actor("published_by"),
+                ("objection_until", models.DateTimeField(blank=True, null=True)),
+                ("proposal", models.OneToOneField("consent.consentformproposal", PROTECT, related_name="form")),
+                actor("proposed_by"),
+                actor("published_by", blank=True, null=True),
                 moment("published_at"),
             ],
             options={
@@ -249,12 +261,13 @@ class Migration(migrations.Migration):
                 "ordering": ["-version"],
                 "constraints": [
                     unique("consent_form_version_is_unique", "study", "version"),
-                    unique("consent_form_sequence_is_unique", "study", "sequence"),
+                    unique("consentform_sequence_is_unique", "study", "sequence"),
                     check("consent_form_renewal_is_known", Q(renewal__in=["not_asked", "asked", "required"])),
                     check("consent_form_has_one_validity", Q(valid_months=None) | Q(valid_until=None)),
                     check(
                         "consent_form_is_approved_by_a_second_person",
-                        Q(proposed_by=None) | ~Q(published_by=F("proposed_by")),
+                        (Q(objection_until=None, published_by__isnull=False) & ~Q(published_by=F("proposed_by")))
+                        | Q(objection_until__isnull=False, published_by=None, renewal="not_asked"),
                     ),
                 ],
             },
@@ -265,6 +278,7 @@ class Migration(migrations.Migration):
                 ID,
                 ("study", models.OneToOneField("consent.study", CASCADE, related_name="consent_form_draft")),
                 ("texts", models.JSONField(default=dict)),
+                ("facts", models.JSONField(blank=True, null=True)),
                 actor("saved_by"),
                 moment("saved_at"),
             ],
@@ -281,6 +295,8 @@ class Migration(migrations.Migration):
                 ("average", models.FloatField()),
                 ("low", models.FloatField()),
                 ("reason", models.TextField()),
+                ("name_reason", models.TextField(blank=True, max_length=500)),
+                ("answer_by", models.DateField(blank=True, null=True)),
                 actor("proposed_by"),
                 moment("proposed_at"),
             ],
@@ -290,7 +306,7 @@ class Migration(migrations.Migration):
                 "ordering": ["-version"],
                 "constraints": [
                     unique("epsilon_policy_version_is_unique", "study", "version"),
-                    unique("epsilon_policy_sequence_is_unique", "study", "sequence"),
+                    unique("epsilonpolicy_sequence_is_unique", "study", "sequence"),
                     check("epsilon_policy_is_ordered", Q(average__gt=F("high"), high__gt=0, low__gt=F("average"))),
                 ],
             },
@@ -323,7 +339,7 @@ class Migration(migrations.Migration):
                 foreign("policy", "consent.epsilonpolicy", related_name="remarks", null=True),
                 foreign("form", "consent.consentformproposal", related_name="remarks", null=True),
                 ("kind", models.CharField(max_length=10)),
-                ("text", models.TextField()),
+                ("text", models.TextField(blank=True)),
                 actor("made_by"),
                 moment("made_at"),
             ],
@@ -335,11 +351,36 @@ class Migration(migrations.Migration):
                     unique("remark_sequence_is_unique", "study", "sequence"),
                     unique("epsilon_policy_is_rejected_once", "policy", condition=Q(kind="rejection")),
                     unique("consent_form_proposal_is_rejected_once", "form", condition=Q(kind="rejection")),
-                    check("remark_kind_is_known", Q(kind__in=["comment", "rejection"])),
+                    unique(
+                        "epsilon_policy_is_approved_once_by_each", "policy", "made_by", condition=Q(kind="approval")
+                    ),
+                    unique("consent_form_is_approved_once_by_each", "form", "made_by", condition=Q(kind="approval")),
+                    check("remark_kind_is_known", Q(kind__in=["comment", "rejection", "approval"])),
+                    check("remark_has_a_text_unless_it_approves", Q(kind="approval") | ~Q(text="")),
                     check(
                         "remark_is_about_one_proposal",
                         Q(form__isnull=False, policy=None) | Q(form=None, policy__isnull=False),
                     ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            "ConflictOfInterest",
+            [
+                ID,
+                *CHAINED,
+                foreign("study", "consent.study", related_name="conflicts_of_interest"),
+                actor("user"),
+                ("reason", models.TextField(max_length=1000)),
+                moment("declared_at"),
+            ],
+            options={
+                "verbose_name": "conflict of interest",
+                "verbose_name_plural": "conflicts of interest",
+                "ordering": ["sequence"],
+                "constraints": [
+                    unique("conflictofinterest_sequence_is_unique", "study", "sequence"),
+                    unique("conflict_of_interest_is_declared_once", "study", "user"),
                 ],
             },
         ),
@@ -361,6 +402,25 @@ class Migration(migrations.Migration):
                 "constraints": [
                     unique("holder_pseudonym_is_unique_in_a_study", "study", "pseudonym"),
                     unique("a_user_is_one_holder_of_a_study", "study", "user", condition=Q(user__isnull=False)),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            "CheckAnswers",
+            [
+                ID,
+                foreign("holder", "consent.dataholder", CASCADE),
+                foreign("form", "consent.consentform", CASCADE),
+                ("answered", models.PositiveSmallIntegerField(default=0)),
+                ("right", models.PositiveSmallIntegerField(default=0)),
+                ("counted", models.BooleanField(default=False)),
+            ],
+            options={
+                "verbose_name": "answers to check questions",
+                "constraints": [
+                    unique("check_answers_of_a_holder_are_one_row", "holder", "form"),
+                    check("check_answers_right_were_answered", Q(right__lte=F("answered"))),
+                    check("check_answers_counted_are_cleared", Q(counted=False) | Q(answered=0, right=0)),
                 ],
             },
         ),
@@ -408,6 +468,11 @@ class Migration(migrations.Migration):
                 ("signed_on", models.DateField(blank=True, null=True)),
                 ("answered_by", models.CharField(default="person", max_length=10)),
                 ("renew_by", models.DateTimeField(blank=True, null=True)),
+                ("epsilon_before", models.FloatField(blank=True, null=True)),
+                ("authority", models.CharField(blank=True, default="", max_length=20)),
+                ("statement", models.TextField(blank=True, default="")),
+                ("text_read", models.CharField(blank=True, default="", max_length=35)),
+                ("talked", models.BooleanField(default=False)),
                 actor("recorded_by", blank=True, null=True),
                 moment("recorded_at"),
             ],
@@ -425,7 +490,7 @@ class Migration(migrations.Migration):
                     ),
                 ],
                 "constraints": [
-                    unique("consent_event_sequence_is_unique", "study", "sequence"),
+                    unique("consentevent_sequence_is_unique", "study", "sequence"),
                     check(
                         "consent_event_has_a_level_where_it_grants_one",
                         Q(
@@ -440,7 +505,22 @@ class Migration(migrations.Migration):
                         "consent_on_paper_has_evidence_and_a_date",
                         ~Q(channel="paper") | (~Q(evidence="") & Q(signed_on__isnull=False)),
                     ),
+                    check(
+                        "consent_event_gives_up_a_promise_with_another",
+                        Q(epsilon_before=None) | Q(epsilon_before__gt=0, kind__in=["given", "changed"]),
+                    ),
                     check("consent_event_says_who_answered", Q(answered_by__in=["person", "guardian", "proxy"])),
+                    check(
+                        "consent_event_authority_is_declared_in_words",
+                        Q(authority="", statement="")
+                        | (
+                            Q(
+                                authority__in=["parents", "guardianship", "court", "power", "other"],
+                                answered_by__in=["guardian", "proxy"],
+                            )
+                            & ~Q(statement="")
+                        ),
+                    ),
                 ],
             },
         ),
@@ -471,7 +551,7 @@ class Migration(migrations.Migration):
                 "verbose_name": "look at a holder's choice",
                 "verbose_name_plural": "looks at holders' choices",
                 "ordering": ["sequence"],
-                "constraints": [unique("level_access_sequence_is_unique", "study", "sequence")],
+                "constraints": [unique("levelaccess_sequence_is_unique", "study", "sequence")],
             },
         ),
         migrations.CreateModel(
@@ -497,6 +577,19 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            "Letterhead",
+            [
+                ID,
+                (
+                    "study",
+                    models.OneToOneField(on_delete=CASCADE, related_name="letterhead", to="consent.study"),
+                ),
+                ("texts", models.JSONField(blank=True, default=dict)),
+                ("logo", models.TextField(blank=True)),
+            ],
+            options={"verbose_name": "letterhead"},
+        ),
+        migrations.CreateModel(
             "LinkReissue",
             [
                 ID,
@@ -511,14 +604,40 @@ class Migration(migrations.Migration):
                 "verbose_name": "new link for a holder",
                 "verbose_name_plural": "new links for holders",
                 "ordering": ["sequence"],
-                "constraints": [unique("link_reissue_sequence_is_unique", "study", "sequence")],
+                "constraints": [unique("linkreissue_sequence_is_unique", "study", "sequence")],
+            },
+        ),
+        migrations.CreateModel(
+            "HolderAddress",
+            [
+                ID,
+                foreign("study", "consent.study", CASCADE),
+                ("holder", models.OneToOneField("consent.dataholder", CASCADE, related_name="address")),
+                ("way", models.CharField(max_length=10)),
+                ("email", models.EmailField(blank=True, max_length=254)),
+                ("key", models.CharField(default=new_key, max_length=32, unique=True)),
+                ("language", models.CharField(max_length=10)),
+                ("confirmed_at", models.DateTimeField(null=True)),
+                moment("left_at"),
+            ],
+            options={
+                "verbose_name": "address that a holder left",
+                "verbose_name_plural": "addresses that holders left",
+                "ordering": ["pk"],
+                "constraints": [
+                    check(
+                        "address_of_mails_alone",
+                        (Q(way="mail") & ~Q(email="")) | Q(way__in=["letter", "nothing"], email=""),
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
             "Mail",
             [
                 ID,
-                foreign("user", USER, CASCADE),
+                foreign("user", USER, CASCADE, null=True),
+                foreign("address", "consent.holderaddress", CASCADE, null=True, related_name="mails"),
                 ("kind", models.CharField(max_length=30)),
                 foreign("study", "consent.study", CASCADE, null=True),
                 ("about", models.CharField(blank=True, max_length=40)),
@@ -534,7 +653,13 @@ class Migration(migrations.Migration):
                 "verbose_name_plural": "mails",
                 "ordering": ["-created_at", "-pk"],
                 "indexes": [models.Index(name="mail_waiting", fields=["due_at"], condition=Q(state="waiting"))],
-                "constraints": [check("mail_state_is_known", Q(state__in=["waiting", "sent", "failed", "dropped"]))],
+                "constraints": [
+                    check("mail_state_is_known", Q(state__in=["waiting", "sent", "failed", "dropped"])),
+                    check(
+                        "mail_goes_to_an_account_or_an_address",
+                        Q(user__isnull=True, address__isnull=False) | Q(user__isnull=False, address__isnull=True),
+                    ),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -544,6 +669,7 @@ class Migration(migrations.Migration):
                 ("user", models.OneToOneField(USER, CASCADE, related_name="mail_wishes")),
                 ("language", models.CharField(max_length=10)),
                 ("uses", models.BooleanField(default=False)),
+                ("results", models.BooleanField(default=True)),
                 ("approvals", models.BooleanField(default=True)),
                 ("ends", models.BooleanField(default=True)),
                 ("shares", models.BooleanField(default=True)),
@@ -566,7 +692,27 @@ class Migration(migrations.Migration):
                 "ordering": ["-made_at", "-pk"],
                 "indexes": [models.Index(name="letter_about", fields=["study", "kind", "about"])],
                 "constraints": [
-                    check("letter_kind_is_known", Q(kind__in=["new_form", "renewal", "answerer", "receipt"]))
+                    check("letter_kind_is_known", Q(kind__in=["new_form", "renewal", "answerer", "receipt", "news"]))
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            "News",
+            [
+                ID,
+                foreign("study", "consent.study", CASCADE, related_name="news"),
+                ("kind", models.CharField(max_length=10)),
+                ("about", models.CharField(blank=True, max_length=40)),
+                moment("told_at"),
+            ],
+            options={
+                "verbose_name": "news",
+                "verbose_name_plural": "news",
+                "ordering": ["-told_at", "-pk"],
+                "indexes": [models.Index(name="news_latest", fields=["study", "-told_at"])],
+                "constraints": [
+                    unique("a_result_is_told_once", "study", "about", condition=Q(kind="result")),
+                    check("news_kind_is_known", Q(kind__in=["result", "year"])),
                 ],
             },
         ),
@@ -629,7 +775,7 @@ class Migration(migrations.Migration):
                     unique("disposal_sequence_is_unique", "study", "sequence"),
                     check(
                         "disposal_kind_is_known_and_says_of_whom",
-                        Q(holder__isnull=False, kind__in=["asked", "erased"])
+                        Q(holder__isnull=False, kind__in=["asked", "erased", "kept"])
                         | Q(holder__isnull=True, kind__in=["dataset", "closed", "expired"]),
                     ),
                 ],

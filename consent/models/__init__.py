@@ -11,13 +11,18 @@ from consent.models.roles import Membership, RoleChange
 from consent.models.consent_forms import ConsentForm, ConsentFormDraft, ConsentFormProposal, Renewal, Validity
 from consent.models.policies import EpsilonPolicy, EpsilonPolicyApproval, Level
 from consent.models.remarks import Remark
+from consent.models.conflicts import ConflictOfInterest
 from consent.models.holders import DataHolder
-from consent.models.circumstances import Answerer, Circumstance
+from consent.models.check_answers import CheckAnswers
+from consent.models.circumstances import AUTHORITIES, Answerer, Authority, Circumstance
 from consent.models.decisions import ConsentEvent, DecisionCount
 from consent.models.accesses import LevelAccess
 from consent.models.invitations import Invitation, LinkReissue
+from consent.models.letterheads import Letterhead
+from consent.models.addresses import HolderAddress
 from consent.models.mails import Mail, MailWishes
 from consent.models.letters import Letter
+from consent.models.news import News
 from consent.models.webhooks import WebhookDelivery, WebhookEndpoint
 from consent.models.disposals import Disposal
 from consent.models.checkpoints import Checkpoint
@@ -25,16 +30,20 @@ from consent.models.accounts import AccountChange, Administrator
 from consent.role_rules import Role
 
 __all__ = [
+    "AUTHORITIES",
     "AccountChange",
     "Administrator",
     "AfterWithdrawal",
     "Afterwards",
     "Answerer",
+    "Authority",
     "ChainHead",
     "Change",
+    "CheckAnswers",
     "Checkpoint",
     "Circumstance",
     "ConfigurationChange",
+    "ConflictOfInterest",
     "ConsentEvent",
     "ConsentForm",
     "ConsentFormDraft",
@@ -44,17 +53,20 @@ __all__ = [
     "Disposal",
     "EpsilonPolicy",
     "EpsilonPolicyApproval",
+    "HolderAddress",
     "InstallationChained",
     "InstallationHead",
     "Invitation",
     "LawfulBasis",
     "Letter",
+    "Letterhead",
     "Level",
     "LevelAccess",
     "LinkReissue",
     "Mail",
     "MailWishes",
     "Membership",
+    "News",
     "Recorded",
     "Remark",
     "Renewal",

@@ -22,7 +22,6 @@ class LevelAccess(StudyChained):
     class Meta(StudyChained.Meta):
         verbose_name = _("look at a holder's choice")
         verbose_name_plural = _("looks at holders' choices")
-        constraints = [models.UniqueConstraint(fields=["study", "sequence"], name="level_access_sequence_is_unique")]
 
     def __str__(self) -> str:
         return f"{self.seen_by_id} at {self.seen_at:%Y-%m-%d %H:%M}"

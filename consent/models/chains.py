@@ -32,6 +32,7 @@ class StudyChained(Chained):
 
     class Meta(Chained.Meta):
         abstract = True
+        constraints = [models.UniqueConstraint(fields=["study", "sequence"], name="%(class)s_sequence_is_unique")]
 
 
 class InstallationHead(Head):

@@ -33,9 +33,6 @@ class ConfigurationChange(Change):
     class Meta(Change.Meta):
         verbose_name = _("change of the configuration")
         verbose_name_plural = _("changes of the configuration")
-        constraints = [
-            models.UniqueConstraint(fields=["study", "sequence"], name="configuration_change_sequence_is_unique")
-        ]
 
 
 class SealedChange(Change):
@@ -48,4 +45,3 @@ class SealedChange(Change):
         verbose_name = _("sealed change")
         verbose_name_plural = _("sealed changes")
         indexes = [models.Index(fields=["study", "model", "row"], name="sealed_change_of_row")]
-        constraints = [models.UniqueConstraint(fields=["study", "sequence"], name="sealed_change_sequence_is_unique")]

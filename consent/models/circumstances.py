@@ -19,6 +19,23 @@ class Answerer(models.TextChoices):
     PROXY = "proxy", _("legal proxy")
 
 
+class Authority(models.TextChoices):
+    """Right by which somebody decides for another person, as they declare it."""
+
+    PARENTS = "parents", _("parental responsibility, which I share and we agree, or have alone")
+    GUARDIANSHIP = "guardianship", _("guardianship, by decision of a court or authority")
+    COURT = "court", _("legal representation, by decision of a court")
+    POWER = "power", _("power of attorney of the person")
+    OTHER = "other", _("another right by law")
+
+
+#: Rights that whoever answers in a role can declare.
+AUTHORITIES = {
+    Answerer.GUARDIAN: (Authority.PARENTS, Authority.GUARDIANSHIP, Authority.OTHER),
+    Answerer.PROXY: (Authority.COURT, Authority.POWER, Authority.OTHER),
+}
+
+
 class Circumstance(StudyChained):
     """Record of who answers for a holder from then on, or that the holder has died or can no longer decide.
 
@@ -47,7 +64,7 @@ class Circumstance(StudyChained):
         verbose_name = _("circumstance of a holder")
         verbose_name_plural = _("circumstances of holders")
         constraints = [
-            models.UniqueConstraint(fields=["study", "sequence"], name="circumstance_sequence_is_unique"),
+            *StudyChained.Meta.constraints,
             models.CheckConstraint(
                 condition=Q(kind="guardian", until__isnull=False)
                 | Q(kind="proxy")

@@ -1,4 +1,4 @@
-"""Consent forms: versions, proposals that ask people again, drafts, and how long a consent counts."""
+"""Consent forms: versions, proposals, drafts, and how long a consent counts."""
 
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
@@ -38,9 +38,11 @@ _ONE_VALIDITY = Q(valid_months=None) | Q(valid_until=None)
 
 
 class ConsentFormProposal(Validity, StudyChained):
-    """Version of the consent form that asks holders again. It is published once a second person approves it.
+    """Version of the consent form that waits. It is published once a second person of the committee approves it.
 
-    ``follows`` is the version in force when it was proposed; after a newer one it cannot be published any more.
+    ``follows`` is the version in force when it was proposed, 0 before the first; after a newer one it cannot be
+    published any more. A small correction, which changes no fact, has ``objection_until``: it comes into force at that
+    moment without a second person, unless somebody of the committee has rejected it by then.
     """
 
     added_columns = _VALID_FOR_GOOD
@@ -48,8 +50,13 @@ class ConsentFormProposal(Validity, StudyChained):
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="consent_form_proposals")
     follows = models.PositiveIntegerField()
     texts = models.JSONField()
-    digest = models.CharField(max_length=64, help_text="SHA-256 of the canonical JSON of texts.")
+    facts = models.JSONField(help_text="What the study states of itself; see consent.facts.")
+    digest = models.CharField(max_length=64, help_text="SHA-256 of the canonical JSON of texts and facts.")
     renewal = models.CharField(max_length=10, choices=Renewal)
+    objection_until = models.DateTimeField(null=True, blank=True)
+    answer_by = models.DateField(
+        null=True, blank=True, help_text="The last day on which an answer is wanted; none of a correction."
+    )
     proposed_by = actor()
     proposed_at = models.DateTimeField(default=timezone.now, editable=False)
 
@@ -57,9 +64,13 @@ class ConsentFormProposal(Validity, StudyChained):
         verbose_name = _("proposed consent form")
         verbose_name_plural = _("proposed consent forms")
         constraints = [
-            models.UniqueConstraint(fields=["study", "sequence"], name="consent_form_proposal_sequence_is_unique"),
+            *StudyChained.Meta.constraints,
             models.CheckConstraint(
-                condition=Q(renewal__in=[Renewal.ASKED, Renewal.REQUIRED]), name="consent_form_proposal_asks_again"
+                condition=Q(renewal__in=Renewal.values), name="consent_form_proposal_renewal_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(objection_until=None) | Q(renewal=Renewal.NOT_ASKED),
+                name="consent_form_correction_asks_nobody_again",
             ),
             models.CheckConstraint(condition=_ONE_VALIDITY, name="consent_form_proposal_has_one_validity"),
         ]
@@ -67,25 +78,31 @@ class ConsentFormProposal(Validity, StudyChained):
     def __str__(self) -> str:
         return f"proposal after version {self.follows}"
 
+    @property
+    def is_correction(self) -> bool:
+        """Whether it comes into force by itself, after the time for objections."""
+        return self.objection_until is not None
+
 
 class ConsentForm(Validity, StudyChained):
     """Published version of a study's consent form. ``texts`` maps a language code to Markdown.
 
-    ``proposal`` and ``proposed_by`` are those of a version that asks holders again; ``published_by`` approved it.
+    ``proposal`` and ``proposed_by`` say who proposed it; ``published_by`` approved it, and is empty of a correction to
+    which nobody objected until ``objection_until``. ``facts`` are what the study stated of itself in this version.
     """
 
-    added_columns = {"renewal": Renewal.NOT_ASKED, "proposal_id": None, "proposed_by_id": None, **_VALID_FOR_GOOD}
+    added_columns = {"renewal": Renewal.NOT_ASKED, **_VALID_FOR_GOOD}
 
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="consent_forms")
     version = models.PositiveIntegerField()
     texts = models.JSONField()
-    digest = models.CharField(max_length=64, help_text="SHA-256 of the canonical JSON of texts.")
+    facts = models.JSONField(help_text="What the study states of itself; see consent.facts.")
+    digest = models.CharField(max_length=64, help_text="SHA-256 of the canonical JSON of texts and facts.")
     renewal = models.CharField(max_length=10, choices=Renewal, default=Renewal.NOT_ASKED)
-    proposal = models.OneToOneField(
-        ConsentFormProposal, on_delete=models.PROTECT, null=True, blank=True, related_name="form"
-    )
-    proposed_by = actor(null=True, blank=True)
-    published_by = actor()
+    objection_until = models.DateTimeField(null=True, blank=True)
+    proposal = models.OneToOneField(ConsentFormProposal, on_delete=models.PROTECT, related_name="form")
+    proposed_by = actor()
+    published_by = actor(null=True, blank=True)
     published_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta(StudyChained.Meta):
@@ -93,11 +110,12 @@ class ConsentForm(Validity, StudyChained):
         ordering = ["-version"]
         constraints = [
             models.UniqueConstraint(fields=["study", "version"], name="consent_form_version_is_unique"),
-            models.UniqueConstraint(fields=["study", "sequence"], name="consent_form_sequence_is_unique"),
+            *StudyChained.Meta.constraints,
             models.CheckConstraint(condition=Q(renewal__in=Renewal.values), name="consent_form_renewal_is_known"),
             models.CheckConstraint(condition=_ONE_VALIDITY, name="consent_form_has_one_validity"),
             models.CheckConstraint(
-                condition=Q(proposed_by=None) | ~Q(published_by=F("proposed_by")),
+                condition=(Q(objection_until=None, published_by__isnull=False) & ~Q(published_by=F("proposed_by")))
+                | Q(objection_until__isnull=False, published_by=None, renewal=Renewal.NOT_ASKED),
                 name="consent_form_is_approved_by_a_second_person",
             ),
         ]
@@ -107,10 +125,14 @@ class ConsentForm(Validity, StudyChained):
 
 
 class ConsentFormDraft(models.Model):
-    """The next version of a study's form while it is being written. ``texts`` as in :class:`ConsentForm`."""
+    """The next version of a study's form while it is being written. ``texts`` and ``facts`` as in :class:`ConsentForm`.
+
+    Without facts of its own it tells those of the study.
+    """
 
     study = models.OneToOneField(Study, on_delete=models.CASCADE, related_name="consent_form_draft")
     texts = models.JSONField(default=dict)
+    facts = models.JSONField(null=True, blank=True)
     saved_by = actor()
     saved_at = models.DateTimeField(default=timezone.now, editable=False)
 

@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy as _
 
 from consent.models.actors import actor
 from consent.models.chains import StudyChained
-from consent.models.circumstances import Answerer
+from consent.models.circumstances import Answerer, Authority
 from consent.models.consent_forms import ConsentForm
 from consent.models.holders import DataHolder
 from consent.models.policies import EpsilonPolicy, Level
@@ -17,7 +17,10 @@ from consent.models.studies import Study
 class ConsentEvent(StudyChained):
     """Decision about a holder's records, with its time, consent form and ε policy.
 
-    ``renew_by`` is when the form asks for another decision: from then on a consent no longer counts.
+    ``policy`` is the one whose ε was promised: of a promise that is kept, or of a decision on paper, it may be an
+    earlier one than that in force. ``renew_by`` is when the form asks for another decision: from then on a consent no
+    longer counts. ``authority`` and ``statement`` are what whoever decided for the person has declared about their
+    right to.
     """
 
     class Kind(models.TextChoices):
@@ -32,7 +35,17 @@ class ConsentEvent(StudyChained):
         PAPER = "paper", _("on paper")
 
     is_act = True
-    added_columns = {"evidence": "", "signed_on": None, "answered_by": Answerer.PERSON, "renew_by": None}
+    added_columns = {
+        "evidence": "",
+        "signed_on": None,
+        "answered_by": Answerer.PERSON,
+        "renew_by": None,
+        "epsilon_before": None,
+        "authority": "",
+        "statement": "",
+        "text_read": "",
+        "talked": False,
+    }
 
     # An index of several columns begins with each of these two: one more of their own would only slow writing down.
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="consent_events", db_index=False)
@@ -48,6 +61,24 @@ class ConsentEvent(StudyChained):
     signed_on = models.DateField(null=True, blank=True, help_text="When it was decided on paper.")
     answered_by = models.CharField(max_length=10, choices=Answerer, default=Answerer.PERSON)
     renew_by = models.DateTimeField(null=True, blank=True, editable=False)
+    epsilon_before = models.FloatField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="ε of the promise before, where a separate yes was given to this weaker one.",
+    )
+    authority = models.CharField(max_length=20, choices=Authority, blank=True, default="")
+    statement = models.TextField(
+        blank=True,
+        default="",
+        help_text="What whoever decided for the person has declared, in the words they read.",
+    )
+    text_read = models.CharField(
+        max_length=35, blank=True, default="", help_text="Code of the text that was read, as in the form's texts."
+    )
+    talked = models.BooleanField(
+        default=False, help_text="Whether they said that they had talked to somebody about it before."
+    )
     recorded_by = actor(null=True, blank=True)
     recorded_at = models.DateTimeField(default=timezone.now, editable=False)
 
@@ -72,7 +103,7 @@ class ConsentEvent(StudyChained):
             models.Index(fields=["renew_by"], condition=Q(renew_by__isnull=False), name="consent_event_renew_by"),
         ]
         constraints = [
-            models.UniqueConstraint(fields=["study", "sequence"], name="consent_event_sequence_is_unique"),
+            *StudyChained.Meta.constraints,
             models.CheckConstraint(
                 condition=(
                     Q(kind__in=["given", "changed"], level__in=Level.values, form__isnull=False, policy__isnull=False)
@@ -85,7 +116,16 @@ class ConsentEvent(StudyChained):
                 name="consent_on_paper_has_evidence_and_a_date",
             ),
             models.CheckConstraint(
+                condition=Q(epsilon_before=None) | Q(kind__in=["given", "changed"], epsilon_before__gt=0),
+                name="consent_event_gives_up_a_promise_with_another",
+            ),
+            models.CheckConstraint(
                 condition=Q(answered_by__in=Answerer.values), name="consent_event_says_who_answered"
+            ),
+            models.CheckConstraint(
+                condition=Q(authority="", statement="")
+                | (Q(authority__in=Authority.values, answered_by__in=["guardian", "proxy"]) & ~Q(statement="")),
+                name="consent_event_authority_is_declared_in_words",
             ),
         ]
 

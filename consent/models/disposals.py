@@ -14,7 +14,8 @@ from consent.models.studies import Study
 class Disposal(StudyChained):
     """Act that ended something for good: records or a dataset erased, the study closed, its records at their end.
 
-    Of a holder's records there are two rows: that it was asked for, and that it was done.
+    Of a holder's records there are two rows: that it was asked for, and that it was done. That they stay stored after a
+    withdrawal, because their holder said so, is on record, too.
     """
 
     is_act = True
@@ -22,6 +23,7 @@ class Disposal(StudyChained):
     class Kind(models.TextChoices):
         ASKED = "asked", _("erasure of a person's records was asked for")
         ERASED = "erased", _("a person's records were erased")
+        KEPT = "kept", _("a person who withdrew wants their records to stay stored")
         DATASET = "dataset", _("dataset removed")
         CLOSED = "closed", _("study closed")
         EXPIRED = "expired", _("all private records erased")
@@ -42,9 +44,9 @@ class Disposal(StudyChained):
         verbose_name = _("closing or erasure")
         verbose_name_plural = _("closings and erasures")
         constraints = [
-            models.UniqueConstraint(fields=["study", "sequence"], name="disposal_sequence_is_unique"),
+            *StudyChained.Meta.constraints,
             models.CheckConstraint(
-                condition=Q(kind__in=["asked", "erased"], holder__isnull=False)
+                condition=Q(kind__in=["asked", "erased", "kept"], holder__isnull=False)
                 | Q(kind__in=["dataset", "closed", "expired"], holder__isnull=True),
                 name="disposal_kind_is_known_and_says_of_whom",
             ),

@@ -56,7 +56,6 @@ class LinkReissue(StudyChained):
     class Meta(StudyChained.Meta):
         verbose_name = _("new link for a holder")
         verbose_name_plural = _("new links for holders")
-        constraints = [models.UniqueConstraint(fields=["study", "sequence"], name="link_reissue_sequence_is_unique")]
 
     def __str__(self) -> str:
         return f"by {self.issued_by_id} at {self.issued_at:%Y-%m-%d %H:%M}"

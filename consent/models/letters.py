@@ -21,6 +21,7 @@ class Letter(models.Model):
         RENEWAL = "renewal", _("the consent ends or has ended, decide again")
         ANSWERER = "answerer", _("somebody else answers now")
         RECEIPT = "receipt", _("receipt of a decision on paper")
+        NEWS = "news", _("what was learned")
 
     study = models.ForeignKey(Study, on_delete=models.CASCADE, related_name="letters")
     holder = models.ForeignKey(DataHolder, on_delete=models.CASCADE, related_name="letters")
@@ -35,7 +36,8 @@ class Letter(models.Model):
         indexes = [models.Index(fields=["study", "kind", "about"], name="letter_about")]
         constraints = [
             models.CheckConstraint(
-                condition=Q(kind__in=["new_form", "renewal", "answerer", "receipt"]), name="letter_kind_is_known"
+                condition=Q(kind__in=["new_form", "renewal", "answerer", "receipt", "news"]),
+                name="letter_kind_is_known",
             ),
         ]
 

@@ -28,6 +28,18 @@ class EpsilonPolicy(StudyChained):
     average = models.FloatField(_("ε at average protection"), validators=[MinValueValidator(0)])
     low = models.FloatField(_("ε at low protection"), validators=[MinValueValidator(0)])
     reason = models.TextField(_("reason"))
+    name_reason = models.TextField(
+        _("reason for the names"),
+        blank=True,
+        max_length=500,
+        help_text=_(
+            "Needed where a level's name promises more than its odds hold: why it bears the name all the same. People "
+            "read it where they choose."
+        ),
+    )
+    answer_by = models.DateField(
+        null=True, blank=True, help_text="The last day on which an answer is wanted; it decides nothing."
+    )
     proposed_by = actor()
     proposed_at = models.DateTimeField(default=timezone.now, editable=False)
 
@@ -37,7 +49,7 @@ class EpsilonPolicy(StudyChained):
         ordering = ["-version"]
         constraints = [
             models.UniqueConstraint(fields=["study", "version"], name="epsilon_policy_version_is_unique"),
-            models.UniqueConstraint(fields=["study", "sequence"], name="epsilon_policy_sequence_is_unique"),
+            *StudyChained.Meta.constraints,
             models.CheckConstraint(
                 condition=Q(high__gt=0, average__gt=F("high"), low__gt=F("average")), name="epsilon_policy_is_ordered"
             ),

@@ -76,7 +76,7 @@ class RoleChange(StudyChained):
         verbose_name = _("change of a role")
         verbose_name_plural = _("changes of roles")
         constraints = [
-            models.UniqueConstraint(fields=["study", "sequence"], name="role_change_sequence_is_unique"),
+            *StudyChained.Meta.constraints,
             models.CheckConstraint(condition=Q(role__in=Role.values), name="role_change_role_is_known"),
             models.CheckConstraint(
                 condition=Q(kind__in=["given", "taken", "held", "to_give", "to_take", "dropped"]),

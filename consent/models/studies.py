@@ -1,6 +1,7 @@
 """Studies: purpose, controller, δ, and what is promised to their holders."""
 
-from django.core.validators import MaxValueValidator, MinValueValidator
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
@@ -8,6 +9,9 @@ from django.utils.translation import gettext_lazy as _
 
 from consent.languages import first_language, languages_check
 from consent.models.recorded import Recorded
+
+#: Most characters of the example of harm: it stands where people choose, on a phone.
+HARM_LENGTH = 240
 
 
 class LawfulBasis(models.TextChoices):
@@ -37,10 +41,11 @@ class Study(Recorded):
 
     open_fields = (
         *("slug", "title", "purpose", "controller", "controller_address", "data_protection_officer"),
-        *("supervisory_authority", "contact", "data_categories", "data_source", "recipients", "retention"),
+        *("without_officer", "supervisory_authority", "contact", "contact_name", "contact_telephone", "contact_hours"),
+        *("data_categories", "data_source", "recipients", "without_recipients", "retention"),
         *("retention_until", "after_withdrawal", "lawful_basis", "jurisdiction", "after_death", "after_incapacity"),
-        *("mail_opening", "languages", "translations", "delta", "rehearsal", "retain_votes", "closed_at", "expired_at"),
-        "created_at",
+        *("harm", "quorum", "mail_opening", "languages", "translations", "delta", "rehearsal", "retain_votes"),
+        *("closed_at", "expired_at", "created_at"),
     )
 
     slug = models.SlugField(_("short name"), unique=True, help_text=_("Used in addresses; cannot be changed later."))
@@ -53,7 +58,12 @@ class Study(Recorded):
     data_protection_officer = models.TextField(
         _("data protection officer"),
         blank=True,
-        help_text=_("Name or office, and how to reach it. Empty: there is none."),
+        help_text=_("Name or office, and how to reach it."),
+    )
+    without_officer = models.BooleanField(
+        _("no data protection officer is required"),
+        default=False,
+        help_text=_("Only where the law asks for none (GDPR Article 37). Holders are told so."),
     )
     supervisory_authority = models.TextField(
         _("supervisory authority"),
@@ -61,21 +71,43 @@ class Study(Recorded):
         help_text=_("With which people can lodge a complaint: name and address."),
     )
     contact = models.EmailField(_("contact"), help_text=_("Where holders can ask questions."))
+    contact_name = models.CharField(
+        _("person to ask"),
+        max_length=200,
+        blank=True,
+        help_text=_("Who answers questions: such as a physician whom the people know."),
+    )
+    contact_telephone = models.CharField(
+        _("telephone"),
+        max_length=50,
+        blank=True,
+        validators=[RegexValidator(r"^[+0-9][-+0-9 ()/.]*$", _("Digits, spaces and + ( ) / - . alone."))],
+        help_text=_("Where holders can ask questions, with the code of the country: +49 30 1234567."),
+    )
+    contact_hours = models.CharField(
+        _("hours of the telephone"),
+        max_length=200,
+        blank=True,
+        help_text=_("When somebody answers, such as: Monday to Friday, 9 to 12."),
+    )
     data_categories = models.TextField(
         _("which data"), blank=True, help_text=_("Which records of a person, in plain words: what, and from when.")
     )
     data_source = models.TextField(
         _("source of the data"),
         blank=True,
-        help_text=_("Where the records come from, such as: your treatment at our clinic. It cannot be changed later."),
+        help_text=_("Where the records come from, such as: your treatment at our clinic."),
     )
     recipients = models.TextField(
         _("who else sees raw records"),
         blank=True,
         help_text=_(
-            "People or bodies beside the controller. Empty: nobody. If one is outside the European Union, say where, "
-            "and what protects the records there."
+            "People or bodies beside the controller, processors included. If one is outside the European Union, say "
+            "where, and what protects the records there."
         ),
+    )
+    without_recipients = models.BooleanField(
+        _("nobody else sees raw records"), default=False, help_text=_("Neither processors nor anybody else.")
     )
     retention = models.TextField(
         _("how long"), blank=True, help_text=_("How long the records are kept for this, and what happens then.")
@@ -110,6 +142,21 @@ class Study(Recorded):
         choices=Afterwards,
         default=Afterwards.ENDS,
         help_text=_("Holders are told before they decide. Where it ends, a legal proxy is asked anew."),
+    )
+    harm = models.TextField(
+        _("example of harm"),
+        blank=True,
+        max_length=HARM_LENGTH,
+        help_text=_(
+            "One concrete case of what could happen to somebody, in plain words, for example: an insurer who knows "
+            "everything else about you wants to know whether you were ill. People read it where they choose."
+        ),
+    )
+    quorum = models.PositiveSmallIntegerField(
+        _("approvals needed"),
+        default=1,
+        validators=[MinValueValidator(1), MaxValueValidator(9)],
+        help_text=_("How many people, beside the one who proposes, have to approve an ε policy or a consent form."),
     )
     mail_opening = models.TextField(
         _("opening of mails"),
@@ -169,10 +216,23 @@ class Study(Recorded):
                 condition=Q(after_death__in=Afterwards.values, after_incapacity__in=Afterwards.values),
                 name="study_says_what_ends_a_consent",
             ),
+            models.CheckConstraint(condition=Q(quorum__gte=1, quorum__lte=9), name="study_quorum_is_one_to_nine"),
         ]
 
     def __str__(self) -> str:
         return self.title
+
+    def clean(self) -> None:
+        """Refuse a statement together with its contrary. Raises ValidationError."""
+        if self.recipients and self.without_recipients:
+            raise ValidationError({"without_recipients": _("Say who sees raw records, or that nobody does. Not both.")})
+        if self.data_protection_officer and self.without_officer:
+            raise ValidationError({"without_officer": _("Name the officer, or say that none is required. Not both.")})
+
+    @property
+    def telephone_link(self) -> str:
+        """Address of a link that dials the contact's telephone."""
+        return "tel:" + "".join(sign for sign in self.contact_telephone if sign in "+0123456789")
 
     @property
     def is_closed(self) -> bool:

@@ -1,17 +1,22 @@
 """Write operations of the consent app: one transaction each, with the acting user."""
 
 from consent.locks import study_lock
+from consent.services.approvals import proposal_approve
+from consent.services.check_answers import check_answer_keep, check_answers_clear
+from consent.services.committee import conflict_declare, harm_write, quorum_set
 from consent.services.consent_forms import (
     FOR_GOOD,
     Valid,
     consent_form_approve,
     consent_form_check,
+    consent_form_correct,
     consent_form_draft_save,
     consent_form_propose,
-    consent_form_publish,
-    texts_digest,
+    corrections_publish,
+    draft_facts,
+    form_digest,
 )
-from consent.services.decisions import consent_give, consent_refuse, consent_withdraw
+from consent.services.decisions import consent_give, consent_keep, consent_refuse, consent_withdraw
 from consent.services.holders import holder_link, holders_register, invitations_end
 from consent.services.memberships import (
     membership_add,
@@ -22,8 +27,7 @@ from consent.services.memberships import (
 from consent.services.policies import epsilon_policy_approve, epsilon_policy_check, epsilon_policy_propose
 from consent.services.remarks import proposal_remark
 from consent.services.studies import (
-    FIXED_BY_CONSENT,
-    STATED_ONCE,
+    are_facts_fixed,
     is_study_fixed,
     study_asks_check,
     study_create,
@@ -34,28 +38,37 @@ from consent.services.studies import (
 )
 
 __all__ = [
-    "FIXED_BY_CONSENT",
     "FOR_GOOD",
-    "STATED_ONCE",
     "Valid",
+    "are_facts_fixed",
+    "check_answer_keep",
+    "check_answers_clear",
+    "conflict_declare",
     "consent_form_approve",
     "consent_form_check",
+    "consent_form_correct",
     "consent_form_draft_save",
     "consent_form_propose",
-    "consent_form_publish",
     "consent_give",
+    "consent_keep",
     "consent_refuse",
     "consent_withdraw",
+    "corrections_publish",
+    "draft_facts",
     "epsilon_policy_approve",
     "epsilon_policy_check",
     "epsilon_policy_propose",
+    "form_digest",
+    "harm_write",
     "holder_link",
     "holders_register",
     "invitations_end",
     "is_study_fixed",
     "membership_add",
     "membership_remove",
+    "proposal_approve",
     "proposal_remark",
+    "quorum_set",
     "role_change_confirm",
     "role_change_drop",
     "study_asks_check",
@@ -65,5 +78,4 @@ __all__ = [
     "study_open_check",
     "study_slug_check",
     "study_update",
-    "texts_digest",
 ]

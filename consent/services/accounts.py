@@ -17,6 +17,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.dispatch import Signal
 from django.utils import timezone
+from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
 from common.journal import note
@@ -215,7 +216,7 @@ def account_create(
     user.save()
     EmailAddress.objects.create(user=user, email=user.email, primary=True)
     _record(user, AccountChange.Kind.CREATED, acting_user)
-    mails_send("account_made", [user.pk])
+    mails_send("account_made", [user.pk], about=get_language())
     return user
 
 
@@ -230,7 +231,7 @@ def account_invite(*, user: User, acting_user: AbstractBaseUser | None) -> None:
     if not staff_waiting().filter(pk=user.pk).exists():
         raise PermissionDenied(f"The account {user.pk} is in use, or was not made by an administrator.")
     _record(user, AccountChange.Kind.INVITED, acting_user)
-    mails_send("account_made", [user.pk])
+    mails_send("account_made", [user.pk], about=get_language())
 
 
 @transaction.atomic

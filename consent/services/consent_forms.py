@@ -1,10 +1,18 @@
-"""Consent forms: drafted, checked, published, or proposed and approved."""
+"""Consent forms: drafted, checked, proposed and approved; small corrections, which come into force unless objected to.
+
+Every version is proposed by one person and published by a second one of the committee. A small correction changes no
+fact and few words. It is announced to the committee and the holders, and comes into force by itself after a time in
+which anybody of the committee can object.
+"""
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
@@ -14,17 +22,45 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from consent import selectors
-from consent.circumstances import day_of
+from consent.circumstances import day_begin, day_of
+from consent.facts import (
+    FACTS,
+    RELIED_ON,
+    contradictions,
+    fact_label,
+    facts_changed,
+    facts_missing,
+    facts_of,
+    study_with,
+)
 from consent.languages import own_name
 from consent.locks import study_lock
-from consent.models import ConsentForm, ConsentFormDraft, ConsentFormProposal, Renewal, Study
+from consent.models import ConsentForm, ConsentFormDraft, ConsentFormProposal, Remark, Renewal, Study
 from consent.permissions import members_with_permission
-from consent.second_person import second_person_check
+from consent.second_person import in_one_hand, second_person_check
+from consent.services.changes import changes_recorded
+from consent.services.check_answers import check_answers_supersede
+from consent.services.committee import approval_record
+from consent.services.deadlines import answer_day
 from consent.services.mail import holders_mail, mails_send
 from consent.services.remarks import not_rejected_check
 from consent.services.studies import study_asks_check, study_open_check
 from consent.services.webhooks import event_send
 from consent.study_texts import texts_missing
+
+#: Whole days in which somebody of the committee can object to a small correction.
+OBJECTION_DAYS = 14
+#: A small correction changes at most so many words of each text, or this part of them.
+CORRECTED_WORDS = 3
+CORRECTED_PART = 0.05
+#: Words that turn a sentence into its contrary, in the languages of the site.
+_TURNING = frozenset(
+    {
+        *("no", "not", "none", "nobody", "never", "nothing", "neither", "nor", "without", "cannot", "only", "all"),
+        *("nicht", "nichts", "nie", "niemals", "niemand", "kein", "keine", "keinen", "keinem", "keiner", "keines"),
+        *("ohne", "weder", "nur", "alle", "always", "immer", "every"),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -48,77 +84,188 @@ def _texts_given(texts: Mapping[str, str]) -> dict[str, str]:
     return {language: text for language, text in stripped.items() if text}
 
 
-def texts_digest(texts: Mapping[str, str]) -> str:
-    """SHA-256 of the canonical JSON of a form's texts, in hexadecimal.
+def form_digest(texts: Mapping[str, str], facts: Mapping[str, Any] | None) -> str:
+    """SHA-256 of the canonical JSON of a form's texts and facts, in hexadecimal.
 
-    >>> texts_digest({"en": "Hello"})[:8]
-    'c7eafa31'
+    >>> form_digest({"en": "Hello"}, {"contact": "a@example.org"})[:8]
+    '7b52551e'
     """
-    return hashlib.sha256(json.dumps(texts, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+    content = json.dumps({"facts": facts, "texts": texts}, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+# --- Drafts ---------------------------------------------------------------------------------------------------------
 
 
 @transaction.atomic
 def consent_form_draft_save(
-    *, study: Study, acting_user: AbstractBaseUser, texts: Mapping[str, str]
+    *, study: Study, acting_user: AbstractBaseUser, texts: Mapping[str, str], facts: Mapping[str, Any] | None = None
 ) -> ConsentFormDraft:
-    """Save ``texts`` as the study's draft, in place of the one before. A draft may be unfinished."""
+    """Save ``texts`` as the study's draft, in place of the one before. A draft may be unfinished.
+
+    Args:
+        study: the study.
+        acting_user: who saves it.
+        texts: Markdown by language code.
+        facts: what the study states of itself; those of the draft before, or of the study, stay by default.
+    """
     study_lock(study.pk)
+    told = {} if facts is None else {"facts": dict(facts)}
     draft, _created = ConsentFormDraft.objects.update_or_create(
         study=study,
-        defaults={"texts": _texts_given(texts), "saved_by_id": acting_user.pk, "saved_at": timezone.now()},
+        defaults={"texts": _texts_given(texts), "saved_by_id": acting_user.pk, "saved_at": timezone.now(), **told},
     )
     return draft
 
 
-@transaction.atomic
-def consent_form_publish(
-    *, study: Study, acting_user: AbstractBaseUser, texts: Mapping[str, str], valid: Valid = FOR_GOOD
-) -> ConsentForm:
-    """Publish the next version of a study's consent form, which asks nobody again and never changes afterwards.
+def draft_facts(draft: ConsentFormDraft) -> dict[str, Any]:
+    """Facts that a draft tells: its own, or the study's."""
+    return draft.facts if draft.facts is not None else facts_of(draft.study)
 
-    Args:
-        study: the study.
-        acting_user: who publishes it.
-        texts: Markdown by language code.
-        valid: how long a consent to it counts.
 
-    Raises:
-        ValidationError: what :func:`consent_form_check` refuses, or the study is a rehearsal.
-    """
-    study_asks_check(study)
-    study = study_lock(study.pk)
-    texts = consent_form_check(study, texts, valid)
-    return _form_append(study, texts, acting_user, renewal=Renewal.NOT_ASKED, valid=valid)
+# --- Proposals ------------------------------------------------------------------------------------------------------
 
 
 @transaction.atomic
 def consent_form_propose(
-    *, study: Study, acting_user: AbstractBaseUser, texts: Mapping[str, str], renewal: str, valid: Valid = FOR_GOOD
+    *,
+    study: Study,
+    acting_user: AbstractBaseUser,
+    texts: Mapping[str, str],
+    renewal: str = Renewal.NOT_ASKED,
+    valid: Valid = FOR_GOOD,
+    facts: Mapping[str, Any] | None = None,
+    answer_by: date | None = None,
 ) -> ConsentFormProposal:
-    """Propose a version that asks those who consented again; a second person publishes it.
+    """Propose the next version of a study's form; a second person publishes it.
 
     Args:
         study: the study.
         acting_user: who proposes it.
         texts: Markdown by language code.
-        renewal: ASKED or REQUIRED, see :class:`consent.models.Renewal`.
+        renewal: what it asks of those who consented to an earlier version, see :class:`consent.models.Renewal`.
         valid: how long a consent to it counts.
+        facts: what the study states of itself; what it states now by default.
+        answer_by: the last day on which an answer is wanted; in two weeks by default.
 
     Raises:
-        ValidationError: what :func:`consent_form_check` refuses, no earlier version, or the study is a rehearsal.
+        ValidationError: what :func:`consent_form_check` refuses, people asked again before the first version, a changed
+            fact on which people rely and that they are not asked again about, a day out of its range, or the study is
+            a rehearsal.
     """
     study_asks_check(study)
     study = study_lock(study.pk)
-    texts = consent_form_check(study, texts, valid)
+    facts = facts_of(study) if facts is None else dict(facts)
+    texts = consent_form_check(study, texts, valid, facts)
+    latest = selectors.consent_form_in_force(study)
+    if latest is None and renewal != Renewal.NOT_ASKED:
+        raise ValidationError(_("Nobody has consented to a version before this one, so nobody can be asked again."))
+    if latest is not None and renewal != Renewal.REQUIRED:
+        relied = [name for name in facts_changed(latest.facts, facts) if name in RELIED_ON]
+        if relied:
+            message = _(
+                "People consented to other facts: %(facts)s. Their consent cannot count for these before they have "
+                "answered. Choose that it does not count until they answer."
+            )
+            raise ValidationError({"renewal": message % {"facts": ", ".join(map(fact_label, relied))}})
+    return _proposal_append(
+        study, acting_user, texts=texts, facts=facts, renewal=renewal, valid=valid, answer_by=answer_day(answer_by)
+    )
+
+
+@transaction.atomic
+def consent_form_correct(
+    *, study: Study, acting_user: AbstractBaseUser, texts: Mapping[str, str]
+) -> ConsentFormProposal:
+    """Announce a small correction, which comes into force by itself unless somebody of the committee objects.
+
+    Args:
+        study: the study.
+        acting_user: who corrects.
+        texts: Markdown by language code, of the same languages as the version in force.
+
+    Raises:
+        ValidationError: what :func:`consent_form_check` or :func:`correction_check` refuses, nobody of the committee
+            who could object, or the study is a rehearsal.
+    """
+    study_asks_check(study)
+    study = study_lock(study.pk)
     latest = selectors.consent_form_in_force(study)
     if latest is None:
-        raise ValidationError(_("Nobody has consented to a version before this one, so nobody can be asked again."))
+        raise ValidationError(_("There is no version that could be corrected. Propose the first one."))
+    valid = Valid.of(latest)
+    texts = consent_form_check(study, texts, valid, latest.facts)
+    correction_check(latest.texts, texts)
+    others = members_with_permission(study, "consent.approve_consentform").exclude(pk=acting_user.pk)
+    if not any(not in_one_hand(study, acting_user.pk, member.pk) for member in others):
+        raise ValidationError(_("Nobody else is on the ethics committee who could object. Propose it as a version."))
+    until = day_begin(day_of(timezone.now()) + timedelta(days=OBJECTION_DAYS + 1))
+    proposal = _proposal_append(
+        study,
+        acting_user,
+        texts=texts,
+        facts=latest.facts,
+        renewal=Renewal.NOT_ASKED,
+        valid=valid,
+        objection_until=until,
+    )
+    holders_mail("correction", study, about=proposal.pk)
+    return proposal
+
+
+def correction_check(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Check that new texts are a small correction: the same languages, few words, no number, address or negation.
+
+    Raises:
+        ValidationError: they are more than that.
+    """
+    if set(before) != set(after):
+        raise ValidationError(_("A correction adds and removes no language. Propose it as a version."))
+    for language, text in after.items():
+        old, new = _words(before[language]), _words(text)
+        changed = (old - new) + (new - old)
+        most = max(CORRECTED_WORDS, int(CORRECTED_PART * sum(old.values())))
+        if max((old - new).total(), (new - old).total()) > most:
+            message = _(
+                "More than %(most)d words of the text in %(language)s change: this is no small correction. Propose it "
+                "as a version."
+            )
+            raise ValidationError(message % {"most": most, "language": own_name(language)})
+        telling = sorted(word for word in changed if word in _TURNING or re.search(r"[\d@]", word))
+        if telling:
+            message = _(
+                "Numbers, addresses and words like “not” change what is said: %(words)s. Propose it as a version."
+            )
+            raise ValidationError(message % {"words": ", ".join(telling)})
+
+
+def _words(text: str) -> Counter[str]:
+    """Words of a text, in small letters, with how often each stands there."""
+    return Counter(re.findall(r"[\w@.+-]*\w", text.lower()))
+
+
+def _proposal_append(
+    study: Study,
+    acting_user: AbstractBaseUser,
+    *,
+    texts: dict[str, str],
+    facts: dict[str, Any],
+    renewal: str,
+    valid: Valid,
+    objection_until: datetime | None = None,
+    answer_by: date | None = None,
+) -> ConsentFormProposal:
+    """Append a proposal and tell the committee; the study's lock is held and the texts are checked."""
+    latest = selectors.consent_form_in_force(study)
     proposal = ConsentFormProposal(
         study=study,
-        follows=latest.version,
+        follows=latest.version if latest else 0,
         texts=texts,
-        digest=texts_digest(texts),
+        facts=facts,
+        digest=form_digest(texts, facts),
         renewal=renewal,
+        objection_until=objection_until,
+        answer_by=answer_by,
         valid_months=valid.months,
         valid_until=valid.until,
         proposed_by_id=acting_user.pk,
@@ -132,40 +279,78 @@ def consent_form_propose(
     return proposal
 
 
+# --- Publication ----------------------------------------------------------------------------------------------------
+
+
 @transaction.atomic
-def consent_form_approve(*, proposal: ConsentFormProposal, acting_user: AbstractBaseUser) -> ConsentForm:
-    """Approve a proposed version as a second person, which publishes it.
+def consent_form_approve(
+    *, proposal: ConsentFormProposal, acting_user: AbstractBaseUser, conditions: str = ""
+) -> ConsentForm:
+    """Approve a proposed version as the last one who has to, which publishes it.
+
+    Args:
+        proposal: the proposal.
+        acting_user: the approver, not the proposer.
+        conditions: of the approval, on record; empty if there are none.
 
     Raises:
-        ValidationError: the approver proposed it, the proposer's account is gone, it was published or rejected, or a
-            newer version has been published since.
+        ValidationError: the approver proposed it or has a conflict of interest, the proposer's account is gone, it was
+            published or rejected, it is a correction, a newer version has been published since, the study states other
+            facts by now, or more people have to approve it.
     """
     study = study_lock(proposal.study_id)
     study_open_check(study)
+    if proposal.is_correction:
+        raise ValidationError(_("A correction comes into force by itself, unless somebody objects."))
     second_person_check(
         study,
         proposal.proposed_by_id,
         acting_user,
-        own=_("A form that asks people again is published by a second person, not by the one who proposed it."),
+        own=_("A form is published by a second person, not by the one who proposed it."),
     )
     not_rejected_check(form=proposal)
     latest = selectors.consent_form_in_force(study)
-    if latest is None or latest.version != proposal.follows:
+    if (latest.version if latest else 0) != proposal.follows:
         raise ValidationError(_("Another version has been published since. Propose this one again if it is needed."))
-    valid = Valid.of(proposal)
-    texts = consent_form_check(study, proposal.texts, valid)
-    return _form_append(study, texts, acting_user, renewal=proposal.renewal, valid=valid, proposal=proposal)
+    if latest is None and facts_of(study) != proposal.facts:
+        raise ValidationError(_("The study's settings have changed since this was proposed. Propose it again."))
+    consent_form_check(study, proposal.texts, Valid.of(proposal), proposal.facts)
+    approval_record(study, proposal, acting_user, conditions=conditions, last=True)
+    return _form_append(study, proposal, acting_user)
 
 
-def consent_form_check(study: Study, texts: Mapping[str, str], valid: Valid = FOR_GOOD) -> dict[str, str]:
+@transaction.atomic
+def corrections_publish(at: datetime | None = None) -> int:
+    """Publish the corrections whose time for objections is over at ``at`` (default: now); return how many.
+
+    What was objected to, or overtaken by another version, is left out, and so are closed studies.
+    """
+    at = at or timezone.now()
+    due = ConsentFormProposal.objects.filter(objection_until__lte=at, form=None, study__closed_at=None)
+    published = 0
+    for found in due.order_by("pk"):
+        study = study_lock(found.study_id)
+        latest = selectors.consent_form_in_force(study)
+        objected = Remark.objects.filter(form=found, kind=Remark.Kind.REJECTION).exists()
+        if latest is not None and latest.version == found.follows and not objected and not study.is_closed:
+            _form_append(study, found, None)
+            published += 1
+    return published
+
+
+def consent_form_check(
+    study: Study, texts: Mapping[str, str], valid: Valid = FOR_GOOD, facts: Mapping[str, Any] | None = None
+) -> dict[str, str]:
     """Texts that can follow the version in force, without empty ones.
 
     Raises:
-        ValidationError: no text in the site's first language or in one of the study's languages, the same texts and
-            validity as the version in force, a change in some languages only, or a validity that is over already.
+        ValidationError: no text in the site's first language or in one of the study's languages, a fact that people
+            have to be told and that is missing, a text that contradicts the facts, the same texts, facts and validity
+            as the version in force, a change in some languages only, or a validity that is over already.
     """
     if valid.until is not None and valid.until <= day_of(timezone.now()):
         raise ValidationError({"valid_until": _("Nobody could consent to it any more. Choose a later day.")})
+    facts = facts_of(study) if facts is None else facts
     texts = _texts_given(texts)
     if settings.LANGUAGE_CODE not in texts:
         raise ValidationError({"texts": _("The form needs a text in English.")})
@@ -174,18 +359,21 @@ def consent_form_check(study: Study, texts: Mapping[str, str], valid: Valid = FO
         raise ValidationError(
             {"texts": _("The study promises a text in %(languages)s, too. Write it first.") % {"languages": missing}}
         )
-    untold = texts_missing(study)
-    if untold:
-        message = _(
-            "The study's own texts (title, purpose and so on) are missing in %(languages)s. Write them in the study's "
-            "settings first."
-        )
-        raise ValidationError({"texts": message % {"languages": _names(untold)}})
+    told = study_with(study, facts)
+    _facts_check(told, texts)
     latest = selectors.consent_form_in_force(study)
     if latest is None:
         return texts
-    if latest.digest == texts_digest(texts) and valid == Valid.of(latest):
+    if latest.digest == form_digest(texts, facts) and valid == Valid.of(latest):
         raise ValidationError({"texts": _("This is what the version in force says. Change it, then publish.")})
+    if (promised := latest.facts.get("retention_until")) and (facts.get("retention_until") or "9999") > promised:
+        raise ValidationError(
+            {
+                "facts": _(
+                    "The last day of the records was promised: it can only come earlier. Begin a new study instead."
+                )
+            }
+        )
     kept = [code for code in texts if code in latest.texts]
     changed = [code for code in kept if texts[code] != latest.texts[code]]
     if changed and len(changed) < len(kept):
@@ -198,39 +386,89 @@ def consent_form_check(study: Study, texts: Mapping[str, str], valid: Valid = FO
     return texts
 
 
+def _facts_check(study: Study, texts: Mapping[str, str]) -> None:
+    """Refuse a form without all that people have to be told, or against it. Raises ValidationError."""
+    lacking = facts_missing(study)
+    if lacking:
+        message = _("People have to be told (GDPR, Articles 13 and 14), and the study does not say yet: %(facts)s.")
+        raise ValidationError({"facts": message % {"facts": ", ".join(missing.label for missing in lacking)}})
+    silent_languages = texts_missing(study)
+    if silent_languages:
+        message = _(
+            "The study's own texts (title, purpose and so on) are missing in %(languages)s. Write them in the study's "
+            "settings first."
+        )
+        raise ValidationError({"texts": message % {"languages": _names(silent_languages)}})
+    against = list(dict.fromkeys(contradictions(texts, study)))
+    if against:
+        message = _(
+            "The text says “%(words)s”, and the facts say that nobody else sees raw records. Name who does in the "
+            "facts, or take it out of the text."
+        )
+        raise ValidationError({"texts": message % {"words": "”, “".join(against)}})
+
+
 def _names(codes: Iterable[str]) -> str:
     return ", ".join(own_name(code) for code in codes)
 
 
-def _form_append(
-    study: Study,
-    texts: dict[str, str],
-    acting_user: AbstractBaseUser,
-    *,
-    renewal: str,
-    valid: Valid,
-    proposal: ConsentFormProposal | None = None,
-) -> ConsentForm:
-    """Append the next version; the study's lock is held and the texts are checked."""
-    latest = selectors.consent_form_in_force(study)
+def _form_append(study: Study, proposal: ConsentFormProposal, acting_user: AbstractBaseUser | None) -> ConsentForm:
+    """Append the next version, whose facts become the study's; the study's lock is held and the texts are checked."""
     form = ConsentForm(
         study=study,
-        version=latest.version + 1 if latest else 1,
-        texts=texts,
-        digest=texts_digest(texts),
-        renewal=renewal,
-        valid_months=valid.months,
-        valid_until=valid.until,
+        version=proposal.follows + 1,
+        texts=proposal.texts,
+        facts=proposal.facts,
+        digest=proposal.digest,
+        renewal=proposal.renewal,
+        objection_until=proposal.objection_until,
+        valid_months=proposal.valid_months,
+        valid_until=proposal.valid_until,
         proposal=proposal,
-        proposed_by_id=proposal.proposed_by_id if proposal else None,
-        published_by_id=acting_user.pk,
+        proposed_by_id=proposal.proposed_by_id,
+        published_by_id=acting_user.pk if acting_user else None,
         published_at=timezone.now(),
     )
     ConsentForm.append([form])
-    if proposal is None:
-        ConsentFormDraft.objects.filter(study=study).delete()
-    holders_mail("new_form", study, about=form.pk)
-    if form.proposed_by_id is not None:
-        mails_send("form_approved", [form.proposed_by_id], study=study, about=form.pk)
+    check_answers_supersede(form)
+    if facts_of(study) != form.facts:
+        told = study_with(study, form.facts)
+        with changes_recorded([study], acting_user=acting_user):
+            for name in (*FACTS, "translations"):
+                setattr(study, name, getattr(told, name))
+            study.save()
+    if not proposal.is_correction:
+        holders_mail("new_form", study, about=form.pk)
+    mails_send("form_approved", [form.proposed_by_id], study=study, about=form.pk)
     event_send("form.published", study, version=form.version)
     return form
+
+
+# --- Verification ---------------------------------------------------------------------------------------------------
+
+
+def form_faults(study: Study) -> Iterator[str]:
+    """Is every version what was proposed, and published by a second person or after the time for objections?
+
+    Yields:
+        One sentence for each fault.
+    """
+    newest = None
+    for newest in ConsentForm.chain(study.pk).select_related("proposal"):
+        who, proposal = f"version {newest.version} of the form", newest.proposal
+        if newest.digest != form_digest(newest.texts, newest.facts):
+            yield f"{who}: its digest is not that of its texts and facts."
+        proposed = (proposal.digest, proposal.renewal, proposal.objection_until, proposal.proposed_by_id)
+        if proposed != (newest.digest, newest.renewal, newest.objection_until, newest.proposed_by_id):
+            yield f"{who}: is not what was proposed."
+        if newest.objection_until is not None and newest.published_at < newest.objection_until:
+            yield f"{who}: a correction that came into force before the time for objections was over."
+        if Remark.objects.filter(form=proposal, kind=Remark.Kind.REJECTION, made_at__lt=newest.published_at).exists():
+            yield f"{who}: was published though it was rejected."
+    if newest is not None:
+        told = facts_of(study)
+        if study.is_closed:  # closing may bring the last day forward
+            told["retention_until"] = newest.facts["retention_until"]
+        for name in told:
+            if told[name] != newest.facts.get(name):
+                yield f"the study's {name}: is not what version {newest.version} of the form tells."

@@ -1,18 +1,43 @@
 """Decisions of holders: consent given, refused or withdrawn."""
 
+from dataclasses import dataclass
+
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from consent import selectors
 from consent.circumstances import answering_for, day_of, renew_by
 from consent.locks import study_lock
-from consent.models import Answerer, ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, Level
+from consent.models import AUTHORITIES, Answerer, ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, Level, Study
+from consent.services.check_answers import check_answers_forget
 from consent.services.erasures import withdrawals_follow
-from consent.services.mail import mails_send
+from consent.services.mail import holder_mail
 from consent.services.studies import study_open_check
+
+_PROMISE_CHANGED = gettext_lazy("What you were promised has changed since you opened the form. Please read it again.")
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """Declaration of somebody who decides for another person: by which right (`Authority`), and in which words."""
+
+    authority: str
+    statement: str
+
+
+def declaration_statement() -> str:
+    """Statement that whoever decides for another person declares, in the language of this moment.
+
+    Without a name: what is recorded outlives the person's records.
+    """
+    return _(
+        "I may decide about this person's records. I decide as the person would want it, as far as I know, and I "
+        "have spoken with them about it, as far as that is possible."
+    )
 
 
 def _decide(
@@ -25,6 +50,10 @@ def _decide(
     level: str = "",
     form: ConsentForm | None = None,
     policy: EpsilonPolicy | None = None,
+    epsilon_before: float | None = None,
+    declared: Declaration | None = None,
+    text_read: str = "",
+    talked: bool = False,
 ) -> ConsentEvent:
     """Append one consent event of whoever answers for the holder; the caller holds the study's lock."""
     now = timezone.now()
@@ -38,12 +67,16 @@ def _decide(
         channel=channel,
         answered_by=answered_by,
         renew_by=renew_by(form, day_of(now)),
+        epsilon_before=epsilon_before,
+        authority=declared.authority if declared else "",
+        statement=declared.statement if declared else "",
+        text_read=text_read,
+        talked=talked,
         recorded_by_id=acting_user.pk if acting_user else None,
         recorded_at=now,
     )
     ConsentEvent.append([event])
-    if holder.user_id is not None:
-        mails_send("receipt", [holder.user_id], study=event.study)
+    holder_mail("receipt", holder)
     return event
 
 
@@ -56,6 +89,10 @@ def consent_give(
     acting_user: AbstractBaseUser | None,
     policy: EpsilonPolicy | None = None,
     channel: str = ConsentEvent.Channel.FORM,
+    accepts_weaker_than: float | None = None,
+    declared: Declaration | None = None,
+    text_read: str = "",
+    talked: bool = False,
 ) -> ConsentEvent:
     """Record that a holder takes part at ``level``: a first consent, a new one, or a change.
 
@@ -66,17 +103,102 @@ def consent_give(
         acting_user: who recorded it; None for the bearer of an invitation.
         policy: the policy whose odds they were shown; the one in force by default.
         channel: one of :class:`consent.models.ConsentEvent.Channel`.
+        accepts_weaker_than: ε of the promise that they give up for a weaker one, with a yes to that and nothing else;
+            None without such a yes.
+        declared: what whoever decides for the person declares about their right to; kept with the decision.
+        text_read: code of the text of the form that they read, as in its ``texts``; empty where it is not known.
+        talked: whether they said that they had talked to somebody about it.
 
     Returns:
         The new event, or the current one if it says the same, counts, and would count no longer if given again.
 
     Raises:
-        ValidationError: an unknown level, an outdated form or policy, no policy in force, or nobody who can consent for
-            the person.
+        ValidationError: an unknown level, an outdated form or policy, no policy in force, nobody who can consent for
+            the person, a right that whoever answers cannot have, or a weaker promise without a yes to it.
     """
     if level not in Level.values:
         raise ValidationError(_("Choose one of the three levels, or that you do not take part."))
     study = study_lock(holder.study_id)
+    policy_in_force = _policy_asked(study, form, policy)
+    last = selectors.promise_last(holder)
+    if accepts_weaker_than is not None and (last is None or last.epsilon != accepts_weaker_than):
+        raise ValidationError(_PROMISE_CHANGED)
+    weakens = last is not None and policy_in_force.epsilon(level) > last.epsilon
+    if weakens and accepts_weaker_than is None:
+        raise ValidationError(
+            _("This is weaker protection than you were promised. It counts only with your separate yes to that."),
+            code="weaker",
+        )
+    epsilon_before = accepts_weaker_than if weakens else None
+    return _take_part(
+        holder,
+        level,
+        form,
+        policy_in_force,
+        acting_user,
+        channel,
+        epsilon_before=epsilon_before,
+        declared=declared,
+        text_read=text_read,
+        talked=talked,
+    )
+
+
+@transaction.atomic
+def consent_keep(
+    *,
+    holder: DataHolder,
+    epsilon: float,
+    form: ConsentForm,
+    acting_user: AbstractBaseUser | None,
+    policy: EpsilonPolicy | None = None,
+    channel: str = ConsentEvent.Channel.FORM,
+    declared: Declaration | None = None,
+    text_read: str = "",
+    talked: bool = False,
+) -> ConsentEvent:
+    """Record that a holder takes part with the promise of their last consent, though its level is weaker by now.
+
+    The decision names the policy whose ε holds for that promise. So it is one that a consent can have led to already:
+    privacy groups, head counts, caps and plans know it.
+
+    Args:
+        holder: the holder.
+        epsilon: ε of the promise that they were shown.
+        form: the version that they read.
+        acting_user: who recorded it; None for the bearer of an invitation.
+        policy: the policy whose odds they were shown; the one in force by default.
+        channel: one of :class:`consent.models.ConsentEvent.Channel`.
+        declared: as of :func:`consent_give`.
+        text_read: as of :func:`consent_give`.
+        talked: as of :func:`consent_give`.
+
+    Returns:
+        As :func:`consent_give`.
+
+    Raises:
+        ValidationError: as :func:`consent_give`, or no such promise.
+    """
+    study = study_lock(holder.study_id)
+    _policy_asked(study, form, policy)
+    last = selectors.promise_last(holder)
+    if last is None or last.epsilon != epsilon:
+        raise ValidationError(_PROMISE_CHANGED)
+    return _take_part(
+        holder,
+        last.level,
+        form,
+        last.policy,
+        acting_user,
+        channel,
+        declared=declared,
+        text_read=text_read,
+        talked=talked,
+    )
+
+
+def _policy_asked(study: Study, form: ConsentForm, policy: EpsilonPolicy | None) -> EpsilonPolicy:
+    """The policy in force. Raises ValidationError unless the form is in force, too, and ``policy`` is the one."""
     study_open_check(study)
     if form != selectors.consent_form_in_force(study):
         raise ValidationError(_("The consent form has changed since you opened it. Please read the new one."))
@@ -85,6 +207,23 @@ def consent_give(
         raise ValidationError(_("This study cannot take consents yet: its ethics committee has approved no policy."))
     if policy not in (None, policy_in_force):
         raise ValidationError(_("What the levels mean has changed since you opened the form. Please read it again."))
+    return policy_in_force
+
+
+def _take_part(
+    holder: DataHolder,
+    level: str,
+    form: ConsentForm,
+    policy: EpsilonPolicy,
+    acting_user: AbstractBaseUser | None,
+    channel: str,
+    *,
+    epsilon_before: float | None = None,
+    declared: Declaration | None = None,
+    text_read: str = "",
+    talked: bool = False,
+) -> ConsentEvent:
+    """Append a consent to ``level`` under ``policy``, or return the current one if that says the same and counts."""
     answers = answering_for(holder)
     if not answers.consents:
         raise ValidationError(
@@ -93,13 +232,16 @@ def consent_give(
                 "Write to the study. Withdrawing is possible at any time."
             )
         )
+    if declared is not None and declared.authority not in AUTHORITIES.get(answers.role, ()):
+        raise ValidationError(_("Who answers for this person has changed since you opened the page. Open it again."))
     now = timezone.now()
     renews = renew_by(form, day_of(now))
     if renews is not None and renews <= now:
         raise ValidationError(_("Consents to this form counted until a day that is over. Wait for a new form."))
     current = selectors.consent_current(holder)
-    same = (level, form.pk, policy_in_force.pk, renews)
+    same = (level, form.pk, policy.pk, renews)
     is_same = current and (current.level, current.form_id, current.policy_id, current.renew_by) == same
+    is_same = is_same and current and (declared is None or current.authority == declared.authority)
     if current and is_same and selectors.lapse_of(current) is None:
         return current
     kind = ConsentEvent.Kind.CHANGED if current and current.grants else ConsentEvent.Kind.GIVEN
@@ -111,7 +253,11 @@ def consent_give(
         channel=channel,
         level=level,
         form=form,
-        policy=policy_in_force,
+        policy=policy,
+        epsilon_before=epsilon_before,
+        declared=declared,
+        text_read=text_read,
+        talked=talked,
     )
 
 
@@ -122,7 +268,9 @@ def consent_refuse(
     acting_user: AbstractBaseUser | None,
     form: ConsentForm | None = None,
     channel: str = ConsentEvent.Channel.FORM,
-    erase: bool = False,
+    keep: bool = False,
+    text_read: str = "",
+    talked: bool = False,
 ) -> ConsentEvent:
     """Record that a holder does not take part; a standing consent is withdrawn.
 
@@ -131,7 +279,10 @@ def consent_refuse(
         acting_user: who recorded it; None for the bearer of an invitation.
         form: the version that they read.
         channel: one of :class:`consent.models.ConsentEvent.Channel`.
-        erase: of a standing consent that is withdrawn, whether their stored records are to be erased.
+        keep: of a standing consent that is withdrawn, whether they said that their records stay stored; without that
+            answer these are erased.
+        text_read: code of the text of the form that they read; empty where it is not known.
+        talked: as of :func:`consent_give`.
 
     Returns:
         The new event, or the current one if they refused the same form before.
@@ -143,12 +294,20 @@ def consent_refuse(
     if current and not current.grants and (current.form_id, current.answered_by) == same:
         return current
     withdraws = current is not None and current.grants
+    check_answers_forget([holder.pk])
     kind = ConsentEvent.Kind.WITHDRAWN if withdraws else ConsentEvent.Kind.REFUSED
     event = _decide(
-        holder=holder, kind=kind, answered_by=answered_by, acting_user=acting_user, channel=channel, form=form
+        holder=holder,
+        kind=kind,
+        answered_by=answered_by,
+        acting_user=acting_user,
+        channel=channel,
+        form=form,
+        text_read=text_read,
+        talked=talked,
     )
     if withdraws:
-        withdrawals_follow(study, [holder.pk], erase=erase, acting_user=acting_user)
+        withdrawals_follow(study, [holder.pk], keep=keep, acting_user=acting_user)
     return event
 
 
@@ -158,7 +317,7 @@ def consent_withdraw(
     holder: DataHolder,
     acting_user: AbstractBaseUser | None,
     channel: str = ConsentEvent.Channel.FORM,
-    erase: bool = False,
+    keep: bool = False,
 ) -> ConsentEvent:
     """Withdraw a holder's consent, effective at once.
 
@@ -166,7 +325,8 @@ def consent_withdraw(
         holder: the holder.
         acting_user: who recorded it; None for the bearer of an invitation.
         channel: one of :class:`consent.models.ConsentEvent.Channel`.
-        erase: whether their stored records are to be erased; where the study promises that, they are anyway.
+        keep: whether they said that their records stay stored. Without that answer, and where the study promises it,
+            these are erased.
 
     Raises:
         ValidationError: the holder has no consent in force.
@@ -182,5 +342,6 @@ def consent_withdraw(
         acting_user=acting_user,
         channel=channel,
     )
-    withdrawals_follow(study, [holder.pk], erase=erase, acting_user=acting_user)
+    check_answers_forget([holder.pk])
+    withdrawals_follow(study, [holder.pk], keep=keep, acting_user=acting_user)
     return event

@@ -16,7 +16,9 @@ from django.utils import timezone
 
 from consent import pseudonyms
 from consent.models import ConsentEvent, DataHolder, Disposal, Invitation, Mail, Study
+from consent.services.addresses import addresses_sweep
 from consent.services.changes import changes_recorded
+from consent.services.check_answers import check_answers_forget
 from consent.services.erasures import disposal_record, holders_granting, holders_waiting
 from consent.services.paper import scan_delete
 
@@ -42,6 +44,7 @@ def holders_erase(study: Study, rows: Mapping[int, int]) -> None:
         rows: holder id → number of rows of private datasets that were erased.
     """
     pseudonyms.key_make(study)
+    check_answers_forget(list(rows))
     now = timezone.now()
     holders = list(DataHolder.objects.filter(pk__in=list(rows)))
     done = []
@@ -62,6 +65,7 @@ def holders_erase(study: Study, rows: Mapping[int, int]) -> None:
             )
         )
     Disposal.append(done)
+    addresses_sweep(study=study)
 
 
 def scans_erase(study: Study, holders: Collection[int] | None = None) -> int:
@@ -124,4 +128,5 @@ def people_forget(study: Study) -> None:
     with changes_recorded(invitations, acting_user=None):
         invitations.delete()
     Mail.objects.filter(study=study).exclude(state=Mail.State.WAITING).delete()
+    addresses_sweep(study=study)
     transaction.on_commit(lambda: pseudonyms.key_delete(study))

@@ -63,10 +63,17 @@ def erasure_ask(*, holder: DataHolder, acting_user: AbstractBaseUser | None, rea
 
 @dataclass(frozen=True)
 class ErasureState:
-    """State of a holder's stored records: ``asked_at`` while an erasure waits, ``done_at`` once they are erased."""
+    """State of a holder's stored records.
+
+    Attributes:
+        asked_at: when an erasure was asked for that is not done yet.
+        done_at: when they were erased.
+        kept_at: when the holder answered that they stay stored, on withdrawing.
+    """
 
     asked_at: datetime | None = None
     done_at: datetime | None = None
+    kept_at: datetime | None = None
 
 
 def erasure_state(holder: DataHolder) -> ErasureState:
@@ -74,22 +81,28 @@ def erasure_state(holder: DataHolder) -> ErasureState:
     if holder.pk in holders_waiting(holder.study):
         asked = Disposal.objects.filter(holder=holder, kind=Disposal.Kind.ASKED).latest("sequence")
         return ErasureState(asked_at=asked.recorded_at)
-    return ErasureState(done_at=holder.erased_at)
+    kept = Disposal.objects.filter(holder=holder, kind=Disposal.Kind.KEPT).order_by("-sequence").first()
+    return ErasureState(done_at=holder.erased_at, kept_at=kept.recorded_at if kept else None)
 
 
-def withdrawals_follow(study: Study, holders: Collection[int], *, erase: bool, acting_user: Any) -> None:
-    """Ask for what the study promises after a withdrawal; the study's lock is held, the withdrawals are recorded.
+def withdrawals_follow(study: Study, holders: Collection[int], *, keep: bool, acting_user: Any) -> None:
+    """Have records erased after withdrawals; the study's lock is held, the withdrawals are recorded.
+
+    Without the consent nothing allows to store them (EDPB Guidelines 05/2020, 117 to 119). They stay where the holder
+    answers that they shall, which is recorded, and the study leaves that answer to them.
 
     Args:
         study: the study.
         holders: ids of those who withdrew.
-        erase: whether they said that their records are to be erased.
+        keep: whether they said that their records stay stored.
         acting_user: who recorded it.
     """
-    if not erase and study.after_withdrawal != AfterWithdrawal.ERASED:
-        return
+    keep = keep and study.after_withdrawal == AfterWithdrawal.ASKED
     for holder in DataHolder.objects.filter(pk__in=holders):
-        erasure_ask(holder=holder, acting_user=acting_user)
+        if keep:
+            disposal_record(study=study, kind=Disposal.Kind.KEPT, acting_user=acting_user, holder=holder)
+        else:
+            erasure_ask(holder=holder, acting_user=acting_user)
 
 
 def holders_waiting(study: Study) -> set[int]:

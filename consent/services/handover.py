@@ -16,6 +16,7 @@ from consent.circumstances import REPRESENTED, circumstance_last, circumstances_
 from consent.models import Circumstance, DataHolder, Study
 from consent.pseudonyms import holder_found
 from consent.services import holder_link, invitations_end, study_lock
+from consent.services.addresses import addresses_forget
 from consent.services.mail import mails_send
 
 _KIND = Circumstance.Kind
@@ -102,6 +103,7 @@ def circumstance_append(record: Circumstance) -> Circumstance:
         by = record.recorded_by_id
         acting_user = User.objects.filter(pk=by).first() if by is not None else None
         invitations_end(holders=[holder.pk], acting_user=acting_user)
+        addresses_forget(holders=[holder.pk])
         if holder.user_id is not None:
             mails_send("handed_over", [holder.user_id], study=holder.study)
             holder_link(holder=holder, user=None, acting_user=acting_user)

@@ -8,6 +8,7 @@ from django.utils import timezone
 
 from consent.models import DataHolder, Invitation, Study
 from consent.pseudonyms import holders_found
+from consent.services.addresses import addresses_forget
 from consent.services.changes import changes_recorded
 from consent.services.studies import study_open_check
 
@@ -41,6 +42,8 @@ def holder_link(
 ) -> DataHolder:
     """Link a holder to the account that decides for them, or to none any more, on record.
 
+    Mails go to the account from then on: an address that they left before is deleted.
+
     Args:
         holder: the holder.
         user: the account, or None.
@@ -56,6 +59,8 @@ def holder_link(
     holder.full_clean()
     with changes_recorded([holder], acting_user=acting_user):
         holder.save()
+    if linked is not None:
+        addresses_forget(holders=[holder.pk])
     return holder
 
 

@@ -1,10 +1,10 @@
 """Invitations: a link that alone lets a data holder decide, look up, change and withdraw.
 
-A code is shown once, to the operator who made it; the database keeps its SHA-256 (a code has 160 random bits, so that
-a plain hash is as good as a slow one). To whoever tries codes, wrong, revoked and replaced ones are the same.
+A code is shown once, to the operator who made it; the database keeps its SHA-256 (a code has 140 random bits, so that
+a plain hash is as good as a slow one). To whoever tries codes, wrong, revoked and replaced ones are the same; whether
+one is mistyped follows from its check letters alone.
 """
 
-import base64
 import csv
 import hashlib
 import secrets
@@ -28,27 +28,34 @@ from django.utils.translation import gettext as _
 
 from common.throttle import Attempt, Counter, attempt_begin, counters_check, hashed
 from consent.circumstances import REPRESENTED, Answering, answering_for, circumstances_last, circumstances_over
+from consent.codes import code_new, code_spelled, code_typed
 from consent.models import Circumstance, DataHolder, Invitation, LinkReissue, Study
 from consent.pseudonyms import holder_found
 from consent.services import holder_link, holders_register, invitations_end, study_asks_check, study_lock
 from consent.services.changes import changes_recorded
 from consent.services.handover import circumstance_record, hand_over
-from consent.services.mail import confirmed_address, mails_send
+from consent.services.mail import confirmed_address, holder_mail
 
-CODE_BYTES = 20
-#: Columns of a list of people to invite; the last two may be left out or empty.
-COLUMNS = ("pseudonym", "answers", "until")
+#: Groups of a code, each with 20 random bits and a check letter.
+GROUPS = 7
+#: Columns of a list of people to invite; all but the first two may be left out, and all but the first be empty.
+COLUMNS = ("pseudonym", "answers", "until", "language", "address")
 #: What the column "answers" may say: who the invitation goes to.
 ANSWERS = (Circumstance.Kind.PERSON, *REPRESENTED)
 
 
 @dataclass(frozen=True)
 class Invited:
-    """Holder to invite: ``answers`` is one of ``ANSWERS``, or empty for whoever is on record; ``until`` as recorded."""
+    """Holder to invite: ``answers`` is one of ``ANSWERS``, or empty for whoever is on record; ``until`` as recorded.
+
+    ``language`` and ``address``, of lines, are for their letter alone, and not kept.
+    """
 
     pseudonym: str
     answers: str = ""
     until: date | None = None
+    language: str = ""
+    address: str = ""
 
 
 def invited_read(lines: Sequence[str]) -> list[Invited]:
@@ -62,7 +69,7 @@ def invited_read(lines: Sequence[str]) -> list[Invited]:
         return [Invited(name) for name in dict.fromkeys(line.strip() for line in lines)]
     people, problems = [], []
     for number, cells in enumerate(csv.reader(lines[1:]), 2):
-        name, answers, until = ([cell.strip() for cell in cells] + ["", "", ""])[:3]
+        name, answers, until, language, address = ([cell.strip() for cell in cells] + [""] * 5)[:5]
         answers = answers.lower()
         try:
             day = date.fromisoformat(until) if until else None
@@ -72,7 +79,11 @@ def invited_read(lines: Sequence[str]) -> list[Invited]:
         if answers not in ("", *ANSWERS) or not name:
             message = _("Row %(row)d: write a pseudonym, then one of %(answers)s, or nothing.")
             problems.append(message % {"row": number, "answers": ", ".join(ANSWERS)})
-        people.append(Invited(name, answers, day))
+        if language and language not in dict(settings.LANGUAGES):
+            message = _("Row %(row)d: the language must be one of %(codes)s, or empty.")
+            problems.append(message % {"row": number, "codes": ", ".join(dict(settings.LANGUAGES))})
+        lines_of_address = "\n".join(line.strip() for line in address.split(";"))
+        people.append(Invited(name, answers, day, language, lines_of_address))
     if problems:
         raise ValidationError(problems)
     return people
@@ -84,6 +95,8 @@ class IssuedInvitation:
 
     invitation: Invitation
     code: str
+    language: str = ""
+    address: str = ""
 
     @property
     def pseudonym(self) -> str:
@@ -100,22 +113,22 @@ class IssuedInvitation:
 
     @property
     def spelled(self) -> str:
-        """The code in groups of four, to be typed from paper."""
-        return " ".join(self.code[start : start + 4] for start in range(0, len(self.code), 4))
+        """The code in groups, to be typed from paper."""
+        return code_spelled(self.code)
 
 
 def _code() -> str:
-    """160 bits from the operating system, in lower-case letters and digits that are hard to confuse (RFC 4648)."""
-    return base64.b32encode(secrets.token_bytes(CODE_BYTES)).decode().lower()
+    """140 bits from the operating system, in a code of lower-case letters, as it stands in a link."""
+    return code_new(GROUPS).lower()
 
 
 def code_hash(code: str) -> str:
     """SHA-256 of a code, however it was typed.
 
-    >>> code_hash("ABCD efgh") == code_hash("abcd-efgh")
+    >>> code_hash("ABCDE fgh1j") == code_hash("abcde-fghlj")
     True
     """
-    return hashlib.sha256("".join(code.replace("-", "").split()).lower().encode()).hexdigest()
+    return hashlib.sha256(code_typed(code).encode()).hexdigest()
 
 
 def holders_uninvited(study: Study) -> QuerySet[DataHolder]:
@@ -179,6 +192,7 @@ def invitations_create(
     now = timezone.now()
     if replace:
         invitations_end(holders=[holder.pk for holder in holders if holder], acting_user=acting_user)
+    written = {each.pseudonym: each for each in people}
     issued = []
     for holder in [*holders, *[None] * open_places]:
         code = _code()
@@ -189,7 +203,8 @@ def invitations_create(
             created_by_id=acting_user.pk if acting_user else None,
             created_at=now,
         )
-        issued.append(IssuedInvitation(invitation, code))
+        person = written[holder.pseudonym] if holder else Invited("")
+        issued.append(IssuedInvitation(invitation, code, person.language, person.address))
     added = [new.invitation for new in issued]
     with changes_recorded(added, acting_user=acting_user):
         Invitation.objects.bulk_create(added, batch_size=1000)
@@ -213,6 +228,13 @@ def _answers_record(study: Study, person: Invited, acting_user: AbstractBaseUser
         )
     except ValidationError as error:
         raise ValidationError(f"{person.pseudonym}: {' '.join(error.messages)}") from error
+
+
+def invitations_with(study: Study, codes: Sequence[str]) -> dict[str, IssuedInvitation]:
+    """Valid invitations of a study by their codes; a code that opens nothing in it is left out."""
+    hashes = {code_hash(code): code for code in codes}
+    found = Invitation.objects.filter(study=study, revoked_at=None, code_hash__in=hashes).select_related("holder")
+    return {hashes[row.code_hash]: IssuedInvitation(row, hashes[row.code_hash]) for row in found}
 
 
 @transaction.atomic
@@ -383,8 +405,7 @@ def link_reissue(*, study: Study, pseudonym: str, reason: str, acting_user: Abst
     record = LinkReissue(study=study, holder=holder, reason=reason.strip(), issued_by_id=acting_user.pk, issued_at=now)
     LinkReissue.append([record])
     invitations_end(holders=[holder.pk], acting_user=acting_user)
-    if holder.user_id is not None:
-        mails_send("new_link", [holder.user_id], study=study)
+    holder_mail("new_link", holder)
     code = _code()
     invitation = Invitation(
         study=study, holder=holder, code_hash=code_hash(code), created_by_id=acting_user.pk, created_at=now

@@ -1,12 +1,12 @@
 """Letters on paper to holders whom no mail reaches: what is due, and the letters with a new code each.
 
 They go to those who have decided, whatever they decided: a list of letters tells nobody's choice. No letter tells of a
-closed study or a new ε policy, as mails do; the page behind the link does. All but receipts carry a new link, which
-replaces the earlier one; who has an account whose address is confirmed gets the mail instead. Printing is on record
-(:class:`consent.models.Letter`).
+closed study or a new ε policy, as mails do; the page behind the link does. What was learned is not told to who has
+withdrawn. All but receipts carry a new link, which replaces the earlier one; who has an account with a confirmed
+address, or has left one, gets the mail instead. Printing is on record (:class:`consent.models.Letter`).
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -33,11 +33,22 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from consent.circumstances import circumstances_last
-from consent.models import Circumstance, ConsentEvent, ConsentForm, DataHolder, Invitation, Letter, Renewal, Study
-from consent.receipts import receipt_copy_facts
+from consent.models import (
+    Circumstance,
+    ConsentEvent,
+    ConsentForm,
+    DataHolder,
+    HolderAddress,
+    Invitation,
+    Letter,
+    News,
+    Renewal,
+    Study,
+)
 from consent.services import study_lock
 from consent.services.access import holder_level_access
 from consent.services.invitations import IssuedInvitation, invitations_create
+from consent.services.news import news_unread
 from consent.standing import REMINDED
 
 #: So many letters are printed at once; more make a page that browsers print badly.
@@ -54,12 +65,12 @@ class Due:
 
 @dataclass(frozen=True)
 class Printed:
-    """Letter to print: with a new invitation, or the facts of a receipt."""
+    """Letter to print: with a new invitation, or the decision of a receipt."""
 
     kind: str
     holder: DataHolder
     issued: IssuedInvitation | None = None
-    facts: Sequence[tuple[str, str]] = ()
+    event: ConsentEvent | None = None
 
 
 @dataclass(frozen=True)
@@ -74,8 +85,11 @@ class LettersWaiting:
 def _unreached(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
     """Last decisions of the holders whom no mail reaches."""
     confirmed = EmailAddress.objects.filter(user=OuterRef("holder__user"), verified=True, user__is_active=True)
+    left = HolderAddress.objects.filter(holder=OuterRef("holder"), confirmed_at__isnull=False)
     later = ConsentEvent.objects.filter(holder=OuterRef("holder"), sequence__gt=OuterRef("sequence"))
-    return ConsentEvent.objects.filter(study__in=studies).filter(~Exists(later)).filter(~Exists(confirmed))
+    return (
+        ConsentEvent.objects.filter(study__in=studies).filter(~Exists(later)).filter(~Exists(confirmed), ~Exists(left))
+    )
 
 
 def _new_form(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
@@ -104,8 +118,20 @@ def _answerer(studies: Collection[Study]) -> QuerySet[Circumstance]:
 
 
 def _receipt(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
-    """Those whose last decision was made on paper."""
-    return _about_itself(_unreached(studies).filter(channel=ConsentEvent.Channel.PAPER), F("recorded_at"))
+    """Those whose last decision was made on paper, or who wish letters."""
+    wished = Q(holder__address__way=HolderAddress.Way.LETTER)
+    written = Q(channel=ConsentEvent.Channel.PAPER)
+    return _about_itself(_unreached(studies).filter(wished | written), F("recorded_at"))
+
+
+def _news(studies: Collection[Study]) -> QuerySet[ConsentEvent]:
+    """Those who had decided before the last news of what was learned, have not withdrawn, and refuse no news."""
+    refused = HolderAddress.objects.filter(holder=OuterRef("holder"), way=HolderAddress.Way.NOTHING)
+    events = _unreached(studies).filter(~Exists(refused), pk__in=news_unread(studies).values("pk"))
+    last = News.objects.filter(study=OuterRef("study")).order_by("-told_at", "-pk")
+    return events.annotate(
+        about=Cast(Subquery(last.values("pk")[:1]), CharField()), due_at=Subquery(last.values("told_at")[:1])
+    )
 
 
 def _about_itself(rows: QuerySet[Any], due_at: Combinable) -> QuerySet[Any]:
@@ -117,6 +143,7 @@ _DUE: dict[str, Callable[[Collection[Study]], QuerySet[Any]]] = {
     Letter.Kind.RENEWAL: _renewal,
     Letter.Kind.ANSWERER: _answerer,
     Letter.Kind.RECEIPT: _receipt,
+    Letter.Kind.NEWS: _news,
 }
 
 
@@ -174,7 +201,7 @@ def letters_print(*, study: Study, kind: str, acting_user: AbstractBaseUser, aga
             pseudonym = each.holder.pseudonym
             event = holder_level_access(study=study, pseudonym=pseudonym, acting_user=acting_user, reason=reason)
             assert event is not None, "a receipt is of a decision"
-            letters.append(Printed(kind, each.holder, facts=receipt_copy_facts(event)))
+            letters.append(Printed(kind, each.holder, event=event))
     else:
         names = [each.holder.pseudonym for each in due]
         issued = invitations_create(study=study, acting_user=acting_user, pseudonyms=names, replace=True)

@@ -1,12 +1,15 @@
-"""Mail to the people of accounts: put down where its cause is, delivered by a worker, tried again, on record.
+"""Mail to people: put down where its cause is, delivered by a worker, tried again, on record.
 
 A mail is a row that says to whom, which kind and about what. Its words are written when it is delivered, so that no
-row, message or log holds them, nor the links that some of them carry. It goes to a confirmed address alone: a mail to
-somebody else's address would tell them who is asked by a study. No mail tells a level, or whether somebody takes part.
+row, message or log holds them, nor the links that some of them carry. It goes to a confirmed address alone, of an
+account or left by somebody without one: a mail to somebody else's address would tell them who is asked by a study.
+Every mail to an address that was left has a link that deletes the address. No mail tells a level, or whether somebody
+takes part.
 """
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -15,13 +18,17 @@ from allauth.account.models import EmailAddress
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.mail import EmailMessage
-from django.db.models import F
+from django.core.signing import BadSignature, Signer
+from django.db.models import F, QuerySet
 from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils import timezone, translation
 from django.utils.functional import Promise
 
 from common.dispatch import send
-from consent.models import DataHolder, Mail, MailWishes, Study
+from consent.circumstances import answering_for
+from consent.models import DataHolder, HolderAddress, Mail, MailWishes, Study
+from consent.third_person import in_third_person
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +46,10 @@ def confirmed_address(user_id: int) -> str:
 
 
 def _confirmed(mail: Mail) -> str:
-    return confirmed_address(mail.user_id) if mail.user.is_active else ""
+    if mail.address is not None:
+        return mail.address.email if mail.address.confirmed_at else ""
+    assert mail.user is not None, "the database sees to it"
+    return confirmed_address(mail.user.pk) if mail.user.is_active else ""
 
 
 @dataclass(frozen=True)
@@ -50,6 +60,7 @@ class MailKind:
         label: for the record of mails.
         context: returns what the template needs, besides study and links; None: there is nothing to say any more.
         address: returns where the mail goes, empty for nowhere.
+        language: returns the language of the page on which it was asked for; empty: the account's.
         wish: name of the field of :class:`consent.models.MailWishes` with which somebody can do without it.
     """
 
@@ -57,6 +68,7 @@ class MailKind:
     label: str | Promise
     context: Callable[[Mail], dict[str, Any] | None] = lambda mail: {}
     address: Callable[[Mail], str] = _confirmed
+    language: Callable[[Mail], str] = lambda mail: ""
     wish: str = ""
 
 
@@ -79,8 +91,40 @@ def mails_send(kind: str, users: Iterable[int], *, study: Study | None = None, a
         send("consent.tasks.mails_deliver")
 
 
+def holders_reached(holders: QuerySet[DataHolder]) -> tuple[QuerySet[DataHolder], QuerySet[HolderAddress]]:
+    """Those of some holders who have an account, and the confirmed addresses of the others."""
+    left = HolderAddress.objects.filter(
+        holder__in=holders.order_by(), holder__user=None, way=HolderAddress.Way.MAIL, confirmed_at__isnull=False
+    )
+    return holders.filter(user__isnull=False), left
+
+
+def mails_to_holders(kind: str, holders: QuerySet[DataHolder], study: Study, *, about: object = "") -> None:
+    """Put down a mail for each of some holders of a study: to their account, or to the address that they left."""
+    accounts, left = holders_reached(holders)
+    users = accounts.order_by("pk").values_list("user_id", flat=True).iterator(chunk_size=2000)
+    mails_send(kind, (user for user in users if user is not None), study=study, about=about)
+    mails = (Mail(address=address, kind=kind, study=study, about=str(about)) for address in left.order_by("pk"))
+    if Mail.objects.bulk_create(mails, batch_size=2000):
+        send("consent.tasks.mails_deliver")
+
+
+def holder_mail(kind: str, holder: DataHolder, *, about: object = "") -> None:
+    """Put down a mail for one holder; see :func:`mails_to_holders`."""
+    mails_to_holders(kind, DataHolder.objects.filter(pk=holder.pk), holder.study, about=about)
+
+
+def mail_holders(mail: Mail) -> QuerySet[DataHolder]:
+    """Holders of a mail's study whom its reader decides for."""
+    if mail.address is not None:
+        return DataHolder.objects.filter(pk=mail.address.holder_id)
+    if mail.study_id is None or mail.user_id is None:
+        return DataHolder.objects.none()
+    return DataHolder.objects.filter(study_id=mail.study_id, user_id=mail.user_id)
+
+
 def holders_mail(kind: str, study: Study, *, about: object = "", wishing: bool = False) -> None:
-    """Put down a mail for everybody with an account whose records a study asks for, whatever they decided.
+    """Put down a mail for everybody whose records a study asks for and whom mails reach, whatever they decided.
 
     Args:
         kind: the kind of mail.
@@ -88,10 +132,10 @@ def holders_mail(kind: str, study: Study, *, about: object = "", wishing: bool =
         about: key of the row that it is about.
         wishing: only to those who wish to hear of uses.
     """
-    holders = DataHolder.objects.filter(study=study, user__isnull=False).order_by("pk")
+    holders = DataHolder.objects.filter(study=study)
     if wishing:
         holders = holders.filter(user__mail_wishes__uses=True)
-    mails_send(kind, holders.values_list("user_id", flat=True).iterator(chunk_size=2000), study=study, about=about)
+    mails_to_holders(kind, holders, study, about=about)
 
 
 def mail_wishes(user: AbstractBaseUser) -> MailWishes:
@@ -112,16 +156,46 @@ def mail_render(mail: Mail) -> EmailMessage | None:
     """The mail as it is delivered, in its reader's language; None without an address, or if nothing is to be said."""
     kind = KINDS[mail.kind]
     address = kind.address(mail)
-    language = MailWishes.objects.filter(user_id=mail.user_id).values_list("language", flat=True).first()
-    with translation.override(language or settings.LANGUAGE_CODE):
+    wished, headers, left = "", {"Auto-Submitted": "auto-generated"}, ""
+    if mail.address is not None:
+        wished, left = mail.address.language, address_link(mail.address)
+        headers |= {"List-Unsubscribe": f"<{left}>", "List-Unsubscribe-Post": "List-Unsubscribe=One-Click"}
+    elif mail.user_id is not None:
+        wished = MailWishes.objects.filter(user_id=mail.user_id).values_list("language", flat=True).first() or ""
+    with translation.override(kind.language(mail) or wished or settings.LANGUAGE_CODE), _voice(mail):
         context = kind.context(mail) if address else None
         if context is None:
             return None
-        words = render_to_string(f"mail/{kind.name}.txt", {"study": mail.study, "site": settings.SITE_URL, **context})
+        told = {"study": mail.study, "site": settings.SITE_URL, "left": left, **context}
+        words = render_to_string(f"mail/{kind.name}.txt", told)
     subject, _, body = words.strip().partition("\n")
-    return EmailMessage(
-        subject.strip(), body.strip() + "\n", to=[address], headers={"Auto-Submitted": "auto-generated"}
-    )
+    return EmailMessage(subject.strip(), body.strip() + "\n", to=[address], headers=headers)
+
+
+def address_link(address: HolderAddress) -> str:
+    """Link with which an address that was left is confirmed and deleted; stored nowhere."""
+    return settings.SITE_URL.rstrip("/") + reverse("address", args=[_signer().sign(address.key)])
+
+
+def address_by_link(token: str) -> HolderAddress | None:
+    """Address of a link; None once it was deleted, and of what no link has."""
+    try:
+        key = _signer().unsign(token)
+    except BadSignature:
+        return None
+    return HolderAddress.objects.filter(key=key, way=HolderAddress.Way.MAIL).select_related("holder__study").first()
+
+
+def _signer() -> Signer:
+    return Signer(salt="consent.services.mail.address")
+
+
+def _voice(mail: Mail) -> AbstractContextManager[None]:
+    """Third person of a mail to whoever answers for the only person of a study whose records they decide about."""
+    holders = list(mail_holders(mail)[:2]) if mail.study_id else []
+    if len(holders) == 1 and answering_for(holders[0]).represents:
+        return in_third_person(holders[0].pseudonym)
+    return nullcontext()
 
 
 def mails_deliver() -> None:
@@ -138,7 +212,7 @@ def _deliver(pk: int) -> None:
     mine = Mail.objects.filter(pk=pk, state=Mail.State.WAITING)
     if not mine.filter(due_at__lte=now).update(due_at=now + _LEASE, tries=F("tries") + 1):
         return  # another worker has it
-    mail = Mail.objects.select_related("study", "user").get(pk=pk)
+    mail = Mail.objects.select_related("study", "user", "address").get(pk=pk)
     try:
         message = mail_render(mail)
         if message is None:

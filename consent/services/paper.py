@@ -1,7 +1,9 @@
 """Decisions made on paper: who signed what, when, and the scan that proves it. A list is recorded whole or not at all.
 
 A decision on paper is held to what stood on the paper: the version that was signed, and no larger ε than any policy has
-given the level since the day of the signature (rule 5).
+given the level since the day of the signature (rule 5). Whoever was promised more before keeps that promise, with its
+level, unless the paper has their separate yes to a weaker one. No error says so: it would tell whoever tries a list
+what somebody had chosen.
 """
 
 import csv
@@ -14,21 +16,35 @@ from functools import cache
 from itertools import islice
 from typing import IO
 
+from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.files.base import ContentFile
 from django.core.files.storage import storages
 from django.db import transaction
 from django.db.models import Max
-from django.utils import timezone
+from django.utils import timezone, translation
 from django.utils.translation import gettext as _
 
 from consent.circumstances import Answering, answering, renew_by
-from consent.models import Answerer, Circumstance, ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, Level, Study
+from consent.languages import language_of
+from consent.models import (
+    AUTHORITIES,
+    Answerer,
+    Circumstance,
+    ConsentEvent,
+    ConsentForm,
+    DataHolder,
+    EpsilonPolicy,
+    Level,
+    Study,
+)
 from consent.pseudonyms import holders_found
-from consent.selectors import policies_in_force
+from consent.selectors import GRANTING, EpsilonRule
 from consent.services import study_lock
+from consent.services.check_answers import check_answers_forget
+from consent.services.decisions import declaration_statement
 from consent.services.erasures import withdrawals_follow
-from consent.services.mail import mails_send
+from consent.services.mail import mails_to_holders
 
 #: What a list says of somebody who does not take part.
 NOT_TAKING_PART = "NONE"
@@ -36,6 +52,17 @@ ANSWERS = (*Level.values, NOT_TAKING_PART)
 COLUMNS = ("pseudonym", "level", "form_version", "signed_on", "evidence")
 #: Column that a list may have besides: in which role somebody signed, where it is not who is on record for that day.
 SIGNED_BY = "answered_by"
+#: Column that a list may have besides: "keep" where somebody who withdraws wrote that their records stay stored.
+RECORDS = "records"
+KEEP = "keep"
+#: Column that a list may have besides: whether the box of the separate yes to a weaker promise is marked.
+WEAKER = "weaker"
+#: Column that a list may have besides: by which right somebody signed for another person, as they marked it beside the
+#: statement.
+AUTHORITY = "authority"
+#: Column that a list may have besides: code of the text of the form that was signed, such as de or de-x-easy.
+TEXT = "text"
+_MARKS = {"": False, "no": False, "yes": True}
 #: What a scan may be, by the first bytes of the file.
 SCANS = {b"%PDF-": ".pdf", b"\x89PNG\r\n\x1a\n": ".png", b"\xff\xd8\xff": ".jpg"}
 LARGEST_SCAN = 20 * 2**20
@@ -46,7 +73,10 @@ _CHUNK = 2000
 class PaperConsent:
     """Row of a list: ``level`` as in :class:`consent.models.Level`, or NONE; ``evidence`` names the scan.
 
-    ``answered_by`` is the role in which somebody signed, or empty for whoever is on record.
+    ``answered_by`` is the role in which somebody signed, or empty for whoever is on record. ``records`` is KEEP where
+    somebody who withdraws wrote that their records stay stored; without that they are erased. ``weaker`` says whether
+    they said yes to a weaker promise than they had. ``authority`` is the right that whoever signed for another person
+    declared beside the statement. ``text`` is the code of the text that was signed; empty where it is not known.
     """
 
     row: int
@@ -56,6 +86,10 @@ class PaperConsent:
     signed_on: date
     evidence: str
     answered_by: str = ""
+    records: str = ""
+    weaker: bool = False
+    authority: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,10 +138,18 @@ def paper_list_read(file: IO[str]) -> list[PaperConsent]:
             message = _("form_version must be a whole number and signed_on a date such as 2026-03-31.")
             problems.append(Problem(row, message))
             continue
+        marked = _MARKS.get((fields.get(WEAKER) or "").strip().lower())
+        if marked is None:
+            problems.append(Problem(row, _("weaker must be yes, no or empty.")))
+            continue
         # Few texts stand in many rows; a long list holds each of them once.
         level, evidence = sys.intern(cells["level"].upper()), sys.intern(cells["evidence"])
         signed_by = sys.intern((fields.get(SIGNED_BY) or "").strip().lower())
-        rows.append(PaperConsent(row, cells["pseudonym"], level, version, signed_on, evidence, signed_by))
+        records = sys.intern((fields.get(RECORDS) or "").strip().lower())
+        authority = sys.intern((fields.get(AUTHORITY) or "").strip().lower())
+        text = sys.intern((fields.get(TEXT) or "").strip().lower())
+        told = (row, cells["pseudonym"], level, version, signed_on, evidence, signed_by)
+        rows.append(PaperConsent(*told, records, weaker=marked, authority=authority, text=text))
     if problems:
         raise PaperError(problems)
     return rows
@@ -195,10 +237,16 @@ def paper_consents_record(
         digests = {name: scan_store(study, content) for name, content in scans.items()}
         for chunk in _chunks(watch(consents)):
             events = ConsentEvent.append(paper.events(chunk, digests, acting_user))
-            withdrawn = [event.holder_id for event in events if event.kind == ConsentEvent.Kind.WITHDRAWN]
-            withdrawals_follow(study, withdrawn, erase=False, acting_user=acting_user)
-            accounts = DataHolder.objects.filter(pk__in=[event.holder_id for event in events], user__isnull=False)
-            mails_send("receipt", accounts.values_list("user_id", flat=True), study=study)
+            for keep in (False, True):
+                withdrawn = [
+                    event.holder_id
+                    for consent, event in zip(chunk, events, strict=True)
+                    if event.kind == ConsentEvent.Kind.WITHDRAWN and (consent.records == KEEP) is keep
+                ]
+                withdrawals_follow(study, withdrawn, keep=keep, acting_user=acting_user)
+            check_answers_forget([event.holder_id for event in events if not event.grants])
+            decided = DataHolder.objects.filter(pk__in=[event.holder_id for event in events])
+            mails_to_holders("receipt", decided, study)
     return len(consents)
 
 
@@ -223,10 +271,12 @@ class _Paper:
     def __init__(self, study: Study, now: datetime) -> None:
         self.study, self.now = study, now
         self.forms = {form.version: form for form in ConsentForm.objects.filter(study=study)}
-        self.policies = list(policies_in_force(study, now).select_related("approval"))
+        self.rule = EpsilonRule(study, now)
+        self.policies = self.rule.policies
         # Many rows were signed on one day.
         self._policies_since = cache(self._policies_from)
         self._policy = cache(self._smallest_since)
+        self._statement = cache(_statement_in)
 
     def _answering(self, holders: Iterable[int]) -> dict[int, Circumstance]:
         """Last circumstance on record by holder, for those who have any."""
@@ -240,6 +290,13 @@ class _Paper:
         last = events.values("holder").annotate(last=Max("sequence")).values_list("last", flat=True)
         standing = ConsentEvent.objects.filter(study=self.study, sequence__in=list(last))
         return holders, {event.holder_id: event for event in standing}
+
+    def _promises(self, holders: Mapping[str, int]) -> dict[int, ConsentEvent]:
+        """Last consent by holder, of some holders, whatever came of it."""
+        granting = ConsentEvent.objects.filter(holder__in=holders.values(), kind__in=GRANTING).order_by()
+        last = granting.values("holder").annotate(last=Max("sequence")).values_list("last", flat=True)
+        found = ConsentEvent.objects.filter(study=self.study, sequence__in=list(last))
+        return {event.holder_id: event for event in found}
 
     def _policies_from(self, day: date) -> list[EpsilonPolicy]:
         """The policy in force when ``day`` began (UTC) and all since; empty if none was in force on that day."""
@@ -258,9 +315,9 @@ class _Paper:
         holders, standing = self._standing(consents)
         circumstances = self._answering(holders.values())
         for consent in consents:
-            yield from _answerer_problems(
-                consent, _answered(consent, circumstances.get(holders.get(consent.pseudonym, 0)))
-            )
+            answered = _answered(consent, circumstances.get(holders.get(consent.pseudonym, 0)))
+            yield from _answerer_problems(consent, answered)
+            yield from _declaration_problems(consent, answered)
             if consent.pseudonym not in holders:
                 message = _("nobody in this study is called “%(name)s”. Check it, or import their records first.")
                 yield Problem(consent.row, message % {"name": consent.pseudonym})
@@ -270,9 +327,18 @@ class _Paper:
             if consent.level not in ANSWERS:
                 message = _("the level is “%(level)s”. Write one of %(levels)s.")
                 yield Problem(consent.row, message % {"level": consent.level, "levels": ", ".join(ANSWERS)})
+            elif consent.records not in ("", KEEP) or (consent.records and consent.level != NOT_TAKING_PART):
+                message = _("records is “%(records)s”. Write keep for somebody who withdraws, or nothing.")
+                yield Problem(consent.row, message % {"records": consent.records})
             elif self.study.is_closed and consent.level != NOT_TAKING_PART:
                 yield Problem(consent.row, _("the study is closed: nobody can take part any more. Leave this row out."))
             form = self.forms.get(consent.form_version)
+            if consent.text and form is not None and consent.text not in form.texts:
+                message = _(
+                    "version %(version)d of the form has no text “%(text)s”. Write one of %(texts)s, or nothing."
+                )
+                told = {"version": form.version, "text": consent.text, "texts": ", ".join(sorted(form.texts))}
+                yield Problem(consent.row, message % told)
             if form is None or form.published_at.date() > consent.signed_on:
                 message = _("version %(version)d of the form was not published on %(day)s. Check which one was signed.")
                 day = consent.signed_on.isoformat()
@@ -289,14 +355,30 @@ class _Paper:
         self, consents: Sequence[PaperConsent], digests: Mapping[str, str], acting_user: AbstractBaseUser
     ) -> list[ConsentEvent]:
         holders, standing = self._standing(consents)
-        circumstances = self._answering(holders.values())
+        circumstances, promises = self._answering(holders.values()), self._promises(holders)
         events = []
         for consent in consents:
             holder = holders[consent.pseudonym]
             event = self._event(consent, holder, standing, digests[consent.evidence], acting_user)
             event.answered_by = _answered(consent, circumstances.get(holder)).role
+            if consent.authority and event.grants:
+                event.authority, event.statement = consent.authority, self._statement(consent.text)
+            if event.grants and holder in promises:
+                self._hold(event, promises[holder], accepts_weaker=consent.weaker)
             events.append(event)
         return events
+
+    def _hold(self, event: ConsentEvent, last: ConsentEvent, *, accepts_weaker: bool) -> None:
+        """Hold a consent on paper to the promise of the last one, unless it says yes to a weaker one."""
+        assert event.policy is not None and last.policy_id is not None, "who gives consent does so under a policy"
+        kept = self.rule.policy(last.policy_id, last.level, last.recorded_at)
+        epsilon = kept.epsilon(last.level)
+        if event.policy.epsilon(event.level) <= epsilon:
+            return
+        if accepts_weaker:
+            event.epsilon_before = epsilon
+        else:
+            event.level, event.policy = last.level, kept
 
     def _event(
         self,
@@ -319,8 +401,9 @@ class _Paper:
             kind=kind,
             level=consent.level if takes_part else "",
             form_id=form.pk,
+            text_read=consent.text,
             renew_by=renew_by(form, consent.signed_on),
-            policy_id=self._policy(consent.signed_on, consent.level).pk if takes_part else None,
+            policy=self._policy(consent.signed_on, consent.level) if takes_part else None,
             channel=ConsentEvent.Channel.PAPER,
             evidence=digest,
             signed_on=consent.signed_on,
@@ -344,6 +427,30 @@ def _answerer_problems(consent: PaperConsent, answered: Answering) -> Iterator[P
     if not answered.consents and consent.level != NOT_TAKING_PART:
         message = _("it is on record that “%(name)s” has died or cannot decide. Only NONE can be recorded.")
         yield Problem(consent.row, message % {"name": consent.pseudonym})
+
+
+def _declaration_problems(consent: PaperConsent, answered: Answering) -> Iterator[Problem]:
+    """Error of a declaration: by which right somebody agreed for another person. It depends on who answers alone."""
+    rights = AUTHORITIES.get(answered.role, ())
+    if consent.level == NOT_TAKING_PART and not consent.authority:
+        return
+    if rights and consent.authority not in rights:
+        message = _(
+            "“%(role)s” signed for “%(name)s”: write in authority which right they marked beside the statement, one of "
+            "%(rights)s. Without a declaration the paper does not count."
+        )
+        told = {"role": Answerer(answered.role).label, "name": consent.pseudonym, "rights": ", ".join(rights)}
+        yield Problem(consent.row, message % told)
+    elif consent.authority and not rights:
+        message = _("on that day “%(name)s” answered for themselves by the record. Leave authority empty.")
+        yield Problem(consent.row, message % {"name": consent.pseudonym})
+
+
+def _statement_in(code: str) -> str:
+    """Statement of the declaration as it stands on the form with a text; of an unknown one in the first language."""
+    language = language_of(code)
+    with translation.override(language if language in dict(settings.LANGUAGES) else settings.LANGUAGE_CODE):
+        return declaration_statement()
 
 
 def _decided_on(event: ConsentEvent) -> date:

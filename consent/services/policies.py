@@ -1,6 +1,6 @@
 """ε policies: checked, proposed and approved."""
 
-from datetime import datetime
+from datetime import date, datetime
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
@@ -11,10 +11,13 @@ from django.utils.translation import gettext as _
 
 from common.journal import note
 from consent.locks import study_lock
-from consent.models import EpsilonPolicy, EpsilonPolicyApproval, Membership, Role, Study
+from consent.models import EpsilonPolicy, EpsilonPolicyApproval, Level, Membership, Role, Study
+from consent.odds import name_says_too_much, right_guesses_in_100
 from consent.permissions import members_with_permission
 from consent.second_person import second_person_check
 from consent.selectors import epsilon_promised_largest
+from consent.services.committee import approval_record, harm_stated_check
+from consent.services.deadlines import answer_day
 from consent.services.mail import holders_mail, mails_send
 from consent.services.remarks import not_rejected_check
 from consent.services.studies import study_asks_check, study_open_check
@@ -38,7 +41,28 @@ def epsilon_policy_check(*, high: float, average: float, low: float) -> None:
         )
 
 
-def _no_operator_check(study_id: int, acting_user: AbstractBaseUser) -> None:
+def _name_reason(study: Study, *, high: float, average: float, low: float, reason: str) -> str:
+    """Reason for names that promise more than the odds of their levels hold; empty where none does.
+
+    Raises:
+        ValidationError: there is none.
+    """
+    epsilons = {Level.HIGH: high, Level.AVERAGE: average, Level.LOW: low}
+    named = [
+        str(level.label)
+        for level, epsilon in epsilons.items()
+        if name_says_too_much(level, right_guesses_in_100(epsilon, study.delta))
+    ]
+    if named and not reason.strip():
+        message = _(
+            "These names promise more than the odds hold: %(levels)s. Choose a smaller ε, or write why the name is "
+            "right all the same. People read it where they choose."
+        )
+        raise ValidationError({"name_reason": message % {"levels": ", ".join(named)}})
+    return reason.strip() if named else ""
+
+
+def no_operator_check(study_id: int, acting_user: AbstractBaseUser) -> None:
     """Keep operators away from the study's ε, were they superusers. Raises ValidationError."""
     if Membership.objects.filter(study=study_id, user_id=acting_user.pk, role=Role.OPERATOR).exists():
         raise ValidationError(_("You are an operator of this study. Its ε is for the ethics committee to decide."))
@@ -46,17 +70,38 @@ def _no_operator_check(study_id: int, acting_user: AbstractBaseUser) -> None:
 
 @transaction.atomic
 def epsilon_policy_propose(
-    *, study: Study, acting_user: AbstractBaseUser, high: float, average: float, low: float, reason: str
+    *,
+    study: Study,
+    acting_user: AbstractBaseUser,
+    high: float,
+    average: float,
+    low: float,
+    reason: str,
+    name_reason: str = "",
+    answer_by: date | None = None,
 ) -> EpsilonPolicy:
     """Propose an ε policy.
 
+    Args:
+        study: the study.
+        acting_user: who proposes it.
+        high: ε at high protection.
+        average: ε at average protection.
+        low: ε at low protection.
+        reason: why these values.
+        name_reason: why levels bear their names, where one promises more than its odds hold; people read it.
+        answer_by: the last day on which an answer is wanted; in two weeks by default.
+
     Raises:
-        ValidationError: values that :func:`epsilon_policy_check` refuses, an empty reason, or a rehearsal study.
+        ValidationError: values that :func:`epsilon_policy_check` refuses, an empty reason, a level whose name says too
+            much without a reason for it, a day out of its range, or a rehearsal study.
     """
     study_asks_check(study)
     epsilon_policy_check(high=high, average=average, low=low)
+    name_reason = _name_reason(study, high=high, average=average, low=low, reason=name_reason)
+    answer_by = answer_day(answer_by)
     study_lock(study.pk)
-    _no_operator_check(study.pk, acting_user)
+    no_operator_check(study.pk, acting_user)
     latest = EpsilonPolicy.objects.filter(study=study).first()
     policy = EpsilonPolicy(
         study=study,
@@ -65,6 +110,8 @@ def epsilon_policy_propose(
         average=average,
         low=low,
         reason=reason.strip(),
+        name_reason=name_reason,
+        answer_by=answer_by,
         proposed_by_id=acting_user.pk,
     )
     EpsilonPolicy.append([policy])
@@ -76,22 +123,28 @@ def epsilon_policy_propose(
 
 @transaction.atomic
 def epsilon_policy_approve(
-    *, policy: EpsilonPolicy, acting_user: AbstractBaseUser, effective_from: datetime | None = None
+    *,
+    policy: EpsilonPolicy,
+    acting_user: AbstractBaseUser,
+    effective_from: datetime | None = None,
+    conditions: str = "",
 ) -> EpsilonPolicyApproval:
-    """Approve a policy, effective at once or from a later moment.
+    """Approve a policy as the last one who has to, effective at once or from a later moment.
 
     Args:
         policy: the proposal.
         acting_user: the approver, not the proposer.
         effective_from: the moment from which it counts; at once if None or past.
+        conditions: of the approval, on record; empty if there are none.
 
     Raises:
-        ValidationError: the approver proposed it or operates the study, the proposer's account is gone, it is already
-            approved or rejected, or a newer one is approved.
+        ValidationError: the approver proposed it, operates the study or has a conflict of interest, the proposer's
+            account is gone, it is already approved or rejected, a newer one is approved, more people have to approve
+            it, or the study has no example of harm.
     """
     study = study_lock(policy.study_id)
     study_open_check(study)
-    _no_operator_check(study.pk, acting_user)
+    no_operator_check(study.pk, acting_user)
     second_person_check(
         policy.study,
         policy.proposed_by_id,
@@ -101,9 +154,11 @@ def epsilon_policy_approve(
     not_rejected_check(policy=policy)
     if EpsilonPolicyApproval.objects.filter(policy=policy).exists():
         raise ValidationError(_("This policy is already approved."))
+    harm_stated_check(study)
     newer = EpsilonPolicyApproval.objects.filter(policy__study_id=policy.study_id, policy__version__gt=policy.version)
     if newer.exists():
         raise ValidationError(_("A newer policy is already approved. Propose these values again as a new version."))
+    approval_record(study, policy, acting_user, conditions=conditions, last=True)
     now = timezone.now()
     approval = EpsilonPolicyApproval(
         policy=policy,

@@ -28,6 +28,8 @@ def proposal_remark(
     Raises:
         ValidationError: no text, or the proposal was decided already.
     """
+    if kind == Remark.Kind.APPROVAL or not text.strip():
+        raise ValidationError(_("Write a comment, or the reason for rejecting it."))
     study_lock(proposal.study_id)
     if not selectors.is_waiting(proposal):
         raise ValidationError(_("This proposal is decided already. Propose anew if something has to change."))

@@ -13,7 +13,7 @@ from typing import Any
 from common.append_only import Chained, acts_models
 from common.dispatch import send
 from consent.models import Circumstance, ConsentEvent, ConsentForm, DataHolder, Disposal, EpsilonPolicy, Study
-from consent.selectors import consent_current
+from consent.selectors import consent_current, promise_last
 from consent.services.handover import circumstance_append
 
 #: What a row refers to, and when that came to be: a number is given again once the database has forgotten it.
@@ -66,7 +66,7 @@ def acts_apply(study: Study, lost: Lost) -> list[Disposal]:
             circumstance_append(record)
     _decisions_apply(lost.rows.get(ConsentEvent, []))
     disposals = lost.rows.get(Disposal, [])
-    asked = [row for row in disposals if row.kind == Disposal.Kind.ASKED]
+    asked = [row for row in disposals if row.kind in (Disposal.Kind.ASKED, Disposal.Kind.KEPT)]
     if asked:
         Disposal.append(asked)
         send("training.tasks.records_erase", study.pk)
@@ -74,7 +74,11 @@ def acts_apply(study: Study, lost: Lost) -> list[Disposal]:
 
 
 def _decisions_apply(events: Iterable[ConsentEvent]) -> None:
-    """Append decisions, and after them once more what their holders have decided since the restore."""
+    """Append decisions, and after them once more what their holders have decided since the restore.
+
+    Where that would give a weaker promise than a decision that was lost, without a yes to a weaker one, the lost
+    decision stands: whoever decided anew could not be shown what they give up.
+    """
     events = list(events)
     since = {}
     for holder in {event.holder_id: event.holder for event in events}.values():
@@ -83,7 +87,13 @@ def _decisions_apply(events: Iterable[ConsentEvent]) -> None:
         if current is not None and current.recorded_at > lost:
             since[holder.pk] = ConsentEvent.from_act(current.as_act())
     ConsentEvent.append(events)
-    ConsentEvent.append(since.values())
+    ConsentEvent.append(event for event in since.values() if not _weakens(event))
+
+
+def _weakens(event: ConsentEvent) -> bool:
+    """Whether a decision that is to be appended gives a weaker promise without a yes to that."""
+    last = promise_last(event.holder) if event.grants and event.epsilon_before is None else None
+    return last is not None and event.policy is not None and event.policy.epsilon(event.level) > last.epsilon
 
 
 def _is_known(row: Any) -> bool:

@@ -1,14 +1,17 @@
 """Studies: set up, changed, and what is fixed once holders can decide."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from copy import copy
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.utils.translation import gettext as _
 
 from common.append_only import chains_begin
+from consent.facts import FACTS, TRANSLATED_FACTS, facts_of, languages_told
 from consent.locks import study_lock
 from consent.models import Membership, Role, Study
 from consent.selectors import consent_form_in_force, policy_in_force
@@ -77,55 +80,23 @@ def study_open_check(study: Study) -> None:
         raise ValidationError(_("This study is closed: it asks nobody, stores nothing new, and learns nothing more."))
 
 
-#: What holders are told when they decide, and what their budgets rest on: fixed once a form and a policy are in force.
-#: Whether anybody has decided yet is never told by it.
-FIXED_BY_CONSENT = (
-    "purpose",
-    "controller",
-    "data_categories",
-    "recipients",
-    "retention",
-    "after_withdrawal",
-    "lawful_basis",
-    "jurisdiction",
-    "after_death",
-    "after_incapacity",
-    "delta",
-)
-
-#: Of these a text or day that was stated cannot change; what was left open can be stated later.
-STATED_ONCE = ("data_source", "retention_until")
-
-
 def is_study_fixed(study: Study) -> bool:
     """Whether holders can or could decide: a consent form and an ε policy are in force, or were once."""
-    return consent_form_in_force(study) is not None and policy_in_force(study) is not None
+    return are_facts_fixed(study) and policy_in_force(study) is not None
+
+
+def are_facts_fixed(study: Study) -> bool:
+    """Whether what the study states of itself belongs to a version of its consent form, with which alone it changes."""
+    return consent_form_in_force(study) is not None
 
 
 def study_fixed(study: Study) -> list[str]:
-    """Names of what cannot change any more, as holders can decide; of translations with their language."""
-    if not is_study_fixed(study):
+    """Names of what the settings cannot change any more; of texts in other languages with their language."""
+    if not are_facts_fixed(study):
         return []
-    stated = [name for name in STATED_ONCE if getattr(study, name)]
-    fixed = {*FIXED_BY_CONSENT, *STATED_ONCE}
-    told = [(name, code) for code, texts in study.translations.items() for name in texts if name in fixed]
-    return [*FIXED_BY_CONSENT, *stated, *(f"{name}_{code}" for name, code in told)]
-
-
-def _relied_on(study: Study, fields: Mapping[str, Any]) -> list[str]:
-    """Names of those of ``fields`` that would change what holders rely on when they decide.
-
-    A translation can be added, and one that is there is as fixed as what it translates.
-    """
-    changed = [name for name in fields if name != "translations" and fields[name] != getattr(study, name)]
-    fixed = [name for name in changed if name in FIXED_BY_CONSENT and name not in STATED_ONCE]
-    fixed += [name for name in changed if name in STATED_ONCE and getattr(study, name)]
-    for language, texts in study.translations.items() if "translations" in fields else ():
-        for name, text in texts.items():
-            now = fields["translations"].get(language, {}).get(name, "")
-            if text != now and (name in FIXED_BY_CONSENT or name in STATED_ONCE):
-                fixed.append(f"{name}_{language}")
-    return fixed
+    codes = dict.fromkeys([*(code for code, _name in settings.LANGUAGES), *languages_told(study)])
+    told = [f"{name}_{code}" for code in codes if code != settings.LANGUAGE_CODE for name in TRANSLATED_FACTS]
+    return [*FACTS, *(["delta"] if is_study_fixed(study) else []), *told]
 
 
 @transaction.atomic
@@ -138,25 +109,48 @@ def study_update(*, study: Study, acting_user: AbstractBaseUser | None = None, *
         **fields: what changes.
 
     Raises:
-        ValidationError: an invalid value, or a change of what holders rely on when they decide, or of whether the study
-            is a rehearsal.
+        ValidationError: an invalid value, or a change of what belongs to the version of the consent form in force, of δ
+            once holders can decide, or of whether the study is a rehearsal.
     """
     study = study_lock(study.pk)
     if fields.get("rehearsal", study.rehearsal) != study.rehearsal:
         message = _("Whether a study is a rehearsal is decided when it is set up. Set up another study instead.")
         raise ValidationError({"rehearsal": message})
-    if is_study_fixed(study):
-        fixed = _relied_on(study, fields)
-        if fixed:
-            message = _(
-                "A consent form and an ε policy are in force: holders decide on these words and this δ, which cannot "
-                "change any more. Begin a new study instead."
-            )
-            known = {name if name in fields else "translations" for name in fixed}
-            raise ValidationError(dict.fromkeys(sorted(known), message))
+    told = copy(study)
+    for name, value in fields.items():
+        setattr(told, name, value)
+    if are_facts_fixed(study) and (changed := _facts_differing(facts_of(study), facts_of(told))):
+        message = _(
+            "What people are told belongs to the version of the consent form that they read. Change it with a new "
+            "version, which a second person approves."
+        )
+        raise ValidationError({name if name in fields else "translations": message for name in changed})
+    if is_study_fixed(study) and fields.get("delta", study.delta) != study.delta:
+        message = _(
+            "A consent form and an ε policy are in force: holders decide on this δ, which cannot change any more. "
+            "Begin a new study instead."
+        )
+        raise ValidationError({"delta": message})
+    if is_study_fixed(study) and any(_harm(told).get(code) != text for code, text in _harm(study).items()):
+        message = _(
+            "A consent form and an ε policy are in force: holders decide on these words and this δ, which cannot "
+            "change any more. Begin a new study instead."
+        )
+        raise ValidationError({"harm": message})
     for name, value in fields.items():
         setattr(study, name, value)
     study.full_clean()
     with changes_recorded([study], acting_user=acting_user):
         study.save()
     return study
+
+
+def _harm(study: Study) -> dict[str, str]:
+    """Example of harm in every language that has one."""
+    told = {code: texts["harm"] for code, texts in study.translations.items() if texts.get("harm")}
+    return {settings.LANGUAGE_CODE: study.harm, **told}
+
+
+def _facts_differing(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Names of facts that differ, texts in added languages included."""
+    return [name for name in before if before[name] != after[name]]

@@ -1,4 +1,4 @@
-"""Template tag for the site's navigation, limited to what the user may open."""
+"""Template tags of the frame of all pages: the site's navigation, limited to what the user may open; headings."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 from django import template
 from django.conf import settings
 from django.template import Context
+from django.template.loader_tags import BLOCK_CONTEXT_KEY
 from django.urls import NoReverseMatch, reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
@@ -46,6 +47,12 @@ def _links(user: Any, by_invitation: bool) -> list[tuple[str, str | Promise]]:
 def site_name() -> str:
     """Name of the installation."""
     return settings.SITE_NAME
+
+
+@register.simple_tag(takes_context=True)
+def block_text(context: Context, name: str) -> str:
+    """What a page fills the block ``name`` with, for a second place: a block itself stands in one."""
+    return context.render_context[BLOCK_CONTEXT_KEY].get_block(name).render(context)
 
 
 @register.simple_tag(takes_context=True)

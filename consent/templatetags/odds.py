@@ -1,9 +1,11 @@
 """Template tag for odds as an icon array."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from django import template
 
+from consent.forms import Option
 from consent.odds import CHANCE
 
 register = template.Library()
@@ -25,3 +27,9 @@ def icon_array(right: int) -> dict[str, Any]:
         "more_dots": _dots(CHANCE, right),
         "wrong_dots": _dots(right, 100),
     }
+
+
+@register.filter
+def times_high(options: Iterable[Option], level: str) -> int:
+    """How many times as much the study may learn at a level as at high protection, whatever else can be answered."""
+    return next(option.times_high for option in options if option.value == level)

@@ -6,7 +6,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import get_language
 
 from consent.models import Study
-from consent.study_texts import study_text
+from consent.study_texts import contact_text, study_text
 
 register = template.Library()
 
@@ -30,3 +30,9 @@ def text_in(study: Study, field: str, language: str | None = None) -> SafeString
 def words_of(study: Study, field: str) -> str:
     """Text of a study for the reader, where no markup can stand: titles of pages, mails, addresses."""
     return study_text(study, field).text
+
+
+@register.filter
+def contact_of(study: Study) -> str:
+    """Whom holders can ask, and how, where no markup can stand: mails and letters."""
+    return contact_text(study)

@@ -2,6 +2,7 @@
 
 import math
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -9,24 +10,26 @@ from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from consent import selectors, services
-from consent.forms import NOT_TAKING_PART, DecisionForm, Option, level_option
+from consent.circumstances import answering_for
+from consent.comparisons import columns_of_answer, promised
+from consent.forms import KEEPING, NOT_TAKING_PART, DecisionForm, DeclarationForm, Option, level_option
 from consent.languages import own_name
-from consent.models import ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, LinkReissue, Study
+from consent.models import ConsentEvent, ConsentForm, DataHolder, EpsilonPolicy, Level, LinkReissue, Study
 from consent.odds import CHANCE, right_guesses_at
-from consent.questions import questions
+from consent.questions import KEYS, Question, questions
 from consent.rendering import consent_text
 from consent.services.erasures import erasure_ask, erasure_state
 from consent.services.mail import confirmed_address
-from consent.standing import Standing, standing
-from consent.uses import right_guesses_together, usage_of
+from consent.standing import Standing, correction_announced, standing
+from consent.uses import results_of, right_guesses_together, usage_of
 from consent.views.page import acting_user, holder_page, own_page
 from consent.views.visits import answer_forget, answer_keep, answer_kept, erasure_forget, erasure_kept, visit_of
 
@@ -37,12 +40,13 @@ def _decision_form(holder: DataHolder, data: Any = None) -> DecisionForm | None:
     policy = selectors.policy_in_force(holder.study)
     if consent_form is None or policy is None:
         return None
-    return DecisionForm(data, consent_form=consent_form, policy=policy, delta=holder.study.delta)
+    last = selectors.promise_last(holder)
+    return DecisionForm(data, consent_form=consent_form, policy=policy, delta=holder.study.delta, last=last)
 
 
-def _erase_asked(request: HttpRequest) -> bool:
-    """Whether somebody who withdraws wants their stored records erased; a missing answer keeps nobody from it."""
-    return request.POST.get("records") == "erase"
+def _keep_asked(request: HttpRequest) -> bool:
+    """Whether somebody who withdraws says that their records stay stored; without an answer they are erased."""
+    return request.POST.get("records") == "keep"
 
 
 def closed_page(request: HttpRequest, study: Study, holder: DataHolder | None) -> HttpResponse:
@@ -58,27 +62,35 @@ def _read(request: HttpRequest, holder: DataHolder, form: DecisionForm, chosen: 
     context = {
         "standing": stands,
         "changes": stands.changes(get_language() or ""),
-        "questions": questions(holder, form.options[0].right_guesses),
+        "announced": correction_announced(holder.study, get_language() or ""),
+        "columns": stands.columns,
+        "questions": questions(holder, form.high.right_guesses),
         "study": holder.study,
         "form": form,
         "text": text,
         "reading": text.language if request.GET.get("text") else None,
-        "other_texts": [(code, own_name(code)) for code in form.consent_form.texts if code != text.language],
+        "other_texts": [(code, own_name(code)) for code in form.consent_form.texts if code != text.code],
         "so_far": usage_of(holder).right_guesses,
+        "has_results": bool(results_of(holder.study)),
         "chosen": None if form.is_bound and form.changed else form["choice"].value() or chosen,
     }
     return render(request, "consent/study.html", context, status=422 if form.errors else 200)
 
 
+def questions_asked(study: Study, policy: EpsilonPolicy) -> list[Question]:
+    """Check questions of a study under a policy, in the order in which they are asked of nobody in particular."""
+    nobody = DataHolder(study=study, public_id=UUID(int=0))
+    return questions(nobody, level_option(Level.HIGH, policy.high, study.delta).right_guesses)
+
+
 def page_preview(study: Study, consent_form: ConsentForm, policy: EpsilonPolicy, language: str) -> dict[str, Any]:
     """Context of a study's page with a form that is not published, as someone who has not decided will read it."""
-    nobody = DataHolder(study=study, public_id=UUID(int=0))
     form = DecisionForm(consent_form=consent_form, policy=policy, delta=study.delta)
     return {
         "preview": True,
         "study": study,
         "standing": Standing(),
-        "questions": questions(nobody, form.options[0].right_guesses),
+        "questions": questions_asked(study, policy),
         "form": form,
         "text": consent_text(consent_form, language),
         "other_texts": [],
@@ -118,6 +130,22 @@ def study(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     return _read(request, holder, form, chosen=kept["choice"] if kept else None)
 
 
+@require_POST
+@holder_page
+def check_answer(request: HttpRequest, holder: DataHolder) -> HttpResponse:
+    """Keep whether the first answer to a check question was right, until it is counted; says nothing back."""
+    form = None if holder.study.is_closed else _decision_form(holder)
+    if form is None:
+        return HttpResponse(status=204)
+    question, answer = request.POST.get("question"), request.POST.get("answer")
+    if question not in KEYS or answer not in ("0", "1"):
+        return HttpResponseBadRequest()
+    place = KEYS.index(question)
+    right = questions(holder, form.high.right_guesses)[place].answers[int(answer)].right
+    services.check_answer_keep(holder=holder, form=form.consent_form, place=place, right=right)
+    return HttpResponse(status=204)
+
+
 @require_safe
 @holder_page
 def check(request: HttpRequest, holder: DataHolder) -> HttpResponse:
@@ -125,7 +153,8 @@ def check(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 
     A withdrawal depends on no form: where the study is closed or asks something new, its own page asks instead.
     """
-    kept, stands = answer_kept(request, holder), standing(holder)
+    kept = answer_kept(request, holder)
+    stands = standing(holder)
     form = _decision_form(holder, kept) if kept and not holder.study.is_closed else None
     confirmable = form is not None and form.is_valid()
     if kept and not confirmable and stands.grants and kept["choice"] == NOT_TAKING_PART:
@@ -135,14 +164,34 @@ def check(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     if not confirmable:
         answer_forget(request)
         return _read(request, holder, form)
+    return _check(request, holder, form, declaration_form(holder, form), kept.get("records", ""))
+
+
+def declaration_form(holder: DataHolder, form: DecisionForm, data: Any = None) -> DeclarationForm | None:
+    """Declaration that a consent needs of whoever answers for the holder; None of the holder, and to take no part."""
+    answers = answering_for(holder)
+    if not answers.represents or form.cleaned_data["choice"] == NOT_TAKING_PART:
+        return None
+    return DeclarationForm(data, answers=answers)
+
+
+def _check(
+    request: HttpRequest, holder: DataHolder, form: DecisionForm, declaration: DeclarationForm | None, records: str
+) -> HttpResponse:
+    """Page that repeats the answer of the valid form, and asks for a yes to a weaker promise and for a declaration."""
+    chosen, last = form.chosen, form.last
     context = {
         "study": holder.study,
         "form": form,
-        "standing": stands,
-        "records": kept.get("records", ""),
+        "declaration": declaration,
+        "standing": standing(holder),
+        "columns": columns_of_answer(last, chosen) if last and chosen.epsilon else [],
+        "promised": promised(last) if last else None,
+        "records": records,
         "so_far": usage_of(holder).right_guesses,
     }
-    return render(request, "consent/check.html", context)
+    status = 422 if form.errors or (declaration is not None and declaration.errors) else 200
+    return render(request, "consent/check.html", context, status=status)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -155,15 +204,39 @@ def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     if not form.is_valid():
         return _read(request, holder, form)
     level, before = form.cleaned_data["choice"], selectors.consent_current(holder)
+    declaration = declaration_form(holder, form, request.POST)
+    if form.chosen.weakens and not form.cleaned_data["weaker"]:
+        form.add_error("weaker", _("Say yes to the weaker protection, or change your answer."))
+    if form.errors or (declaration is not None and not declaration.is_valid()):
+        return _check(request, holder, form, declaration, "")
+    shown = form.last.epsilon if form.last else None
+    give, keep = (
+        partial(
+            act,
+            holder=holder,
+            form=form.consent_form,
+            policy=form.policy,
+            text_read=form.cleaned_data["text"],
+            talked=form.cleaned_data["talked"],
+            acting_user=acting_user(request),
+            declared=declaration.declaration() if declaration is not None else None,
+        )
+        for act in (services.consent_give, services.consent_keep)
+    )
     try:
         if level == NOT_TAKING_PART:
             event = services.consent_refuse(
-                holder=holder, acting_user=acting_user(request), form=form.consent_form, erase=_erase_asked(request)
+                holder=holder,
+                acting_user=acting_user(request),
+                form=form.consent_form,
+                text_read=form.cleaned_data["text"],
+                talked=form.cleaned_data["talked"],
+                keep=_keep_asked(request),
             )
+        elif level == KEEPING and shown is not None:
+            event = keep(epsilon=shown)
         else:
-            event = services.consent_give(
-                holder=holder, level=level, form=form.consent_form, policy=form.policy, acting_user=acting_user(request)
-            )
+            event = give(level=level, accepts_weaker_than=shown if form.chosen.weakens else None)
     except ValidationError as error:
         messages.warning(request, " ".join(error.messages))
         return redirect("consent:study", holder.study.slug)
@@ -180,7 +253,7 @@ def decide(request: HttpRequest, holder: DataHolder) -> HttpResponse:
 def choice(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     """Show the current decision, since when it counts, and the earlier ones."""
     events = events_of(holder)
-    stands, current = standing(holder), events[0] if events else None
+    stands, current, usage = standing(holder), events[0] if events else None, usage_of(holder)
     context = {
         "study": holder.study,
         "events": events,
@@ -188,11 +261,16 @@ def choice(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         "consent_form": selectors.consent_form_in_force(holder.study),
         "standing": stands,
         "changes": stands.changes(get_language() or ""),
+        "announced": correction_announced(holder.study, get_language() or ""),
+        "columns": stands.columns,
         "option": option_in_force(current) if current and current.grants else None,
         "erasure": erasure_state(holder),
-        "so_far": usage_of(holder).right_guesses,
+        "stores_records": not stands.grants and bool(usage.records()),
+        "so_far": usage.right_guesses,
         "links": LinkReissue.objects.filter(holder=holder).order_by("-sequence"),
         "visit": visit_of(request),
+        "has_results": bool(results_of(holder.study)),
+        "has_account": holder.user_id is not None,
         "unconfirmed": holder.user if holder.user and not confirmed_address(holder.user.pk) else None,
     }
     return render(request, "consent/choice.html", context)
@@ -223,7 +301,7 @@ def withdraw(request: HttpRequest, holder: DataHolder) -> HttpResponse:
             context = {"study": holder.study, "records": kept.get("records", "") if kept else ""}
             return render(request, "consent/withdraw.html", context)
         with suppress(ValidationError):  # A second click came at the same moment and found it withdrawn.
-            services.consent_withdraw(holder=holder, acting_user=acting_user(request), erase=_erase_asked(request))
+            services.consent_withdraw(holder=holder, acting_user=acting_user(request), keep=_keep_asked(request))
         answer_forget(request)
         messages.success(request, _("Your consent is withdrawn. It counts from now on."))
     return redirect("consent:choice", holder.study.slug)

@@ -24,6 +24,7 @@ from consent.forms import AccountForm, CodeForm
 from consent.models import DataHolder, Invitation, Study
 from consent.selectors import consent_current
 from consent.services import invitations
+from consent.standing import standing
 from consent.views.decision import closed_page
 from consent.views.page import own_page
 from consent.views.visits import answer_kept, erasure_kept, visit_begin, visit_forget, visit_of
@@ -53,24 +54,31 @@ def closed(request: HttpRequest) -> HttpResponse:
     return redirect("join") if study is None else closed_page(request, study, None)
 
 
+def _opens_nothing() -> str:
+    """What is said of every code that opens nothing, whatever the reason."""
+    return _(
+        "This invitation opens nothing: perhaps it is mistyped, was replaced by a newer one, or you have an account by "
+        "now. Check it, sign in, or ask whoever invited you for a new one."
+    )
+
+
 @sensitive_variables("code")
-def _open(request: HttpRequest, code: str) -> HttpResponse:
-    """The same answer to every code that opens nothing: the page that asks for one."""
+def _opened(request: HttpRequest, code: str) -> HttpResponse | None:
+    """Where a code leads; None for every code that opens nothing."""
     invitation = invitations.invitation_open(code=code, address=client_address(request))
     if invitation is not None and invitation.study.is_closed:
         return _closed(request, invitation)
     if invitation is None or invitation.holder is None:
-        messages.error(
-            request,
-            _(
-                "This invitation opens nothing: perhaps it is mistyped, was replaced by a newer one, or you have an "
-                "account by now. Check it, sign in, or ask whoever invited you for a new one."
-            ),
-        )
-        return redirect("join")
+        return None
     # A session of its own: what the browser was signed in to before has nothing to do with this person.
     visit_begin(request, invitation)
-    return redirect(_page_kept(request, invitation.holder) or "consent:study", invitation.study.slug)
+    return redirect(_page_kept(request, invitation.holder) or _page_first(invitation.holder), invitation.study.slug)
+
+
+def _page_first(holder: DataHolder) -> str:
+    """Page that a link opens: the choice of whoever has decided and is asked nothing, else what the study asks."""
+    stands = standing(holder)
+    return "consent:study" if stands.current is None or stands.asks else "consent:choice"
 
 
 @never_cache
@@ -82,21 +90,32 @@ def open_link(request: HttpRequest, code: str) -> HttpResponse:
     It also keeps the code out of the log, which names the addresses of pages that answer with an error.
     """
     try:
-        return _open(request, code)
+        opened = _opened(request, code)
     except TooManyTriesError:
         return redirect("join")  # which says how long to wait
+    if opened is None:
+        messages.error(request, _opens_nothing())
+        return redirect("join")
+    return opened
 
 
 @never_cache
 @sensitive_post_parameters("code")
 @require_http_methods(["GET", "HEAD", "POST"])
 def join(request: HttpRequest) -> HttpResponse:
-    """The code of an invitation, typed from paper."""
+    """The code of an invitation, typed from paper. One that is wrong stays in its field, to be corrected.
+
+    A mistyped code is a wrong try like any other.
+    """
+    form = CodeForm(request.POST or None)
     if request.method != "POST":
         invitations.try_check(address=client_address(request))
-    form = CodeForm(request.POST or None)
-    if form.is_valid():
-        return _open(request, form.cleaned_data["code"])
+    elif not form.is_valid():
+        invitations.try_begin(address=client_address(request))
+    elif opened := _opened(request, form.cleaned_data["code"]):
+        return opened
+    else:
+        form.add_error("code", _opens_nothing())
     context = {"form": form, "visit": visit_of(request)}
     return render(request, "consent/join.html", context, status=422 if form.errors else 200)
 

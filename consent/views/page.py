@@ -16,6 +16,7 @@ from django.views.decorators.cache import never_cache
 
 from consent.circumstances import answering_for, circumstances_over
 from consent.models import DataHolder, Invitation
+from consent.third_person import in_third_person
 from consent.views.visits import answer_keep, erasure_keep, visit_extend, visit_forget, visit_of, withdrawal_keep
 
 
@@ -96,6 +97,8 @@ def holder_page(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse
         answers = answering_for(holder)
         if answers.represents:
             request.represented = (holder, answers)  # type: ignore[attr-defined]  # what base.html says above the page
+            with in_third_person(holder.pseudonym):
+                return view(request, holder, **kwargs)
         return view(request, holder, **kwargs)
 
     return wrapped

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
+from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils import timezone
@@ -13,25 +14,30 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
+from consent.comparisons import agreed, offered, promised
+from consent.facts import fact_words, study_told
 from consent.languages import own_name
 from consent.models import (
+    CheckAnswers,
     Circumstance,
     ConsentEvent,
     DataHolder,
     Disposal,
+    HolderAddress,
     Invitation,
     Letter,
     LevelAccess,
     LinkReissue,
     Mail,
 )
-from consent.receipts import receipt_facts, receipt_json, receipt_pdf, receipt_sentence
+from consent.questions import KEYS
+from consent.receipts import receipt_digests, receipt_facts, receipt_json, receipt_pdf, receipt_sentence
 from consent.rendering import consent_text
 from consent.selectors import consent_form_in_force
 from consent.services.checkpoints import checkpoint_over, proof_of
 from consent.services.paper import scan_load
 from consent.standing import standing
-from consent.uses import usage_of
+from consent.uses import results_of, usage_of
 from consent.views.decision import events_of, option_in_force
 from consent.views.page import holder_page
 
@@ -60,6 +66,7 @@ def receipt(request: HttpRequest, events: list[ConsentEvent]) -> HttpResponse:
         "sentence": receipt_sentence(event),
         "read": event.form is not None,
         "facts": receipt_facts(event),
+        "digests": receipt_digests(event),
         "standing": standing(event.holder),
         "checkpoint": checkpoint_over(event),
         "has_checkpoints": bool(settings.CHECKPOINT_KEYS),
@@ -82,7 +89,7 @@ def receipt_text(request: HttpRequest, events: list[ConsentEvent]) -> HttpRespon
     event = events[-1]
     if event.form is None:
         raise Http404
-    text = consent_text(event.form, request.GET.get("text") or get_language() or "")
+    text = consent_text(event.form, request.GET.get("text") or event.text_read or get_language() or "")
     newest = consent_form_in_force(event.study)
     context = {
         "study": event.study,
@@ -90,7 +97,8 @@ def receipt_text(request: HttpRequest, events: list[ConsentEvent]) -> HttpRespon
         "form": event.form,
         "newest": newest.version if newest else None,
         "text": text,
-        "other_texts": [(code, own_name(code)) for code in event.form.texts if code != text.language],
+        "facts": fact_words(study_told(event.form, event.study)),
+        "other_texts": [(code, own_name(code)) for code in event.form.texts if code != text.code],
     }
     return render(request, "consent/receipt_text.html", context)
 
@@ -121,10 +129,27 @@ def uses(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         "standing": standing(holder),
         "uses": usage.uses,
         "so_far": usage.right_guesses,
+        "so_far_records": usage.right_record_guesses,
         # Who chose a stronger level since is used no more where more was released before.
         "limit": max(option.right_guesses, usage.right_guesses) if option else None,
     }
     return render(request, "consent/uses.html", context)
+
+
+@require_safe
+@holder_page
+def results(request: HttpRequest, holder: DataHolder) -> HttpResponse:
+    """Show what the study has published, how good and how much used it is, and what it cost the holder at most."""
+    usage, stands = usage_of(holder), standing(holder)
+    option = option_in_force(stands.current) if stands.current is not None and stands.grants else None
+    context = {
+        "study": holder.study,
+        "standing": stands,
+        "results": results_of(holder.study, holder),
+        "so_far": usage.right_guesses,
+        "limit": max(option.right_guesses, usage.right_guesses) if option else None,
+    }
+    return render(request, "consent/results.html", context)
 
 
 @require_safe
@@ -136,7 +161,12 @@ def export(request: HttpRequest, holder: DataHolder) -> HttpResponse:
     events = list(reversed(events_of(holder)))
     data: dict[str, Any] = {
         "exported_at": timezone.now().isoformat(),
-        "study": {"title": holder.study.title, "controller": holder.study.controller, "contact": holder.study.contact},
+        "study": {
+            "title": holder.study.title,
+            "controller": holder.study.controller,
+            "contact": holder.study.contact,
+            "contact_telephone": holder.study.contact_telephone,
+        },
         "holder": {
             "pseudonym": holder.known_as,
             "records_erased": holder.erased_at and holder.erased_at.isoformat(),
@@ -166,12 +196,15 @@ def export(request: HttpRequest, holder: DataHolder) -> HttpResponse:
             for letter in Letter.objects.filter(holder=holder).order_by("made_at")
         ],
         "new_links": [link.issued_at.isoformat() for link in LinkReissue.objects.filter(holder=holder)],
+        "told": [
+            {"way": left.way, "email": left.email, "confirmed": left.confirmed_at and left.confirmed_at.isoformat()}
+            for left in HolderAddress.objects.filter(holder=holder)
+        ],
         "mails": [
             {"kind": mail.kind, "made": mail.created_at.isoformat(), "state": mail.state}
-            for mail in Mail.objects.filter(study=holder.study, user=holder.user_id).order_by("created_at")
-            if holder.user_id
+            for mail in Mail.objects.filter(_to(holder)).order_by("created_at")
         ],
-        "account": _account(events, usage.right_guesses),
+        "account": _account(holder, usage.right_guesses),
         "erasures": [
             {"what": row.kind, "when": row.recorded_at.isoformat(), "rows": row.rows, "scans": row.files}
             for row in Disposal.objects.filter(holder=holder).order_by("sequence")
@@ -183,20 +216,30 @@ def export(request: HttpRequest, holder: DataHolder) -> HttpResponse:
             {"when": look.seen_at.isoformat(), "by": _name(look.seen_by_id), "reason": look.reason}
             for look in LevelAccess.objects.filter(holder=holder)
         ],
+        "check_questions": [_answers(row) for row in CheckAnswers.objects.filter(holder=holder).select_related("form")],
         "records": usage.records(),
     }
     return _download(_json(data), f"my-data-{holder.study.slug}.json")
 
 
-def _account(events: list[ConsentEvent], so_far: int) -> dict[str, Any]:
+def _to(holder: DataHolder) -> Q:
+    """Condition of mails to a holder: to their account about the study, or to the address that they left."""
+    left = Q(address__holder=holder)
+    return left | Q(study=holder.study, user=holder.user_id) if holder.user_id else left
+
+
+def _account(holder: DataHolder, so_far: int) -> dict[str, Any]:
     """The account as far as it is told: what was promised and a public bound of what was spent.
 
     The amount itself follows from the holder's records: whoever makes somebody show it would learn about these what
     no release tells. The bound follows from what is public and from the choice alone; see docs/rights.md.
     """
-    option = option_in_force(events[-1]) if events and events[-1].grants else None
+    stands = standing(holder)
+    last = stands.promise if stands.grants else None
     return {
-        "right_guesses_in_100_promised_at_most": option.right_guesses if option else None,
+        "right_guesses_in_100_promised_when_decided": agreed(last).right_guesses if last else None,
+        "right_guesses_in_100_promised_at_most": promised(last).right_guesses if last else None,
+        "right_guesses_in_100_at_this_level_for_new_consents": offered(last).right_guesses if last else None,
         "right_guesses_in_100_by_all_releases_so_far_at_most": so_far,
         "amount": None,
         "why_no_amount": _(
@@ -204,6 +247,12 @@ def _account(events: list[ConsentEvent], so_far: int) -> dict[str, Any]:
             "something about them. So nobody is shown it, and the number above is the most that it can be."
         ),
     }
+
+
+def _answers(row: CheckAnswers) -> dict[str, Any]:
+    """Whether the holder's own first answers were right, as long as that is stored."""
+    kept = {key: bool(row.right >> place & 1) for place, key in enumerate(KEYS) if row.answered >> place & 1}
+    return {"form_version": row.form.version, "first_answer_right": kept, "counted": row.counted}
 
 
 def _scan(event: ConsentEvent) -> dict[str, Any]:

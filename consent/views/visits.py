@@ -14,14 +14,14 @@ from django.utils import timezone
 
 from consent.forms import NOT_TAKING_PART
 from consent.models import DataHolder, Invitation
-from consent.selectors import consent_form_in_force, policy_in_force
+from consent.selectors import consent_form_in_force, policy_in_force, promise_last
 
 #: How long a visit lasts after the last page that was opened.
 LASTS = timedelta(hours=2)
 #: How long after that an answer is kept.
 REMEMBERED = timedelta(hours=22)
 _INVITATION, _ENDS, _ANSWER, _ERASURE = "invitation", "visit_ends", "answer", "erasure"
-_ANSWER_FIELDS = ("form_version", "policy_version", "choice", "records")
+_ANSWER_FIELDS = ("form_version", "policy_version", "promise", "choice", "records", "text")
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,11 @@ def answer_keep(request: HttpRequest, holder_id: int) -> None:
 def withdrawal_keep(request: HttpRequest, holder: DataHolder) -> None:
     """Keep a withdrawal that was sent as the answer of not taking part to what the study asks now."""
     form, policy = consent_form_in_force(holder.study), policy_in_force(holder.study)
+    last = promise_last(holder)
     data = {
         "form_version": form.version if form else "",
         "policy_version": policy.version if policy else "",
+        "promise": repr(last.epsilon) if last else "",
         "choice": NOT_TAKING_PART,
         "records": request.POST.get("records", ""),
     }

@@ -20,6 +20,7 @@ from django import forms
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
+from django.utils.translation import get_language
 from django.utils.translation import gettext_lazy as _
 
 from consent.forms import INVALID_EMAIL, PASSWORD_HELP, PASSWORDS_DIFFER
@@ -108,7 +109,7 @@ class PasswordResetForm(Worded, ResetPasswordForm):
     def save(self, request: HttpRequest, **kwargs: Any) -> str:
         email = self.cleaned_data["email"]
         mail_try(request, email)
-        mails_send("password_reset", [user.pk for user in self.users])
+        mails_send("password_reset", [user.pk for user in self.users], about=get_language())
         return email
 
 
@@ -118,28 +119,25 @@ class PasswordAgainForm(Worded, ReauthenticateForm):
     words = {"password": (_("Password"), "")}
 
 
-class CodeForm(Worded, AuthenticateForm):
-    """Form for a one-time code at sign-in, behind a limit."""
+class _Code(Worded):
+    """Form for a one-time code, behind a limit."""
 
     words = {"code": (_("Code"), _("Six digits from your authenticator app, or one of your recovery codes."))}
+    user: User
 
     def clean_code(self) -> str:
         attempt = code_try(self.user)
-        code = super().clean_code()
+        code = super().clean_code()  # type: ignore[misc]
         attempt.forget()
         return code
 
 
-class CodeAgainForm(Worded, CodeReauthenticateForm):
-    """Form for a one-time code before something that matters for the account's safety, behind a limit."""
+class CodeForm(_Code, AuthenticateForm):
+    """Form for a one-time code at sign-in."""
 
-    words = CodeForm.words
 
-    def clean_code(self) -> str:
-        attempt = code_try(self.user)
-        code = super().clean_code()
-        attempt.forget()
-        return code
+class CodeAgainForm(_Code, CodeReauthenticateForm):
+    """Form for a one-time code before something that matters for the account's safety."""
 
 
 class AppForm(Worded, ActivateTOTPForm):
@@ -153,6 +151,7 @@ class KeyForm(Worded, AddWebAuthnForm):
 
     words = {
         "name": (_("Name of the key"), _("For you, to tell your keys apart.")),
+        "credential": (_("Key"), ""),
         "passwordless": (
             _("Sign in with this key alone, without a password"),
             _("The key then asks for your finger, face or PIN."),
@@ -166,6 +165,8 @@ class KeyNameForm(Worded, EditWebAuthnForm):
     words = {"name": (_("Name of the key"), "")}
 
 
+#: Wishes of those whose records a study asks for.
+HOLDER_WISHES = ("uses", "results")
 #: Wishes of those who have a role in a study.
 STAFF_WISHES = ("approvals", "ends", "shares")
 
@@ -178,15 +179,15 @@ class PersonForm(forms.ModelForm):
 
     class Meta:
         model = MailWishes
-        fields = ["language", "uses", *STAFF_WISHES]
+        fields = ["language", *HOLDER_WISHES, *STAFF_WISHES]
 
-    field_order = ["first_name", "last_name", "language", "uses", *STAFF_WISHES]
+    field_order = ["first_name", "last_name", "language", *HOLDER_WISHES, *STAFF_WISHES]
 
     def __init__(self, *args: Any, user: User, holds: bool, works: bool, **kwargs: Any) -> None:
         kwargs["initial"] = {"first_name": user.first_name, "last_name": user.last_name}
         super().__init__(*args, **kwargs)
         self.user = user
-        for name in [*(() if holds else ("uses",)), *(() if works else STAFF_WISHES)]:
+        for name in [*(() if holds else HOLDER_WISHES), *(() if works else STAFF_WISHES)]:
             del self.fields[name]
 
     def save(self, commit: bool = True) -> MailWishes:

@@ -46,15 +46,26 @@ def _confirmation(mail: Mail) -> dict[str, Any] | None:
     return {"path": reverse("account_confirm_email", args=[EmailConfirmationHMAC.create(address).key])}
 
 
+def _reader(mail: Mail) -> User:
+    """Account of a mail that is about it."""
+    assert mail.user_id is not None, "mails about accounts go to accounts"
+    return User.objects.get(pk=mail.user_id)
+
+
 def _password_link(mail: Mail) -> dict[str, Any]:
-    user = User.objects.get(pk=mail.user_id)
+    user = _reader(mail)
     key = app_settings.PASSWORD_RESET_TOKEN_GENERATOR().make_token(user)
     path = reverse("account_reset_password_from_key", kwargs={"uidb36": user_pk_to_url_str(user), "key": key})
     return {"path": path, "username": user.get_username()}
 
 
+def _asked_in(mail: Mail) -> str:
+    """Language of the page on which a mail was asked for: whoever has forgotten their password reads that one."""
+    return mail.about
+
+
 def _given_address(mail: Mail) -> str:
-    return User.objects.get(pk=mail.user_id).email
+    return _reader(mail).email
 
 
 def _change(mail: Mail) -> dict[str, Any] | None:
@@ -65,7 +76,7 @@ def register() -> None:
     """Register these kinds, once, at start-up."""
     kinds_register(
         MailKind("confirm_address", _("an address is to be confirmed"), _confirmation, _unconfirmed_address),
-        MailKind("password_reset", _("a new password was asked for"), _password_link),
-        MailKind("account_made", _("an account was made for you"), _password_link, _given_address),
+        MailKind("password_reset", _("a new password was asked for"), _password_link, language=_asked_in),
+        MailKind("account_made", _("an account was made for you"), _password_link, _given_address, _asked_in),
         MailKind("account_changed", _("an account has changed"), _change),
     )

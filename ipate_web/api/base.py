@@ -1,15 +1,17 @@
 """Base classes and permission checks of all API endpoints."""
 
+from collections.abc import Callable
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from django.contrib.auth.models import User
 from django.db.models import Model
-from django.http import HttpResponse
+from django.http import HttpResponse, HttpResponseBase
 from django.urls import reverse
 from drf_spectacular.utils import extend_schema
 from rest_framework import exceptions, serializers
+from rest_framework.fields import empty
 from rest_framework.pagination import LimitOffsetPagination
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -20,6 +22,8 @@ from common import __version__
 from consent.models import Study
 from consent.permissions import studies_with_permission
 from ipate_web.tokens.models import Scope
+
+Endpoint = TypeVar("Endpoint", bound=Callable[..., HttpResponseBase])
 
 
 class ApiView(APIView):
@@ -75,6 +79,13 @@ def pagination_parameters(view: APIView) -> list[str]:
     return [pagination.limit_query_param, pagination.offset_query_param]
 
 
+class UserField(serializers.CharField):
+    """Name of a user, None where the account is gone."""
+
+    def __init__(self, of: str) -> None:
+        super().__init__(source=f"{of}.username", allow_null=True, help_text="Its user's name; null if gone.")
+
+
 class MinuteField(serializers.DateTimeField):
     """A moment cut to the minute: how long a computation took may depend on private records."""
 
@@ -97,6 +108,36 @@ class StrictSerializer(serializers.Serializer):
         return super().to_internal_value(data)
 
 
+def operation(
+    summary: str, tag: str, answer: Any = empty, *errors: dict[int, Any], status: int = HTTPStatus.OK, **others: Any
+) -> Callable[[Endpoint], Endpoint]:
+    """Describe an operation in the schema.
+
+    Args:
+        summary: Its heading.
+        tag: Under which it is listed.
+        answer: What it answers with, or all its responses; left out where the view's serializer says so.
+        errors: Responses that only some operations have: see `ipate_web.api.problems.CONFLICT`.
+        status: Of the answer.
+        others: What else ``extend_schema`` takes.
+    """
+    if answer is not empty:
+        responses = answer if isinstance(answer, dict) else {status: answer}
+        others["responses"] = {**responses, **{code: told for each in errors for code, told in each.items()}}
+    return extend_schema(summary=summary, tags=[tag], **others)
+
+
+def body_of(request: Request, kind: type[serializers.Serializer], /, **context: Any) -> dict[str, Any]:
+    """What a request sends, as its serializer makes it.
+
+    Raises:
+        ValidationError: something of it is missing or wrong.
+    """
+    sent = kind(data=request.data, context=context)
+    sent.is_valid(raise_exception=True)
+    return sent.validated_data
+
+
 def request_user(request: Request) -> User:
     """User of the request; every endpoint requires a session or a token."""
     return cast(User, request.user)
@@ -114,15 +155,18 @@ def permission_check(user: Any, permission: str, obj: Model) -> None:
         )
 
 
-def visible_study(user: Any, slug: str) -> Study:
-    """Study whose runs ``user`` may see.
+def visible_study(user: Any, slug: str, permission: str = "") -> Study:
+    """Study whose runs ``user`` may see, with the permission in it where one is given.
 
     Raises:
         NotFound: there is none of this name, or the user may not see it.
+        PermissionDenied: the user's role in the study does not include the permission.
     """
     study = studies_with_permission(user, "training.view_run").filter(slug=slug).first()
     if study is None:
         raise exceptions.NotFound("There is no such study, or none that you may see. GET /api/v1/studies lists yours.")
+    if permission:
+        permission_check(user, permission, study)
     return study
 
 
@@ -135,7 +179,7 @@ class RootSerializer(serializers.Serializer):
 class Root(ApiView):
     """Entry to the API."""
 
-    @extend_schema(summary="Root", tags=["root"], operation_id="root", responses=RootSerializer)
+    @operation("Root", "root", RootSerializer, operation_id="root")
     def get(self, request: Request) -> Response:
         """The version of the software, and where the API is described."""
         paths = {"documentation": reverse("api-docs"), "schema": reverse("schema")}

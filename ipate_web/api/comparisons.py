@@ -3,12 +3,11 @@
 from typing import Any
 from uuid import UUID
 
-from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ipate_web.api.base import ApiView
+from ipate_web.api.base import ApiView, operation
 from ipate_web.api.run_documents import RunSerializer, visible_run
 from training.comparison import MOST, runs_compared
 
@@ -46,6 +45,11 @@ class ComparedSerializer(serializers.Serializer):
     interval = serializers.ListField(
         child=serializers.FloatField(), allow_null=True, help_text="95 % confidence interval of the accuracy."
     )
+    measures = serializers.DictField(
+        source="run.student.measures",
+        allow_null=True,
+        help_text="Of its published model on the test data, as GET /api/v1/models tells them.",
+    )
     label_accuracy = serializers.FloatField(allow_null=True, help_text="Share of its labels that are right, rounded.")
     share = serializers.FloatField(allow_null=True, help_text="Part of every cap that it may use; null before.")
     used = serializers.FloatField(allow_null=True, help_text="Of the group that used most.")
@@ -70,9 +74,7 @@ class ComparisonSerializer(serializers.Serializer):
 class RunComparison(ApiView):
     query_class = ComparisonQuerySerializer
 
-    @extend_schema(
-        summary="Compare runs", tags=["runs"], parameters=[ComparisonQuerySerializer], responses=ComparisonSerializer
-    )
+    @operation("Compare runs", "runs", ComparisonSerializer, parameters=[ComparisonQuerySerializer])
     def get(self, request: Request) -> Response:
         """Outcomes of some runs, and those of their parameters that differ; 404 where you may not see one."""
         runs: list[Any] = [visible_run(request.user, pk) for pk in self.query["runs"]]

@@ -2,13 +2,12 @@
 
 from uuid import UUID
 
-from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from consent.models import Level
-from ipate_web.api.base import ApiView
+from ipate_web.api.base import ApiView, operation
 from ipate_web.api.run_documents import visible_run
 from training.selectors import run_cost_history, run_groups
 
@@ -39,7 +38,7 @@ class CostsSerializer(serializers.Serializer):
 
 
 class RunCosts(ApiView):
-    @extend_schema(summary="What a run has cost", tags=["runs"], responses=CostsSerializer)
+    @operation("What a run has cost", "runs", CostsSerializer)
     def get(self, request: Request, pk: UUID) -> Response:
         """Charges group by group: what all members were charged alike, or at most. Functions of what was released.
 

@@ -2,12 +2,18 @@
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ipate_web.api.base import ApiView, StrictSerializer, permission_check, request_user, visible_study
+from ipate_web.api.base import (
+    ApiView,
+    StrictSerializer,
+    body_of,
+    operation,
+    request_user,
+    visible_study,
+)
 from ipate_web.api.parsing import LimitedMultiPartParser
 from ipate_web.api.problems import CONFLICT
 from ipate_web.api.studies import DatasetSerializer
@@ -45,11 +51,13 @@ class StudyDatasets(ApiView):
     parser_classes = (LimitedMultiPartParser,)
     scope = Scope.REHEARSE
 
-    @extend_schema(
-        summary="Import a dataset of a rehearsal (data stewards)",
-        tags=["studies"],
+    @operation(
+        "Import a dataset of a rehearsal (data stewards)",
+        "studies",
+        DatasetSerializer,
+        CONFLICT,
+        status=201,
         request={"multipart/form-data": UploadSerializer},
-        responses={201: DatasetSerializer, **CONFLICT},
     )
     def post(self, request: Request, slug: str) -> Response:
         """Import a file of at most 16 MiB into a rehearsal study, in whole or not at all.
@@ -57,9 +65,7 @@ class StudyDatasets(ApiView):
         Everything that is wrong is told with row and column. In any other study 409: records of people are imported on
         its pages.
         """
-        study = visible_study(request.user, slug)
-        permission_check(request.user, "training.import_dataset", study)
-        asked = UploadSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        stored = rehearsal_data_import(study=study, acting_user=request_user(request), **asked.validated_data)
+        study = visible_study(request.user, slug, "training.import_dataset")
+        sent = body_of(request, UploadSerializer)
+        stored = rehearsal_data_import(study=study, acting_user=request_user(request), **sent)
         return Response(DatasetSerializer(stored).data, status=status.HTTP_201_CREATED)

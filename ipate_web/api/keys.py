@@ -1,12 +1,11 @@
 """Endpoint of the public keys with which signatures of this site are checked."""
 
-from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from common.signing import public_keys
-from ipate_web.api.base import ApiView
+from ipate_web.api.base import ApiView, operation
 
 
 class KeySerializer(serializers.Serializer):
@@ -31,7 +30,7 @@ class KeyList(ApiView):
     authentication_classes = ()
     permission_classes = ()
 
-    @extend_schema(summary="Keys of signatures", tags=["labels and models"], responses=KeysSerializer)
+    @operation("Keys of signatures", "labels and models", KeysSerializer)
     def get(self, request: Request) -> Response:
         """The public keys of this site. Signatures of models are JSON Web Signatures with Ed25519."""
         return Response(KeysSerializer({"keys": public_keys()}).data)

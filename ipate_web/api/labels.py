@@ -5,13 +5,13 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter
 from rest_framework import generics, serializers
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ipate_web.api.base import ApiView, permission_check, request_user
+from ipate_web.api.base import ApiView, operation, request_user
 from ipate_web.api.pagination import LabelPages
 from ipate_web.api.run_documents import visible_run
 from training.models import Query
@@ -69,9 +69,15 @@ class RunLabels(ApiView, generics.ListAPIView):
         labels = [{"row": query.row, "label": classes[query.label], "counts": query.counts} for query in queries]
         return LabelSerializer(labels, **kwargs)
 
-    @extend_schema(
-        summary="Released labels",
-        tags=["labels and models"],
+    @operation(
+        "Released labels",
+        "labels and models",
+        {
+            (200, "application/json"): LabelSerializer(many=True),
+            (200, "text/csv"): OpenApiTypes.STR,
+            (200, LabelsParquet.media_type): OpenApiTypes.BINARY,
+            (200, LabelsNpz.media_type): OpenApiTypes.BINARY,
+        },
         parameters=[
             OpenApiParameter(
                 "format",
@@ -79,12 +85,6 @@ class RunLabels(ApiView, generics.ListAPIView):
                 description="csv, parquet: all labels at once; npz: NumPy arrays, with the public points themselves.",
             )
         ],
-        responses={
-            (200, "application/json"): LabelSerializer(many=True),
-            (200, "text/csv"): OpenApiTypes.STR,
-            (200, LabelsParquet.media_type): OpenApiTypes.BINARY,
-            (200, LabelsNpz.media_type): OpenApiTypes.BINARY,
-        },
         examples=[
             OpenApiExample("As a table", value="row,label\n0,7\n3,1\n", media_type="text/csv"),
             OpenApiExample(
@@ -103,8 +103,7 @@ class RunLabels(ApiView, generics.ListAPIView):
         Where every holder votes, each with the noisy number of holders who voted for each class; none where a run
         learns by gradient steps. However many pages you fetch of the same labels, the release register gets one entry.
         """
-        self.run = visible_run(request.user, pk)
-        permission_check(request.user, "training.use_student", self.run.study)
+        self.run = visible_run(request.user, pk, "training.use_student")
         if request.method == "GET":  # HEAD takes nothing away
             download_record(run=self.run, what="labels", acting_user=request_user(request))
         chosen = LABEL_FORMATS.get(request.accepted_renderer.format)

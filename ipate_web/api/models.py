@@ -10,9 +10,8 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.cache import get_conditional_response
 from django.utils.http import content_disposition_header, quote_etag
-from django.utils.translation import gettext_noop
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema, extend_schema_field
+from drf_spectacular.utils import OpenApiExample, OpenApiResponse, extend_schema_field
 from rest_framework import exceptions, generics, serializers, status
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
@@ -21,17 +20,26 @@ from rest_framework.throttling import ScopedRateThrottle
 
 from common.artifacts import model_fetch
 from consent.permissions import studies_with_permission
-from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, permission_check, request_user
+from ipate_web.api.base import (
+    ApiView,
+    MinuteField,
+    StrictSerializer,
+    body_of,
+    operation,
+    permission_check,
+    request_user,
+)
 from ipate_web.api.pagination import LARGEST
 from ipate_web.api.problems import CONFLICT, GONE
 from ipate_web.tokens.models import Scope
 from learning.published import published_format
 from training.models import StudentModel
-from training.services.downloads import download_record
+from training.services.downloads import download_record, predictions_record
 from training.services.exports import ModelFile, file_native, file_onnx
 from training.services.stages import model_stage_set, models_registered
 from training.services.statements import model_statement
 from training.services.students import student_predict
+from training.services.thresholds import model_threshold_set
 
 #: How many rows one request may ask about.
 MAX_ROWS = 1000
@@ -100,6 +108,11 @@ class ModelSerializer(serializers.ModelSerializer):
     label_accuracy = serializers.FloatField(
         allow_null=True, help_text="Share of released labels that are right, rounded in the same way."
     )
+    measures = serializers.DictField(
+        allow_null=True,
+        help_text="On the test dataset, beside the most frequent class and the base rate, with 95 % intervals, as "
+        "docs/evaluation.md explains them; null where nobody has judged the model. Curves are on the card.",
+    )
     withdrawn_at = MinuteField(allow_null=True, help_text="Null unless the model was withdrawn: then it is not given.")
     withdrawal_reason = serializers.CharField(help_text="Empty unless the model was withdrawn.")
     created_at = MinuteField(help_text="To the minute.")
@@ -108,7 +121,7 @@ class ModelSerializer(serializers.ModelSerializer):
         model = StudentModel
         fields = [
             *("id", "version", "study", "title", "stage", "learner", "labels", "rehearsal"),
-            *("accuracy", "label_accuracy", "digest", "created_at", "withdrawn_at", "withdrawal_reason"),
+            *("accuracy", "measures", "label_accuracy", "digest", "created_at", "withdrawn_at", "withdrawal_reason"),
         ]
 
 
@@ -156,7 +169,7 @@ class ModelList(ApiView, generics.ListAPIView):
     query_class = ModelFilterSerializer
 
     def get_queryset(self) -> QuerySet[StudentModel]:
-        unused = ("card", "run__plan", "run__public_dataset__schema", "run__private_dataset__schema")
+        unused = ("run__plan", "run__public_dataset__schema", "run__private_dataset__schema")
         models = versions_usable_by(self.request.user).filter(pk=F("run__student")).defer(*unused)
         if study := self.query.get("study"):
             models = models.filter(run__study__slug=study)
@@ -164,19 +177,14 @@ class ModelList(ApiView, generics.ListAPIView):
             models = models_registered(models).filter(stage=stage)
         return models
 
-    @extend_schema(summary="Student models", tags=["labels and models"], parameters=[ModelFilterSerializer])
+    @operation("Student models", "labels and models", parameters=[ModelFilterSerializer])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """The student models that you may use, newest first."""
         return super().get(request, *args, **kwargs)
 
 
 class ModelDetail(VersionView):
-    @extend_schema(
-        summary="A model's card",
-        tags=["labels and models"],
-        parameters=[VersionSerializer],
-        responses={200: ModelDetailSerializer, **GONE},
-    )
+    @operation("A model's card", "labels and models", ModelDetailSerializer, GONE, parameters=[VersionSerializer])
     def get(self, request: Request, pk: UUID) -> Response:
         """Purpose, what it learned from, how good it is, and the privacy that stands behind it."""
         return Response(ModelDetailSerializer(self.model(request, pk)).data)
@@ -221,12 +229,7 @@ class FileView(VersionView):
 
 
 class ModelNative(FileView):
-    @extend_schema(
-        summary="A model's file",
-        tags=["labels and models"],
-        parameters=[VersionSerializer],
-        responses=_FILE_RESPONSES,
-    )
+    @operation("A model's file", "labels and models", _FILE_RESPONSES, parameters=[VersionSerializer])
     def get(self, request: Request, pk: UUID) -> HttpResponse:
         """The model as skops (scikit-learn) or safetensors (networks). `Repr-Digest` holds its SHA-256 (RFC 9530)."""
         model = self.model(request, pk)
@@ -234,12 +237,7 @@ class ModelNative(FileView):
 
 
 class ModelOnnx(FileView):
-    @extend_schema(
-        summary="A model as ONNX",
-        tags=["labels and models"],
-        parameters=[VersionSerializer],
-        responses=_FILE_RESPONSES,
-    )
+    @operation("A model as ONNX", "labels and models", _FILE_RESPONSES, parameters=[VersionSerializer])
     def get(self, request: Request, pk: UUID) -> HttpResponse:
         """The model with its encoding and the names of its classes, for any ONNX runtime; the same predictions."""
         model = self.model(request, pk)
@@ -253,21 +251,58 @@ class ModelStageSerializer(StrictSerializer):
 class ModelStage(ApiView):
     scope = Scope.DECIDE
 
-    @extend_schema(
-        summary="Put a model into a stage (operators)",
-        tags=["labels and models"],
+    @operation(
+        "Put a model into a stage (operators)",
+        "labels and models",
+        ModelSerializer,
+        CONFLICT,
+        GONE,
         request=ModelStageSerializer,
-        responses={200: ModelSerializer, **CONFLICT, **GONE},
         examples=[OpenApiExample("To be used", request_only=True, value={"stage": "production"})],
     )
     def post(self, request: Request, pk: UUID) -> Response:
         """Note on record what the published model is meant for; 409 where the stage may not follow the one it is in."""
         model = usable_model(request, pk)
         permission_check(request.user, "training.approve_run", model.run.study)
-        asked = ModelStageSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        model_stage_set(run=model.run, stage=asked.validated_data["stage"], acting_user=request_user(request))
+        model_stage_set(run=model.run, acting_user=request_user(request), **body_of(request, ModelStageSerializer))
         return Response(ModelSerializer(usable_model(request, pk)).data)
+
+
+class ThresholdSerializer(StrictSerializer):
+    class_name = serializers.CharField(
+        allow_blank=True, help_text="The class that is said from the threshold on; empty for the likeliest class."
+    )
+    missed = serializers.FloatField(required=False, min_value=0, help_text="What it costs to miss the class.")
+    false_alarm = serializers.FloatField(required=False, min_value=0, help_text="What it costs to say it falsely.")
+    sensitivity = serializers.FloatField(
+        required=False, max_value=1, help_text="In place of costs: share of the records of the class to be found."
+    )
+
+
+class ModelThreshold(ApiView):
+    scope = Scope.DECIDE
+
+    @operation(
+        "Choose a model's threshold (operators)",
+        "labels and models",
+        ModelDetailSerializer,
+        CONFLICT,
+        GONE,
+        request=ThresholdSerializer,
+        examples=[
+            OpenApiExample(
+                "Missing it costs nine times as much",
+                request_only=True,
+                value={"class_name": "yes", "missed": 9, "false_alarm": 1},
+            )
+        ],
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        """Set on record from which probability on the published model says a class; its ONNX file changes with it."""
+        model = usable_model(request, pk)
+        permission_check(request.user, "training.approve_run", model.run.study)
+        model_threshold_set(run=model.run, acting_user=request_user(request), **body_of(request, ThresholdSerializer))
+        return Response(ModelDetailSerializer(usable_model(request, pk)).data)
 
 
 class StatementSerializer(serializers.Serializer):
@@ -277,11 +312,8 @@ class StatementSerializer(serializers.Serializer):
 
 
 class ModelStatement(VersionView):
-    @extend_schema(
-        summary="A model's signed statement",
-        tags=["labels and models"],
-        parameters=[VersionSerializer],
-        responses={200: StatementSerializer, **GONE},
+    @operation(
+        "A model's signed statement", "labels and models", StatementSerializer, GONE, parameters=[VersionSerializer]
     )
     def get(self, request: Request, pk: UUID) -> Response:
         """The card and the SHA-256 of both files, signed: whoever has the file can check that it is this model."""
@@ -298,10 +330,27 @@ class PredictionRequestSerializer(StrictSerializer):
 
 
 class PredictionsSerializer(serializers.Serializer):
-    classes = serializers.ListField(child=serializers.CharField())
-    predictions = serializers.ListField(child=serializers.CharField(), help_text="One class per row.")
+    classes = serializers.ListField(
+        child=serializers.CharField(), required=False, help_text="Of a model of classes, with their probabilities."
+    )
+    predictions = serializers.ListField(
+        child=serializers.JSONField(allow_null=True),
+        help_text="One per row: a class; a number; a median time, null where it is beyond the time line; or the names "
+        "of the labels that are more likely than not.",
+    )
     probabilities = serializers.ListField(
-        child=serializers.ListField(child=serializers.FloatField()), help_text="Rows × classes."
+        child=serializers.ListField(child=serializers.FloatField()), required=False, help_text="Rows × classes."
+    )
+    columns = serializers.ListField(
+        child=serializers.CharField(), required=False, help_text="Of another target, names of the values of a row."
+    )
+    values = serializers.ListField(
+        child=serializers.ListField(child=serializers.FloatField()), required=False, help_text="Rows × columns."
+    )
+    outside = serializers.ListField(
+        child=serializers.ListField(child=serializers.CharField()),
+        help_text="Of each row the columns whose values lie outside of what the schema declares: the model has seen "
+        "nothing like them, and takes the end of the range.",
     )
 
 
@@ -310,12 +359,13 @@ class ModelPredict(VersionView):
     throttle_classes = [*ApiView.throttle_classes, ScopedRateThrottle]
     throttle_scope = "predict"
 
-    @extend_schema(
-        summary="Ask for predictions",
-        tags=["labels and models"],
+    @operation(
+        "Ask for predictions",
+        "labels and models",
+        PredictionsSerializer,
+        GONE,
         parameters=[VersionSerializer],
         request=PredictionRequestSerializer,
-        responses={200: PredictionsSerializer, **GONE},
         examples=[
             OpenApiExample(
                 "Two rows of a table",
@@ -329,6 +379,7 @@ class ModelPredict(VersionView):
                     "classes": ["no", "yes"],
                     "predictions": ["no", "yes"],
                     "probabilities": [[0.9, 0.1], [0.2, 0.8]],
+                    "outside": [[], []],
                 },
                 response_only=True,
                 status_codes=["200"],
@@ -338,9 +389,7 @@ class ModelPredict(VersionView):
     def post(self, request: Request, pk: UUID) -> Response:
         """Predictions for up to 1,000 rows. They cost nobody any privacy: the model knows released labels alone."""
         model = self.model(request, pk)
-        question = PredictionRequestSerializer(data=request.data)
-        question.is_valid(raise_exception=True)
-        predictions = student_predict(model, question.validated_data["rows"])
-        what, user = gettext_noop("predictions"), request_user(request)
-        download_record(run=model.run, what=what, digest=model.digest, acting_user=user)
+        rows = body_of(request, PredictionRequestSerializer)["rows"]
+        predictions = student_predict(model, rows)
+        predictions_record(model=model, records=len(rows), acting_user=request_user(request))
         return Response(predictions)

@@ -4,19 +4,18 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ipate_web.api.base import ApiView
+from ipate_web.api.base import ApiView, operation
 from ipate_web.api.choices_schema import JSON_TYPES
 from learning.learners import LEARNERS, parameter_fields
 from learning.learners.base import Parametrised
 from learning.mechanisms.pate import AGGREGATORS
 from learning.representations import REPRESENTATIONS
 from learning.students import STUDENTS
-from training.methods import IMPLEMENTED, METHODS, RunMethod
+from training.methods import IMPLEMENTED, METHODS, Outcome, RunMethod
 from training.models import Run
 
 
@@ -85,6 +84,10 @@ class VariantSerializer(serializers.Serializer):
 class MethodSerializer(serializers.Serializer):
     name = serializers.CharField()
     label = serializers.CharField()  # type: ignore[assignment]
+    outcome = serializers.ChoiceField(
+        list(Outcome),
+        help_text="What its runs lead to: a model, or a table of counts without public points or student.",
+    )
     choices = ChoiceSerializer(many=True, help_text="Of the first variant.")
     variants = VariantSerializer(many=True)
 
@@ -110,9 +113,7 @@ def _described(kinds: Mapping[str, type[Parametrised]]) -> list[dict[str, Any]]:
 class LearnerList(ApiView):
     """List of what can be a teacher."""
 
-    @extend_schema(
-        summary="Learners", tags=["runs"], operation_id="learners_list", responses=LearnerSerializer(many=True)
-    )
+    @operation("Learners", "runs", LearnerSerializer(many=True), operation_id="learners_list")
     def get(self, request: Request) -> Response:
         """The learners and their parameters, for `learner` among the choices of teachers who vote."""
         return Response(LearnerSerializer(_described(LEARNERS), many=True).data)
@@ -121,9 +122,7 @@ class LearnerList(ApiView):
 class StudentList(ApiView):
     """List of what can be a student."""
 
-    @extend_schema(
-        summary="Students", tags=["runs"], operation_id="students_list", responses=LearnerSerializer(many=True)
-    )
+    @operation("Students", "runs", LearnerSerializer(many=True), operation_id="students_list")
     def get(self, request: Request) -> Response:
         """The students and their parameters, for `student_learner` and `student_parameters` of a run.
 
@@ -135,12 +134,7 @@ class StudentList(ApiView):
 class RepresentationList(ApiView):
     """List of the spaces in which votes and gradient steps work."""
 
-    @extend_schema(
-        summary="Representations",
-        tags=["runs"],
-        operation_id="representations_list",
-        responses=RepresentationSerializer(many=True),
-    )
+    @operation("Representations", "runs", RepresentationSerializer(many=True), operation_id="representations_list")
     def get(self, request: Request) -> Response:
         """The representations and their parameters, for `choices` of a run in which every holder is asked.
 
@@ -173,13 +167,14 @@ class RepresentationList(ApiView):
 class MethodList(ApiView):
     """List of the ways in which a run can learn."""
 
-    @extend_schema(summary="Methods", tags=["runs"], operation_id="methods_list", responses=MethodSerializer(many=True))
+    @operation("Methods", "runs", MethodSerializer(many=True), operation_id="methods_list")
     def get(self, request: Request) -> Response:
         """The methods, for `method` of a run, their variants, and what `choices` of each may hold."""
         methods = [
             {
                 "name": name,
                 "label": Run.Method(name).label,
+                "outcome": method.outcome,
                 "choices": _choices(method),
                 "variants": [
                     {
@@ -201,12 +196,7 @@ class MethodList(ApiView):
 class AggregatorList(ApiView):
     """List of the ways in which teachers' votes become a label."""
 
-    @extend_schema(
-        summary="Aggregators",
-        tags=["runs"],
-        operation_id="aggregators_list",
-        responses=AggregatorSerializer(many=True),
-    )
+    @operation("Aggregators", "runs", AggregatorSerializer(many=True), operation_id="aggregators_list")
     def get(self, request: Request) -> Response:
         """The aggregators that a run may use and their parameters, all of them needed, for `choices` of a run."""
         aggregators = [

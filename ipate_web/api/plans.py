@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema, extend_schema_field
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounting.shares import share_check
 from common.sentences import in_words
-from ipate_web.api.base import ApiView, request_user
+from ipate_web.api.base import ApiView, operation, request_user
 from ipate_web.api.problems import CONFLICT
 from ipate_web.api.proposals import EXAMPLES, RunProposalSerializer, proposal_of
 from ipate_web.api.run_documents import PromiseSerializer
@@ -63,7 +63,8 @@ class PlannedStepsSerializer(serializers.Serializer):
     sigma = serializers.FloatField(help_text="Noise of each number, in clipping norms.")
     clip_norm = serializers.FloatField(help_text="Largest norm of a gradient, where points have norm 1.")
     step_size = serializers.FloatField()
-    momentum = serializers.FloatField()
+    momentum = serializers.FloatField(required=False, help_text="Of steps over samples.")
+    ridge = serializers.FloatField(required=False, help_text="Added to the curvature of the public points.")
     network = serializers.CharField(required=False, help_text="What is trained over samples.")
     weights = serializers.IntegerField(required=False, help_text="How many numbers it has.")
     expected = serializers.FloatField(required=False, help_text="How many holders a step draws, on average.")
@@ -76,8 +77,21 @@ class PlannedStepsSerializer(serializers.Serializer):
     slack = serializers.FloatField(required=False, help_text="δ′ of the run, set aside from the study's δ.")
 
 
+class PlannedTableSerializer(serializers.Serializer):
+    """Plan of a table of counts."""
+
+    cells = serializers.IntegerField()
+    sigma = serializers.FloatField(help_text="Standard deviation of the noise of each cell, in people of weight 1.")
+    reference = serializers.FloatField(
+        help_text="μ² of whom counts as one; others weigh √(cap / reference), at most 1."
+    )
+    people = serializers.FloatField(help_text="By the head counts.")
+    weight = serializers.FloatField(help_text="The sum of their weights.")
+    error = serializers.FloatField(help_text="95 times in 100 a number of people is right to within this.")
+
+
 class PlannedRoundSerializer(serializers.Serializer):
-    """Plan of a round: public points of the holders' votes, or gradients by a plan."""
+    """Plan of a round: public points of the holders' votes, gradients by a plan, or a table of counts."""
 
     queries = serializers.IntegerField(required=False, help_text="Public points.")
     sigma = serializers.FloatField(required=False, help_text="Standard deviation of the noise of each count.")
@@ -85,6 +99,7 @@ class PlannedRoundSerializer(serializers.Serializer):
         required=False, help_text="Share of the public points within the radius of a query."
     )
     plan = PlannedStepsSerializer(required=False)
+    table = PlannedTableSerializer(required=False)
     until = serializers.FloatField(help_text="The part of the run's share that may be used by its end.")
 
 
@@ -124,6 +139,19 @@ class ExpectationSerializer(serializers.Serializer):
     from_labels = serializers.BooleanField(
         help_text="Whether it rests on labelled test data, or on clusters of public points, an easier task."
     )
+
+
+class AlternativeSerializer(serializers.Serializer):
+    """Way to ask people: as they chose, or all at one promise."""
+
+    kind = serializers.ChoiceField(
+        ["levels", "threshold", "smallest"],
+        help_text="As everybody chose; the best single ε, to whoever allows it; the smallest ε, to everybody.",
+    )
+    epsilon = serializers.FloatField(allow_null=True, help_text="Of the one promise.")
+    holders = serializers.IntegerField(help_text="Who is asked, by the head counts.")
+    signal = serializers.FloatField(help_text="Sum of everybody's μ, for their whole cap.")
+    right = serializers.FloatField(allow_null=True, help_text="Forecast of the share of right points, if there is one.")
 
 
 @extend_schema_field({"type": "object", "properties": {"name": {"type": "string"}}, "additionalProperties": True})
@@ -166,6 +194,9 @@ class PlanSerializer(serializers.Serializer):
         "from all counts of the first round together.",
     )
     expectation = ExpectationSerializer(required=False, allow_null=True)
+    alternatives = AlternativeSerializer(
+        many=True, required=False, help_text="What personal levels bring; none where all have one promise."
+    )
 
 
 def plan_document(run: Run, planned: dict[str, Any]) -> dict[str, Any]:
@@ -185,13 +216,7 @@ class PlanRequestSerializer(RunProposalSerializer):
 class RunPlan(ApiView):
     """A dry run of a proposal."""
 
-    @extend_schema(
-        summary="Plan a run",
-        tags=["runs"],
-        request=PlanRequestSerializer,
-        responses={200: PlanSerializer, **CONFLICT},
-        examples=EXAMPLES,
-    )
+    @operation("Plan a run", "runs", PlanSerializer, CONFLICT, request=PlanRequestSerializer, examples=EXAMPLES)
     def post(self, request: Request) -> Response:
         """Plan a run without saving anything: what it would do, what it may charge, what to expect, and warnings."""
         proposal = proposal_of(request, PlanRequestSerializer)

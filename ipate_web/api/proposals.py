@@ -3,6 +3,8 @@
 import hashlib
 import json
 import re
+import tomllib
+from pathlib import Path
 from typing import Any
 
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter
@@ -11,101 +13,16 @@ from rest_framework.request import Request
 
 from consent.models import Study
 from consent.permissions import studies_with_permission
-from ipate_web.api.base import StrictSerializer, permission_check
+from ipate_web.api.base import StrictSerializer, body_of, permission_check
 from ipate_web.api.run_documents import ChoicesField
 from training.methods import IMPLEMENTED
 from training.models import Dataset, Run
 from training.services.suggestions import suggestion_for
 
-PROPOSAL = OpenApiExample(
-    "A weighting run",
-    request_only=True,
-    value={
-        "study": "demo-digits",
-        "title": "Weighted, 100 teachers",
-        "purpose": "How many labels do these choices of protection allow?",
-        "private_dataset": 1,
-        "public_dataset": 2,
-        "test_dataset": 3,
-        "method": "pate",
-        "variant": "weighting",
-        "choices": {
-            "teachers": 100,
-            "learner": "nearest_neighbour",
-            "aggregator": {"name": "confident_gnmax", "sigma": 20, "sigma_threshold": 30, "threshold": 50},
-        },
-        "student_learner": "random_forest",
-    },
-)
-
-
-EVERYBODY = OpenApiExample(
-    "Every holder votes",
-    request_only=True,
-    value={
-        "study": "demo-digits",
-        "title": "Every holder votes",
-        "purpose": "As many labels as these choices of protection allow.",
-        "private_dataset": 1,
-        "public_dataset": 2,
-        "test_dataset": 3,
-        "method": "neighbours",
-        "choices": {"rounds": 1, "radius_share": 0.02},
-        "student_learner": "random_forest",
-    },
-)
-
-
-STEPS = OpenApiExample(
-    "Private gradient steps",
-    request_only=True,
-    value={
-        "study": "demo-digits",
-        "title": "Private gradient steps",
-        "purpose": "One model for all classes, from everybody's gradients.",
-        "private_dataset": 1,
-        "public_dataset": 2,
-        "test_dataset": 3,
-        "method": "sgd",
-        "choices": {"steps": 50},
-        "student_learner": "random_forest",
-    },
-)
-
-
-SAMPLES = OpenApiExample(
-    "Gradient steps over samples, without public points",
-    request_only=True,
-    value={
-        "study": "demo-digits",
-        "title": "A small network",
-        "purpose": "A network of its own, from the holders' records alone.",
-        "private_dataset": 1,
-        "test_dataset": 3,
-        "method": "sgd",
-        "variant": "scale",
-        "choices": {"network": "mlp", "steps": 500, "expected": 512},
-    },
-)
-
-
-REHEARSAL = OpenApiExample(
-    "A rehearsal",
-    request_only=True,
-    value={
-        **PROPOSAL.value,
-        "study": "demo-digits-rehearsal",
-        **{"private_dataset": 4, "public_dataset": 5, "test_dataset": 6},
-        "variant": "upsampling",
-        "seed": 5,
-        "rehearsed": {
-            "levels": {"HIGH": {"share": 0.5, "epsilon": 1}, "LOW": {"share": 0.5, "epsilon": 3}},
-            "method": "data_dependent",
-            "conversion": "improved",
-        },
-    },
-)
-EXAMPLES = [PROPOSAL, EVERYBODY, STEPS, SAMPLES, REHEARSAL]
+EXAMPLES = [
+    OpenApiExample(title, request_only=True, value=value)
+    for title, value in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()
+]
 
 
 _CHOSEN = {choice.name for method in IMPLEMENTED for choice in method.choices.described()}
@@ -170,10 +87,9 @@ class RunProposalSerializer(StrictSerializer, serializers.ModelSerializer):
 
 def proposal_of(request: Request, serializer: type[RunProposalSerializer] = RunProposalSerializer) -> dict[str, Any]:
     """The fields of the proposed run, of a study in which the user may propose one."""
-    proposal = serializer(data=request.data, context={"request": request})
-    proposal.is_valid(raise_exception=True)
-    permission_check(request.user, "training.propose_run", proposal.validated_data["study"])
-    return proposal.validated_data
+    proposal = body_of(request, serializer, request=request)
+    permission_check(request.user, "training.propose_run", proposal["study"])
+    return proposal
 
 
 KEY_HEADER = "Idempotency-Key"

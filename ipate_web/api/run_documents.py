@@ -7,17 +7,24 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import exceptions, serializers
 
 from consent.models import Level
-from ipate_web.api.base import MinuteField
+from ipate_web.api.base import MinuteField, UserField, permission_check
 from training.models import Run
 from training.queue import run_place
 from training.selectors import run_progress, run_promises, run_reason, runs_visible_to
 
 
-def visible_run(user: Any, pk: UUID) -> Run:
-    """The run, if ``user`` may see it; for everyone else it does not exist."""
+def visible_run(user: Any, pk: UUID, permission: str = "") -> Run:
+    """The run, if ``user`` may see it, and has the permission in its study where one is given.
+
+    Raises:
+        NotFound: there is none, or the user may not see it.
+        PermissionDenied: the user's role in the study does not include the permission.
+    """
     run = runs_visible_to(user).select_related("public_dataset", "created_by", "student").filter(pk=pk).first()
     if run is None:
         raise exceptions.NotFound("There is no such run, or none that you may see. GET /api/v1/runs lists yours.")
+    if permission:
+        permission_check(user, permission, run.study)
     return run
 
 
@@ -27,9 +34,7 @@ class RunSerializer(serializers.ModelSerializer):
     accuracy = serializers.FloatField(
         source="student.accuracy", allow_null=True, help_text="Of its published model on the test data, rounded."
     )
-    created_by = serializers.CharField(
-        source="created_by.username", allow_null=True, help_text="Its user's name; null if gone."
-    )
+    created_by = UserField("created_by")
     ended_at = MinuteField(allow_null=True, help_text="To the minute.")
 
     class Meta:
@@ -41,9 +46,9 @@ class RunSerializer(serializers.ModelSerializer):
 
 
 class StageSerializer(serializers.Serializer):
-    """A stage of the run's method, and how much of it is done."""
+    """A stage of a run under way, and how much of it is done."""
 
-    stage = serializers.CharField(help_text="The run's status in this stage.")
+    stage = serializers.CharField(help_text="people and teachers (while it is preparing), or asking.")
     share = serializers.FloatField(
         help_text="0 to 1. Of teachers in training in tenths; in steps of one teacher if fewer than ten were asked for."
     )
@@ -114,7 +119,7 @@ def run_document(run: Run, user: Any) -> dict[str, Any]:
     """A run as the API tells it: parameters, progress, promises, and what was released."""
     progress = run_progress(run)
     run.progress = {  # type: ignore[attr-defined]
-        "stages": [{"stage": stage, "share": share} for stage, share in progress.stages],
+        "stages": [{"stage": stage.name, "share": stage.share} for stage in progress.stages],
         "queries": progress.position,
         "points": progress.size,
         "labels": progress.labels,

@@ -5,13 +5,13 @@ from uuid import UUID
 
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
-from drf_spectacular.utils import OpenApiExample, extend_schema
+from drf_spectacular.utils import OpenApiExample
 from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounting.shares import share_check, share_suggested
-from ipate_web.api.base import ApiView, StrictSerializer, permission_check, request_user
+from ipate_web.api.base import ApiView, StrictSerializer, body_of, operation, request_user
 from ipate_web.api.plans import PlanSerializer, plan_document
 from ipate_web.api.problems import CONFLICT, UNPROCESSABLE
 from ipate_web.api.proposals import (
@@ -58,16 +58,19 @@ class RunList(ApiView, generics.ListAPIView):
     def get_queryset(self) -> QuerySet[Run]:
         return runs_listed(runs_visible_to(self.request.user), **self.query)
 
-    @extend_schema(summary="Runs", tags=["runs"], parameters=[RunFilterSerializer])
+    @operation("Runs", "runs", parameters=[RunFilterSerializer])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """The runs that you may see and that fit all parameters, newest first or in the order of `sort`."""
         return super().get(request, *args, **kwargs)
 
-    @extend_schema(
-        summary="Propose a run",
-        tags=["runs"],
+    @operation(
+        "Propose a run",
+        "runs",
+        RunDetailSerializer,
+        CONFLICT,
+        UNPROCESSABLE,
+        status=201,
         request=RunProposalSerializer,
-        responses={201: RunDetailSerializer, **CONFLICT, **UNPROCESSABLE},
         examples=EXAMPLES,
         parameters=[IDEMPOTENCY_KEY],
     )
@@ -85,16 +88,17 @@ class RunList(ApiView, generics.ListAPIView):
 class RunDetail(ApiView):
     """A run, and another proposal in the place of a draft."""
 
-    @extend_schema(summary="A run", tags=["runs"], responses=RunDetailSerializer)
+    @operation("A run", "runs", RunDetailSerializer)
     def get(self, request: Request, pk: UUID) -> Response:
         """Status, progress, parameters, and what may be published about its privacy."""
         return Response(run_document(visible_run(request.user, pk), request.user))
 
-    @extend_schema(
-        summary="Change a draft of yours",
-        tags=["runs"],
+    @operation(
+        "Change a draft of yours",
+        "runs",
+        RunDetailSerializer,
+        CONFLICT,
         request=RunProposalSerializer,
-        responses={200: RunDetailSerializer, **CONFLICT},
         examples=EXAMPLES,
     )
     def put(self, request: Request, pk: UUID) -> Response:
@@ -102,8 +106,7 @@ class RunDetail(ApiView):
 
         Another's draft gives 403, and 409 what is no draft any more.
         """
-        run = visible_run(request.user, pk)
-        permission_check(request.user, "training.propose_run", run.study)
+        run = visible_run(request.user, pk, "training.propose_run")
         proposal = proposal_of(request)
         if proposal.pop("study") != run.study:
             raise serializers.ValidationError({"study": "The draft belongs to another study. Propose a run there."})
@@ -112,16 +115,10 @@ class RunDetail(ApiView):
 
 
 class RunWithdraw(ApiView):
-    @extend_schema(
-        summary="Withdraw a draft of yours",
-        tags=["runs"],
-        request=None,
-        responses={200: RunDetailSerializer, **CONFLICT},
-    )
+    @operation("Withdraw a draft of yours", "runs", RunDetailSerializer, CONFLICT, request=None)
     def post(self, request: Request, pk: UUID) -> Response:
         """Withdraw your draft for good, on record. Another's gives 403, and 409 what is no draft any more."""
-        run = visible_run(request.user, pk)
-        permission_check(request.user, "training.propose_run", run.study)
+        run = visible_run(request.user, pk, "training.propose_run")
         run_withdraw(run=run, acting_user=request_user(request))
         return Response(run_document(visible_run(request.user, pk), request.user))
 
@@ -153,11 +150,12 @@ class ApprovedSerializer(RunDetailSerializer):
 class RunApprove(ApiView):
     scope = Scope.DECIDE
 
-    @extend_schema(
-        summary="Approve a draft (operators)",
-        tags=["runs"],
+    @operation(
+        "Approve a draft (operators)",
+        "runs",
+        ApprovedSerializer,
+        CONFLICT,
         request=ApprovalSerializer,
-        responses={200: ApprovedSerializer, **CONFLICT},
         examples=[OpenApiExample("A quarter of every cap", request_only=True, value={"share": 0.25})],
     )
     def post(self, request: Request, pk: UUID) -> Response:
@@ -166,13 +164,11 @@ class RunApprove(ApiView):
         The answer has the plan, with all warnings. Approving what has started changes nothing; what was cancelled or
         has failed gives 409.
         """
-        run = visible_run(request.user, pk)
-        permission_check(request.user, "training.approve_run", run.study)
-        asked = ApprovalSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        share = asked.validated_data.get("share", share_suggested(run.study))
-        if not asked.validated_data["only_plan"]:
-            looked_at = asked.validated_data.get("revision")
+        run = visible_run(request.user, pk, "training.approve_run")
+        asked = body_of(request, ApprovalSerializer)
+        share = asked.get("share", share_suggested(run.study))
+        if not asked["only_plan"]:
+            looked_at = asked.get("revision")
             run = run_approve(run=run, acting_user=request_user(request), share=share, revision=looked_at)
         planned: dict[str, Any] | None = run.plan | {"share": run.share} if run.plan else None
         if run.status == Run.Status.DRAFT:
@@ -186,19 +182,13 @@ class RunApprove(ApiView):
 class RunCancel(ApiView):
     scope = Scope.DECIDE
 
-    @extend_schema(
-        summary="Cancel a run (operators)",
-        tags=["runs"],
-        request=None,
-        responses={200: RunDetailSerializer, **CONFLICT},
-    )
+    @operation("Cancel a run (operators)", "runs", RunDetailSerializer, CONFLICT, request=None)
     def post(self, request: Request, pk: UUID) -> Response:
         """End a run that has not ended; 409 where it is finished or has failed, nothing where it was cancelled.
 
         What it released stays released and charged.
         """
-        run = visible_run(request.user, pk)
-        permission_check(request.user, "training.cancel_run", run.study)
+        run = visible_run(request.user, pk, "training.cancel_run")
         ended = run_cancel(run=run, acting_user=request_user(request))
         if ended.status != Run.Status.CANCELLED:
             raise ValidationError("This run has ended already: there is nothing to cancel.", code=STATE)

@@ -4,12 +4,12 @@ from typing import Any
 from uuid import UUID
 
 from django.core.exceptions import ValidationError
-from drf_spectacular.utils import OpenApiExample, extend_schema
+from drf_spectacular.utils import OpenApiExample
 from rest_framework import exceptions, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, permission_check, request_user
+from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, UserField, body_of, operation, request_user
 from ipate_web.api.problems import CONFLICT
 from ipate_web.api.run_documents import visible_run
 from ipate_web.tokens.models import Scope
@@ -22,13 +22,62 @@ from training.services.trainings import student_ask
 _LONGEST_REASON = StudentModel._meta.get_field("withdrawal_reason").max_length
 
 
+def _interval(**options: Any) -> serializers.ListField:
+    """A 95 % confidence interval."""
+    told = {"help_text": "95 % confidence interval; null where the points do not tell."} | options
+    return serializers.ListField(child=serializers.FloatField(), allow_null=True, **told)
+
+
+class MajoritySerializer(serializers.Serializer):
+    """Whoever says the most frequent class of every point."""
+
+    share = serializers.FloatField(help_text="How often that is right.")
+    gain = serializers.FloatField(help_text="By how much the model is right more often.")
+    gain_interval = _interval()
+
+
+class CalibrationBinSerializer(serializers.Serializer):
+    """Points of similar predicted probability."""
+
+    points = serializers.IntegerField()
+    predicted = serializers.FloatField(help_text="Mean predicted probability.")
+    observed = serializers.FloatField(help_text="Share of the points for which it came true.")
+    interval = _interval()
+
+
 class EvaluationSerializer(serializers.Serializer):
     """Evaluation of a model on the test dataset; all rounded."""
 
+    points = serializers.IntegerField(help_text="Of the test dataset.")
     accuracy = serializers.FloatField()
-    interval = serializers.ListField(child=serializers.FloatField(), help_text="95 % confidence interval.")
-    log_loss = serializers.FloatField(help_text="Natural logarithm; probabilities below 0.001 count as that.")
+    interval = _interval(help_text="95 % confidence interval.")
+    majority = MajoritySerializer()
+    area = serializers.FloatField(
+        allow_null=True,
+        help_text="Under the receiver operating characteristic: of the second of two classes, of more the mean of each "
+        "against the rest. Null where all points have one class.",
+    )
+    area_interval = _interval()
+    average_precision = serializers.FloatField(
+        allow_null=True, help_text="Area under precision and recall, of the same classes."
+    )
+    average_precision_interval = _interval()
+    brier = serializers.FloatField(help_text="Mean squared error of the probabilities, halved; 0 to 1.")
+    brier_interval = _interval()
+    log_loss = serializers.FloatField(
+        allow_null=True, help_text="Natural logarithm, nothing cut off. Null where it is infinite."
+    )
+    log_loss_interval = _interval()
+    impossible = serializers.IntegerField(help_text="Points whose true class has probability 0.")
+    base_log_loss = serializers.FloatField(help_text="Log loss of whoever says the classes' shares of every point.")
     confidence = serializers.FloatField(help_text="Mean probability of the likeliest class.")
+    calibration_error = serializers.FloatField(help_text="Expected calibration error, over bins of as many points.")
+    calibration_error_interval = _interval()
+    calibration = CalibrationBinSerializer(many=True)
+    confusion = serializers.ListField(
+        child=serializers.ListField(child=serializers.FloatField(allow_null=True)),
+        help_text="Of each true class (rows) the shares that are taken for each class; null of a class without points.",
+    )
 
 
 class StudentVersionSerializer(serializers.ModelSerializer):
@@ -45,10 +94,11 @@ class StudentVersionSerializer(serializers.ModelSerializer):
     reference = EvaluationSerializer(
         allow_null=True, help_text="The same student, having learned from true labels of the public points."
     )
-    asked_by = serializers.CharField(
-        source="asked_by.username", allow_null=True, help_text="Its user's name; null if gone."
-    )
+    asked_by = UserField("asked_by")
     created_at = MinuteField(help_text="To the minute.")
+    publication_reason = serializers.CharField(
+        help_text="Why a person published it, where the run would not have done so by itself."
+    )
     withdrawn_at = MinuteField(allow_null=True, help_text="Null unless it was withdrawn: then it is not given.")
     withdrawal_reason = serializers.CharField(help_text="Empty unless it was withdrawn.")
 
@@ -56,7 +106,8 @@ class StudentVersionSerializer(serializers.ModelSerializer):
         model = StudentModel
         fields = [
             *("version", "published", "learner", "parameters", "seed", "score", "evaluation", "reference"),
-            *("seconds", "digest", "asked_by", "created_at", "withdrawn_at", "withdrawal_reason"),
+            *("seconds", "digest", "asked_by", "created_at", "publication_reason"),
+            *("withdrawn_at", "withdrawal_reason"),
         ]
 
 
@@ -64,9 +115,7 @@ class StudentTrainingSerializer(serializers.ModelSerializer):
     """Another version that is being trained, or that could not be."""
 
     message = serializers.CharField(help_text="Why nothing came of it; empty while it is under way.")
-    asked_by = serializers.CharField(
-        source="asked_by.username", allow_null=True, help_text="Its user's name; null if gone."
-    )
+    asked_by = UserField("asked_by")
 
     class Meta:
         model = StudentTraining
@@ -81,6 +130,14 @@ class StudentsSerializer(serializers.Serializer):
 class StudentRequestSerializer(StrictSerializer):
     student_learner = serializers.CharField(help_text="One that GET /api/v1/students lists.")
     student_parameters = serializers.DictField(required=False, help_text="What is missing has its default.")
+
+
+class PublicationSerializer(StrictSerializer):
+    reason = serializers.CharField(
+        required=False,
+        max_length=_LONGEST_REASON,
+        help_text="Needed for a version that a run would not publish by itself; its card shows it.",
+    )
 
 
 class WithdrawalSerializer(StrictSerializer):
@@ -107,16 +164,18 @@ def _version_or_404(run: Run, version: int) -> StudentModel:
 class RunStudents(ApiView):
     """The versions of a run's student."""
 
-    @extend_schema(summary="Versions of a run's student", tags=["labels and models"], responses=StudentsSerializer)
+    @operation("Versions of a run's student", "labels and models", StudentsSerializer)
     def get(self, request: Request, pk: UUID) -> Response:
         """All versions by number, what they learned with, and how they compare; and the training under way, if any."""
         return Response(students_document(visible_run(request.user, pk)))
 
-    @extend_schema(
-        summary="Train another version",
-        tags=["labels and models"],
+    @operation(
+        "Train another version",
+        "labels and models",
+        StudentsSerializer,
+        CONFLICT,
+        status=202,
         request=StudentRequestSerializer,
-        responses={202: StudentsSerializer, **CONFLICT},
         examples=[
             OpenApiExample(
                 "Another learner",
@@ -127,57 +186,44 @@ class RunStudents(ApiView):
     )
     def post(self, request: Request, pk: UUID) -> Response:
         """Train the student of a finished run anew, from what was released. It costs nobody anything."""
-        run = visible_run(request.user, pk)
-        permission_check(request.user, "training.propose_run", run.study)
-        asked = StudentRequestSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        student_ask(
-            run=run,
-            student_learner=asked.validated_data["student_learner"],
-            student_parameters=asked.validated_data.get("student_parameters", {}),
-            acting_user=request_user(request),
-        )
+        run = visible_run(request.user, pk, "training.propose_run")
+        asked = body_of(request, StudentRequestSerializer)
+        student_ask(run=run, acting_user=request_user(request), **{"student_parameters": {}, **asked})
         return Response(students_document(run), status=status.HTTP_202_ACCEPTED)
 
 
 class RunStudentPublish(ApiView):
     scope = Scope.DECIDE
 
-    @extend_schema(
-        summary="Publish a version (operators)",
-        tags=["labels and models"],
-        request=None,
-        responses=StudentsSerializer,
-    )
+    @operation("Publish a version (operators)", "labels and models", StudentsSerializer, request=PublicationSerializer)
     def post(self, request: Request, pk: UUID, version: int) -> Response:
         """Make a version the run's model, on record. The others stay, and can be had by their number."""
-        run = visible_run(request.user, pk)
-        permission_check(request.user, "training.approve_run", run.study)
+        run = visible_run(request.user, pk, "training.approve_run")
         _version_or_404(run, version)
-        return Response(students_document(student_publish(run=run, version=version, acting_user=request_user(request))))
+        asked = body_of(request, PublicationSerializer)
+        published = student_publish(run=run, version=version, acting_user=request_user(request), **asked)
+        return Response(students_document(published))
 
 
 class RunStudentWithdraw(ApiView):
     scope = Scope.DECIDE
 
-    @extend_schema(
-        summary="Withdraw a version (operators)",
-        tags=["labels and models"],
+    @operation(
+        "Withdraw a version (operators)",
+        "labels and models",
+        StudentsSerializer,
+        CONFLICT,
         request=WithdrawalSerializer,
-        responses={200: StudentsSerializer, **CONFLICT},
         examples=[
             OpenApiExample("A defect", request_only=True, value={"reason": "It misreads records without an age."})
         ],
     )
     def post(self, request: Request, pk: UUID, version: int) -> Response:
         """Withdraw a version for good, on record: it is given to nobody any more, and those who took it are told."""
-        run = visible_run(request.user, pk)
-        permission_check(request.user, "training.withdraw_model", run.study)
+        run = visible_run(request.user, pk, "training.withdraw_model")
         chosen = _version_or_404(run, version)
-        asked = WithdrawalSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
+        asked = body_of(request, WithdrawalSerializer)
         if chosen.is_withdrawn:
             raise ValidationError("This version was withdrawn already, and stays so.", code=STATE)
-        reason = asked.validated_data["reason"]
-        student_withdraw(run=run, version=version, reason=reason, acting_user=request_user(request))
+        student_withdraw(run=run, version=version, acting_user=request_user(request), **asked)
         return Response(students_document(run))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_field, extend_schema_view
+from drf_spectacular.utils import OpenApiExample, extend_schema_field, extend_schema_view
 from rest_framework import exceptions, generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -10,13 +10,14 @@ from rest_framework.response import Response
 from accounting.head_counts import head_counts
 from accounting.models import HeadCount
 from accounting.shares import share_free
-from consent.models import Level, Role, Study
-from consent.permissions import studies_with_permission
+from consent.committee import conditions_in_force
+from consent.models import ConflictOfInterest, Level, Remark, Role, Study
+from consent.permissions import studies_with_permission, study_permissions
 from consent.role_rules import GIVERS
 from consent.selectors import policy_in_force
 from consent.services import study_create
 from consent.services.accounts import account_of_staff
-from ipate_web.api.base import ApiView, StrictSerializer, request_user, visible_study
+from ipate_web.api.base import ApiView, StrictSerializer, body_of, operation, request_user, visible_study
 from ipate_web.tokens.models import Scope
 from learning.formats import schema_from_json
 from training.models import Dataset
@@ -40,7 +41,7 @@ REHEARSAL_STUDY = OpenApiExample(
 class StudySerializer(serializers.ModelSerializer):
     class Meta:
         model = Study
-        fields = ["slug", "title", "purpose", "controller", "contact", "delta", "rehearsal"]
+        fields = ["slug", "title", "purpose", "controller", "contact", "contact_telephone", "delta", "rehearsal"]
 
 
 class PolicySerializer(serializers.Serializer):
@@ -55,6 +56,37 @@ class LevelSerializer(serializers.Serializer):
 
     level = serializers.ChoiceField(Level.choices)
     epsilon = serializers.FloatField(allow_null=True, help_text="null: no ε policy is in force.")
+
+
+class ConditionSerializer(serializers.Serializer):
+    """Approval of what is in force that states conditions."""
+
+    about = serializers.SerializerMethodField(help_text="`policy` or `form`.")
+    conditions = serializers.CharField(source="text")
+    approved_by = serializers.CharField(source="made_by.username")
+    approved_at = serializers.DateTimeField(source="made_at")
+
+    @extend_schema_field({"type": "string", "enum": ["policy", "form"]})
+    def get_about(self, remark: Remark) -> str:
+        return "policy" if remark.policy_id else "form"
+
+
+class CommitteeSerializer(serializers.Serializer):
+    """What the study's ethics committee has decided, as its page shows it."""
+
+    quorum = serializers.IntegerField(
+        help_text="How many people, beside the one who proposes, have to approve an ε policy or a consent form."
+    )
+    harm = serializers.CharField(help_text="Example of harm that people read where they choose; empty before it is.")
+    conditions = ConditionSerializer(
+        many=True,
+        allow_null=True,
+        help_text="Approvals with conditions of the policy and form in force; null unless you see the overview.",
+    )
+    conflicts = serializers.IntegerField(
+        allow_null=True,
+        help_text="How many people have declared a conflict of interest; null unless you see the overview.",
+    )
 
 
 class HeadCountSerializer(serializers.ModelSerializer):
@@ -94,15 +126,37 @@ class DatasetSerializer(serializers.ModelSerializer):
 class StudyDetailSerializer(StudySerializer):
     policy = PolicySerializer(allow_null=True)
     levels = LevelSerializer(many=True)
+    committee = CommitteeSerializer(allow_null=True, help_text="null: the study is a rehearsal, which asks nobody.")
     head_counts = HeadCountSerializer(many=True, help_text="What plans rest on; none before they are drawn or entered.")
     share_free = serializers.FloatField(help_text="The share of every cap that nothing has used and nothing holds.")
     datasets = DatasetSerializer(many=True)
 
     class Meta(StudySerializer.Meta):
-        fields = [*StudySerializer.Meta.fields, "policy", "levels", "head_counts", "share_free", "datasets"]
+        fields = [
+            *StudySerializer.Meta.fields,
+            "policy",
+            "levels",
+            "committee",
+            "head_counts",
+            "share_free",
+            "datasets",
+        ]
 
 
-def study_document(study: Study) -> dict[str, Any]:
+def _committee(study: Study, user: Any) -> dict[str, Any] | None:
+    """What the page *Ethics committee* shows; conditions and conflicts to those alone who may open it."""
+    if study.rehearsal:
+        return None
+    sees = "consent.view_dashboard" in study_permissions(user, study)
+    return {
+        "quorum": study.quorum,
+        "harm": study.harm,
+        "conditions": conditions_in_force(study) if sees else None,
+        "conflicts": ConflictOfInterest.objects.filter(study=study).count() if sees else None,
+    }
+
+
+def study_document(study: Study, user: Any) -> dict[str, Any]:
     """Description of a study in the API."""
     policy = policy_in_force(study)
     document = {
@@ -115,6 +169,7 @@ def study_document(study: Study) -> dict[str, Any]:
             }
             for level in Level.values
         ],
+        "committee": _committee(study, user),
         "head_counts": head_counts(study),
         "share_free": share_free(study),
         "datasets": study.datasets.filter(removed_at=None),
@@ -165,7 +220,7 @@ class RehearsalStudySerializer(StrictSerializer, serializers.ModelSerializer):
         extra_kwargs = {"delta": {"required": False}}
 
 
-@extend_schema_view(get=extend_schema(summary="Your studies", tags=["studies"]))
+@extend_schema_view(get=operation("Your studies", "studies"))
 class StudyList(ApiView, generics.ListAPIView):
     """The studies whose runs you may see."""
 
@@ -175,11 +230,12 @@ class StudyList(ApiView, generics.ListAPIView):
     def get_queryset(self) -> Any:
         return studies_with_permission(self.request.user, "training.view_run").order_by("slug")
 
-    @extend_schema(
-        summary="Set up a rehearsal study (administrators)",
-        tags=["studies"],
+    @operation(
+        "Set up a rehearsal study (administrators)",
+        "studies",
+        StudyDetailSerializer,
+        status=201,
         request=RehearsalStudySerializer,
-        responses={201: StudyDetailSerializer},
         examples=[REHEARSAL_STUDY],
     )
     def post(self, request: Request) -> Response:
@@ -190,18 +246,16 @@ class StudyList(ApiView, generics.ListAPIView):
         user = request_user(request)
         if not user.has_perm("consent.add_study"):
             raise exceptions.PermissionDenied("Studies are set up by those who administer the installation. Ask them.")
-        asked = RehearsalStudySerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        fields = asked.validated_data
+        fields = body_of(request, RehearsalStudySerializer)
         members = [(each["user"], each["role"]) for each in fields.pop("members")]
         study = study_create(acting_user=user, members=members, **fields)
-        return Response(study_document(study), status=status.HTTP_201_CREATED)
+        return Response(study_document(study, user), status=status.HTTP_201_CREATED)
 
 
 class StudyDetail(ApiView):
     """Public facts of a study."""
 
-    @extend_schema(summary="A study", tags=["studies"], responses=StudyDetailSerializer)
+    @operation("A study", "studies", StudyDetailSerializer)
     def get(self, request: Request, slug: str) -> Response:
-        """Purpose and controller, the levels with their ε, head counts, and the datasets that a run can use."""
-        return Response(study_document(visible_study(request.user, slug)))
+        """Purpose and controller, the levels with their ε, what the committee decided, head counts, and datasets."""
+        return Response(study_document(visible_study(request.user, slug), request.user))

@@ -16,6 +16,7 @@ from ipate_web.api import (
     runs,
     students,
     studies,
+    tables,
     waiting,
     webhooks,
 )
@@ -49,6 +50,8 @@ version_1 = [
     path("runs/<uuid:pk>/cancel", runs.RunCancel.as_view(), name="run-cancel"),
     path("runs/<uuid:pk>/labels", labels.RunLabels.as_view(), name="run-labels"),
     path("runs/<uuid:pk>/costs", costs.RunCosts.as_view(), name="run-costs"),
+    path("runs/<uuid:pk>/table", tables.RunTable.as_view(), name="run-table"),
+    path("runs/<uuid:pk>/table/withdraw", tables.RunTableWithdraw.as_view(), name="run-table-withdraw"),
     path("runs/<uuid:pk>/students", students.RunStudents.as_view(), name="run-students"),
     path(
         "runs/<uuid:pk>/students/<int:version>/publish",
@@ -65,6 +68,7 @@ version_1 = [
     path("models/<uuid:pk>/file", models.ModelNative.as_view(), name="model-file"),
     path("models/<uuid:pk>/onnx", models.ModelOnnx.as_view(), name="model-onnx"),
     path("models/<uuid:pk>/statement", models.ModelStatement.as_view(), name="model-statement"),
+    path("models/<uuid:pk>/threshold", models.ModelThreshold.as_view(), name="model-threshold"),
     path("models/<uuid:pk>/stage", models.ModelStage.as_view(), name="model-stage"),
     path("keys", keys.KeyList.as_view(), name="keys"),
     path("models/<uuid:pk>/predict", models.ModelPredict.as_view(), name="model-predict"),

@@ -1,12 +1,11 @@
 """Endpoint of what waits for whoever asks."""
 
 from django.conf import settings
-from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ipate_web.api.base import ApiView, MinuteField, request_user
+from ipate_web.api.base import ApiView, MinuteField, operation, request_user
 from ipate_web.waiting import Kind, waiting_for
 
 #: Told on pages alone: they follow from how long private work takes, and from who decided what.
@@ -21,6 +20,9 @@ class TaskSerializer(serializers.Serializer):
     text = serializers.CharField()
     url = serializers.SerializerMethodField(help_text="Of a page of the site.")
     since = MinuteField(help_text="To the minute.")
+    answer_by = serializers.DateField(
+        allow_null=True, help_text="The last day on which an answer is wanted; null where none was named."
+    )
     own = serializers.BooleanField(
         source="is_own", help_text="Whether you proposed it yourself, so that somebody else has to decide."
     )
@@ -30,13 +32,13 @@ class TaskSerializer(serializers.Serializer):
 
 
 class WaitingSerializer(serializers.Serializer):
-    waiting = TaskSerializer(many=True, help_text="Oldest first.")
+    waiting = TaskSerializer(many=True, help_text="By the day on which an answer is wanted, then oldest first.")
 
 
 class WaitingList(ApiView):
     """Tasks that you can act on now."""
 
-    @extend_schema(summary="What waits for you", tags=["studies"], responses=WaitingSerializer)
+    @operation("What waits for you", "studies", WaitingSerializer)
     def get(self, request: Request) -> Response:
         """Proposals to decide, runs that failed, and what your studies lack, by your role in each of them.
 

@@ -1,27 +1,35 @@
 """Webhooks of a study: its operators list, make, test and remove them, as on the page of the same name."""
 
 from django.db.models import QuerySet
-from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_field, extend_schema_view
+from drf_spectacular.utils import OpenApiExample, extend_schema_field, extend_schema_view
 from rest_framework import exceptions, generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from consent.models import Study, WebhookDelivery, WebhookEndpoint
+from consent.models import WebhookDelivery, WebhookEndpoint
 from consent.services.webhook_endpoints import endpoint_create, endpoint_remove, endpoint_test
 from consent.services.webhooks import EVENTS, TEST
-from ipate_web.api.base import ApiView, MinuteField, StrictSerializer, permission_check, request_user, visible_study
+from ipate_web.api.base import (
+    ApiView,
+    MinuteField,
+    StrictSerializer,
+    UserField,
+    body_of,
+    operation,
+    request_user,
+    visible_study,
+)
 from ipate_web.tokens.models import Scope
 
 _NAMES = ", ".join(EVENTS)
+_MANAGE = "consent.manage_webhooks"
 
 
 class WebhookSerializer(serializers.ModelSerializer):
     """Program that is told what happens in a study. Its secret is not told."""
 
     events = serializers.ListField(child=serializers.ChoiceField([(name, name) for name in EVENTS]))
-    created_by = serializers.CharField(
-        source="created_by.username", allow_null=True, help_text="Its user's name; null if gone."
-    )
+    created_by = UserField("created_by")
 
     class Meta:
         model = WebhookEndpoint
@@ -74,18 +82,6 @@ class WebhookDeliverySerializer(serializers.ModelSerializer):
         return MinuteField().to_representation(delivery.due_at) if waits else None
 
 
-def _managed_study(request: Request, slug: str) -> Study:
-    """Study whose webhooks the user may manage.
-
-    Raises:
-        NotFound: the user may not see the study, or there is none.
-        PermissionDenied: the user's role in the study does not include its webhooks.
-    """
-    study = visible_study(request.user, slug)
-    permission_check(request.user, "consent.manage_webhooks", study)
-    return study
-
-
 def _managed_webhook(request: Request, slug: str, pk: int) -> WebhookEndpoint:
     """Webhook of a study whose webhooks the user may manage.
 
@@ -93,7 +89,7 @@ def _managed_webhook(request: Request, slug: str, pk: int) -> WebhookEndpoint:
         NotFound: the user may not see the study, or the study has no such webhook.
         PermissionDenied: the user's role in the study does not include its webhooks.
     """
-    found = WebhookEndpoint.objects.filter(study=_managed_study(request, slug), pk=pk).first()
+    found = WebhookEndpoint.objects.filter(study=visible_study(request.user, slug, _MANAGE), pk=pk).first()
     if found is None:
         raise exceptions.NotFound(
             "The study has no such webhook. GET /api/v1/studies/{slug}/webhooks lists those it has."
@@ -108,21 +104,22 @@ class WebhookView(ApiView):
     reading_scope = Scope.WEBHOOKS
 
 
-@extend_schema_view(get=extend_schema(summary="Webhooks of a study (operators)", tags=["webhooks"]))
+@extend_schema_view(get=operation("Webhooks of a study (operators)", "webhooks"))
 class StudyWebhooks(WebhookView, generics.ListAPIView):
     """The programs that are told what happens in a study, and what each is told of."""
 
     serializer_class = WebhookSerializer
 
     def get_queryset(self) -> QuerySet[WebhookEndpoint]:
-        study = _managed_study(self.request, self.kwargs["slug"])
+        study = visible_study(self.request.user, self.kwargs["slug"], _MANAGE)
         return WebhookEndpoint.objects.filter(study=study)
 
-    @extend_schema(
-        summary="Make a webhook (operators)",
-        tags=["webhooks"],
+    @operation(
+        "Make a webhook (operators)",
+        "webhooks",
+        MadeWebhookSerializer,
+        status=201,
         request=WebhookRequestSerializer,
-        responses={201: MadeWebhookSerializer},
         examples=[
             OpenApiExample(
                 "Ends of runs",
@@ -136,16 +133,15 @@ class StudyWebhooks(WebhookView, generics.ListAPIView):
 
         The address has to begin with `https://` and to lead to a public host. A study has at most ten webhooks.
         """
-        study = _managed_study(request, slug)
-        asked = WebhookRequestSerializer(data=request.data)
-        asked.is_valid(raise_exception=True)
-        made = endpoint_create(study=study, acting_user=request_user(request), **asked.validated_data)
+        study = visible_study(request.user, slug, _MANAGE)
+        asked = body_of(request, WebhookRequestSerializer)
+        made = endpoint_create(study=study, acting_user=request_user(request), **asked)
         document = WebhookSerializer(made.endpoint).data | {"secret": made.secret}
         return Response(document, status=status.HTTP_201_CREATED)
 
 
 class StudyWebhook(WebhookView):
-    @extend_schema(summary="Remove a webhook (operators)", tags=["webhooks"], request=None, responses={204: None})
+    @operation("Remove a webhook (operators)", "webhooks", None, status=204, request=None)
     def delete(self, request: Request, slug: str, pk: int) -> Response:
         """Tell a program nothing any more. What waits is not sent, and its deliveries leave the list."""
         endpoint_remove(endpoint=_managed_webhook(request, slug, pk), acting_user=request_user(request))
@@ -153,20 +149,20 @@ class StudyWebhook(WebhookView):
 
 
 class StudyWebhookTest(WebhookView):
-    @extend_schema(
-        summary="Send a test (operators)", tags=["webhooks"], request=None, responses={202: WebhookDeliverySerializer}
-    )
+    @operation("Send a test (operators)", "webhooks", WebhookDeliverySerializer, status=202, request=None)
     def post(self, request: Request, slug: str, pk: int) -> Response:
         """Send an event that nothing has happened for. The list of deliveries says how it went."""
         delivery = endpoint_test(endpoint=_managed_webhook(request, slug, pk))
         return Response(WebhookDeliverySerializer(delivery).data, status=status.HTTP_202_ACCEPTED)
 
 
-@extend_schema_view(get=extend_schema(summary="Deliveries of a study's webhooks (operators)", tags=["webhooks"]))
+@extend_schema_view(get=operation("Deliveries of a study's webhooks (operators)", "webhooks"))
 class StudyWebhookDeliveries(WebhookView, generics.ListAPIView):
     """The messages of the last 30 days, newest first: how often each was tried, and what the last answer was."""
 
     serializer_class = WebhookDeliverySerializer
 
     def get_queryset(self) -> QuerySet[WebhookDelivery]:
-        return WebhookDelivery.objects.filter(endpoint__study=_managed_study(self.request, self.kwargs["slug"]))
+        return WebhookDelivery.objects.filter(
+            endpoint__study=visible_study(self.request.user, self.kwargs["slug"], _MANAGE)
+        )

@@ -24,18 +24,17 @@ _MAGIC = b"age-encryption.org/"
 
 
 class Digesting:
-    """Writer to ``target``, if any, that computes the SHA-256 of what goes through it."""
+    """Writer to ``target`` that computes the SHA-256 of what goes through it."""
 
-    def __init__(self, target: BinaryIO | None = None) -> None:
+    def __init__(self, target: BinaryIO) -> None:
         self._target, self._digest = target, hashlib.sha256()
 
     def write(self, block: bytes) -> int:
         self._digest.update(block)
-        return self._target.write(block) if self._target else len(block)
+        return self._target.write(block)
 
     def flush(self) -> None:
-        if self._target:
-            self._target.flush()
+        self._target.flush()
 
     def hexdigest(self) -> str:
         return self._digest.hexdigest()
@@ -148,3 +147,11 @@ def _members(file: IO[bytes]) -> Iterator[tuple[str, IO[bytes]]]:
 def blocks_of(content: IO[bytes]) -> Iterator[bytes]:
     while block := content.read(BLOCK):
         yield block
+
+
+def digest_of(content: IO[bytes]) -> str:
+    """SHA-256 of what is left to read."""
+    digest = hashlib.sha256()
+    for block in blocks_of(content):
+        digest.update(block)
+    return digest.hexdigest()

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from django.core.files.base import File
 from django.core.files.storage import Storage, storages
@@ -20,7 +20,7 @@ from django.db import DatabaseError, connection
 from tqdm import tqdm
 
 from ipate_web.backups import STORAGES, BackupError
-from ipate_web.backups.archives import Digesting, blocks_of
+from ipate_web.backups.archives import digest_of
 from ipate_web.backups.references import Name, files_named
 
 _STAGED = "restoring/"
@@ -47,14 +47,14 @@ class _Measured:
     size: int
     bar: tqdm
     is_whole: bool = True
-    digest: Digesting = field(default_factory=Digesting)
+    digest: Any = field(default_factory=hashlib.sha256)
 
     def read(self, size: int) -> bytes:
         block = self.content.read(size)
         if len(block) < size:  # a tar asks for no more than the size that it was told
             self.is_whole = False
             block = block.ljust(size, b"\0")
-        self.digest.write(block)
+        self.digest.update(block)
         self.bar.update(len(block))
         return block
 
@@ -193,8 +193,5 @@ def files_named_now() -> set[Name]:
 
 
 def _digest(alias: str, name: str) -> str:
-    digest = hashlib.sha256()
     with storages[alias].open(name) as file:
-        for block in blocks_of(file):
-            digest.update(block)
-    return digest.hexdigest()
+        return digest_of(file)

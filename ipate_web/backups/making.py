@@ -5,7 +5,6 @@ is named at that moment was there before it, so that only one which came and wen
 moment is taken anew. Only the copy of the database lies on disk unencrypted, until it has been put into the archive.
 """
 
-import hashlib
 import io
 import json
 import os
@@ -28,7 +27,7 @@ from common.models import BackupRecord
 from common.progress import progress_bar
 from consent.models import Disposal, Study
 from ipate_web.backups import MANIFEST, BackupError
-from ipate_web.backups.archives import Digesting, archive_written
+from ipate_web.backups.archives import Digesting, archive_written, digest_of
 from ipate_web.backups.databases import dump_name, snapshot
 from ipate_web.backups.files import FileCopies, files_named_now, member_add
 from ipate_web.backups.references import files_named, heads_of, migrations_of
@@ -165,4 +164,4 @@ def _copy(archive: tarfile.TarFile, folder: Path) -> None:
 
 def _digest_of(path: Path) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return digest_of(file)

@@ -24,7 +24,7 @@ from common.progress import progress_bar
 from common.worker_heartbeats import workers_heard
 from consent.models import Study
 from ipate_web.backups import MANIFEST, STORAGES, BackupError
-from ipate_web.backups.archives import Digesting, archive_opened, blocks_of
+from ipate_web.backups.archives import archive_opened, blocks_of, digest_of
 from ipate_web.backups.databases import database_beside
 from ipate_web.backups.files import FilesBeside, names_in
 from ipate_web.backups.making import FORMAT
@@ -50,10 +50,7 @@ def backup_check(path: Path, identities: Sequence[Identity]) -> dict[str, Any]:
             if name == MANIFEST:
                 manifest = json.loads(content.read())
                 continue
-            digest = Digesting()
-            for block in blocks_of(content):
-                digest.write(block)
-            found.add((name, digest.hexdigest()))
+            found.add((name, digest_of(content)))
     if not manifest:
         raise BackupError(f"{path} is no backup: it has no {MANIFEST}.")
     other_version = (

@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ipate_web.staff.charts import Chart, Series
+from ipate_web.staff.measures import Measure, measures
 from ipate_web.staff.templatetags.run_words import choice_label, group_label, learner_label, value_words
 from learning.learners import parameter_fields
 from learning.mechanisms.choices import Choice
@@ -42,6 +43,15 @@ def parameter_rows(parameters: Sequence[Parameter], runs: Sequence[Run]) -> list
     ]
 
 
+def measure_rows(runs: Sequence[Compared]) -> list[tuple[str, str, tuple[Measure, ...]]]:
+    """The name of each measure but accuracy, what it is compared with in all of the runs, and what it is in each."""
+    found = []
+    for told in list(zip(*(measures(each.evaluation) for each in runs), strict=True))[1:]:
+        compared = {each.compared for each in told}
+        found.append((told[0].name, compared.pop() if len(compared) == 1 else "", told))
+    return found
+
+
 def change_rows(run: Run) -> list[tuple[ProposalChange, list[tuple[str, str, str]]]]:
     """Each change of a draft, with the name of each parameter that it changed and both values, in words."""
     return [
@@ -71,7 +81,7 @@ def _label(name: str, runs: Sequence[Run]) -> str:
     role, _dot, of = name.partition(".")
     if role == "rehearsed" and of.startswith("levels."):
         level, measure = of.removeprefix("levels.").split(".")
-        return f"{group_label(level)}: {_('share of the owners') if measure == 'share' else 'ε'}"
+        return ": ".join([group_label(level), _("share of the owners") if measure == "share" else "ε"])
     if not of:
         return capfirst(str(_field(name).verbose_name))
     choice = _choice(name, runs)
@@ -80,7 +90,7 @@ def _label(name: str, runs: Sequence[Run]) -> str:
     if role == "student_learner":
         for run in runs:
             if of in (labels := _parameter_labels(STUDENTS.get(run.student_learner))):
-                return f"{_('Student')}: {labels[of]}"
+                return ": ".join([_("Student"), labels[of]])
     return name
 
 

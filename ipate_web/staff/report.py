@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.template.loader import render_to_string
 from django.utils import timezone
-from django.utils.formats import date_format, number_format
+from django.utils.formats import number_format
 from django.utils.html import strip_tags
 from django.utils.text import capfirst
 from django.utils.translation import get_language
@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 
 from accounting.models import Release
 from consent.pdf import tagged_pdf
+from ipate_web.staff.measures import measures
 from ipate_web.staff.templatetags.moments import moment_text
 from ipate_web.staff.templatetags.run_words import group_label, interval, learner_label, part, percent, trimmed
 from training.fairness import Fairness
@@ -40,13 +41,13 @@ def report_pdf(
     now = timezone.localtime()
     heading = _("What “%(title)s” has released and cost") % {"title": run.title}
     told = {
-        "title": f"{_('Report')}: {run.title}",
+        "title": ": ".join([_("Report"), run.title]),
         "author": run.study.controller,
         "date": {"year": now.year, "month": now.month, "day": now.day},
         "lang": (get_language() or settings.LANGUAGE_CODE).split("-")[0],
         "heading": heading,
         "facts": _facts(run, moment_text(now)),
-        "sections": [*_charges(groups), *_fairness(run, fairness), *_releases(rows)],
+        "sections": [*_measures(run), *_charges(groups), *_fairness(run, fairness), *_releases(rows)],
     }
     return tagged_pdf(TEMPLATE, told)
 
@@ -78,6 +79,17 @@ def _section(heading: str, paragraphs: Sequence[str] = (), tables: Sequence[Tabl
 
 def _table(caption: str, columns: Sequence[str], widths: Sequence[float], rows: Sequence[Sequence[str]]) -> Table:
     return {"caption": caption, "columns": list(columns), "widths": list(widths), "rows": [list(row) for row in rows]}
+
+
+def _measures(run: Run) -> list[dict[str, Any]]:
+    evaluation = (run.student.card.get("evaluation") if run.student else None) or {}
+    if not evaluation.get("majority"):
+        return []
+    rows = [[each.name, each.value, each.interval or "–", each.compared] for each in measures(evaluation)]
+    columns = [_("Measure"), _("Value"), _("95 % interval"), _("To compare with")]
+    return _section(
+        _("Measures on the test data"), tables=[_table(_("Measures on the test data"), columns, [3, 1, 2, 4], rows)]
+    )
 
 
 def _charges(groups: Sequence[GroupSpending] | None) -> list[dict[str, Any]]:
@@ -127,7 +139,7 @@ def _releases(rows: Sequence[tuple[Release, str]] | None) -> list[dict[str, Any]
     lines = [
         [
             str(release.sequence),
-            date_format(timezone.localtime(release.recorded_at), "SHORT_DATETIME_FORMAT"),
+            moment_text(release.recorded_at, seconds=False),
             str(release.get_kind_display()),
             "–" if release.batch is None else str(release.batch),
             number_format(release.charge, 5) if release.charge and math.isfinite(release.charge) else "0",

@@ -5,7 +5,8 @@ from itertools import pairwise
 from django.utils.translation import gettext as _
 
 from ipate_web.staff.charts import Chart, Series
-from ipate_web.staff.templatetags.run_words import group_label
+from ipate_web.staff.templatetags.run_words import cell_words, group_label
+from learning.mechanisms.counts.table import CountTable
 from training.methods.neighbours.leads import LEADS
 from training.models import StudentModel
 from training.selectors import CostHistory, GroupSpending
@@ -20,6 +21,28 @@ def cost_chart(history: CostHistory, groups: list[GroupSpending]) -> Chart | Non
     ]
     x, x_label = (history.labels, _("labels released")) if history.labelled else (history.positions, _("steps taken"))
     return Chart([0, *x], series, x_label=x_label, y_label=_("share of the cap"))
+
+
+MOST_SERIES = 8
+"""Values of a second column that a chart of a table can tell apart."""
+MOST_BARS = 60
+
+
+def table_chart(table: CountTable) -> Chart | None:
+    """Chart of a table: numbers of people by the first column, a set of bars for each value of the second.
+
+    None where it would be too large to be read.
+    """
+    first, *second = table.values
+    names = second[0] if second else ("",)
+    if len(names) > MOST_SERIES or len(table) > MOST_BARS:
+        return None
+    counts = [cell.count for cell in table]
+    series = [
+        Series(cell_words(name) if name else _("people"), counts[place :: len(names)])
+        for place, name in enumerate(names)
+    ]
+    return Chart([cell_words(name) for name in first], series, kind="bar", scale="category", y_label=_("people"))
 
 
 def curve_chart(curves: dict[str, list[float]]) -> Chart | None:
@@ -46,7 +69,7 @@ def class_chart(student: StudentModel) -> Chart | None:
     evaluation = student.card.get("evaluation")
     if not evaluation:
         return None
-    classes = evaluation["classes"]
+    classes = evaluation.get("classes", [])
     series = [
         Series(name, [row[key] for row in classes])
         for key, name in (("recall", _("recall")), ("precision", _("precision")))
@@ -56,3 +79,16 @@ def class_chart(student: StudentModel) -> Chart | None:
             Series(_("recall, learned from true labels"), [row["recall"] for row in student.reference["classes"]])
         )
     return Chart([row["class"] for row in classes], series, kind="bar", scale="category", y_max=1)
+
+
+def calibration_chart(student: StudentModel) -> Chart | None:
+    """How often it came true against what was predicted, beside what would be right."""
+    bins = (student.card.get("evaluation") or {}).get("calibration")
+    if not bins:
+        return None
+    predicted = [each["predicted"] for each in bins]
+    series = [
+        Series(_("came true"), [each["observed"] for each in bins]),
+        Series(_("as often as predicted"), predicted),
+    ]
+    return Chart(predicted, series, x_label=_("mean probability"), y_label=_("share of the points"), y_max=1)

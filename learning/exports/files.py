@@ -13,13 +13,16 @@ from learning.exports.graph import DOUBLE, STRING, Graph
 from learning.formats import Schema
 from learning.formats.documents import schema_to_json
 from learning.learners import Model
+from learning.thresholds import Threshold
 
 
 def onnx_file(model: Model, schema: Schema, card: Mapping[str, Any]) -> bytes:
     """A model as ONNX, from the values of a row to the name of a class.
 
-    Its inputs are what `encoding.encoded` says. Its outputs are ``label``, the name of the likeliest class, and
-    ``probabilities``, double `(rows, classes)`. A row that the schema does not allow has the label "" and NaN.
+    Its inputs are what `encoding.encoded` says. Its outputs are ``label``, the name of the likeliest class, or of
+    that which the card's threshold leads to, and ``probabilities``, double `(rows, classes)`. A row that the schema
+    does not allow has the label "" and NaN. Of another outcome it has the output ``values``, double `(rows, columns)`,
+    whose columns are named beside it.
 
     Args:
         model: For records of the schema.
@@ -29,13 +32,29 @@ def onnx_file(model: Model, schema: Schema, card: Mapping[str, Any]) -> bytes:
     graph = Graph()
     records, allowed = encoded(graph, schema)
     probabilities = model.to_graph(graph, records)
-    likeliest = graph.node("ArgMax", probabilities, axis=1, keepdims=0)
+    column = graph.node("Unsqueeze", allowed, graph.constant(np.array([1])))
+    if schema.target is not None:
+        values = graph.node("Where", column, probabilities, graph.constant(np.nan))
+        columns = schema.target.columns
+        return graph.to_bytes(
+            {"values": (values, DOUBLE, (len(columns),))},
+            _documents(columns=list(columns), schema=schema_to_json(schema), card=card),
+        )
+    told = card.get("threshold")
+    if told:
+        threshold = Threshold(schema.classes.index(told["class"]), told["least"])
+        likeliest = threshold.to_graph(graph, probabilities, len(schema.classes))
+    else:
+        likeliest = graph.node("ArgMax", probabilities, axis=1, keepdims=0)
     label = graph.node("Gather", graph.constant(np.array(schema.classes)), likeliest)
     label = graph.node("Where", allowed, label, graph.constant(np.array("")))
-    column = graph.node("Unsqueeze", allowed, graph.constant(np.array([1])))
     probabilities = graph.node("Where", column, probabilities, graph.constant(np.nan))
-    documents = {"classes": list(schema.classes), "schema": schema_to_json(schema), "card": card}
     return graph.to_bytes(
         {"label": (label, STRING, ()), "probabilities": (probabilities, DOUBLE, (len(schema.classes),))},
-        {name: json.dumps(document, ensure_ascii=False) for name, document in documents.items()},
+        _documents(classes=list(schema.classes), schema=schema_to_json(schema), card=card),
     )
+
+
+def _documents(**documents: Any) -> dict[str, str]:
+    """Documents that are stored in a file, as texts."""
+    return {name: json.dumps(document, ensure_ascii=False) for name, document in documents.items()}

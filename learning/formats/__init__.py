@@ -1,7 +1,7 @@
 """Data formats: declared schemas, validating readers, known datasets. Imports no Django."""
 
 from learning.formats.catalogue import CATALOGUE, Splits, catalogue_load
-from learning.formats.documents import json_schema, records_alike, schema_from_json, schema_to_json
+from learning.formats.documents import json_schema, outcome_of, records_alike, schema_from_json, schema_to_json
 from learning.formats.draft import schema_draft
 from learning.formats.files import check_sha256
 from learning.formats.read import read_file
@@ -22,6 +22,7 @@ __all__ = [
     "catalogue_load",
     "check_sha256",
     "json_schema",
+    "outcome_of",
     "read_file",
     "records_alike",
     "schema_draft",

@@ -14,6 +14,7 @@ from learning.formats.records import pseudonym_faults
 from learning.formats.report import Report
 from learning.formats.rows import DataError, Rows
 from learning.formats.schema import ImageSchema, Schema
+from learning.outcomes import Target
 
 Array = npt.NDArray[np.generic]
 
@@ -35,7 +36,14 @@ def checked_rows(schema: Schema, report: Report, arrays: Mapping[str, Array]) ->
         return None
     features = checked_features(arrays["x"], schema, report)
     records = arrays["x"].shape[0] if arrays["x"].ndim else 0
-    labels = checked_labels(arrays["y"], schema.classes, records, report) if "y" in arrays else None
+    labels = None
+    if "y" in arrays:
+        target = schema.target
+        labels = (
+            checked_labels(arrays["y"], schema.classes, records, report)
+            if target is None
+            else checked_targets(arrays["y"], target, records, report)
+        )
     names = checked_holders(arrays["holder"], records, report) if "holder" in arrays else None
     return Rows(features, labels, names) if features is not None and not report.count else None
 
@@ -84,6 +92,33 @@ def checked_labels(y: Array, classes: Sequence[str], records: int, report: Repor
         return None
     unknown_classes(y, len(classes), report, "y")
     return y.astype(np.int64)
+
+
+def checked_targets(y: Array, target: Target, records: int, report: Report) -> npt.NDArray[np.int64] | None:
+    """Codes of targets, one per record: y has a column for each part, and may be flat where there is one.
+
+    >>> from learning.outcomes import Numbers
+    >>> checked_targets(np.array([0.5, 1.0]), Numbers(0, 1), 2, Report()).tolist()
+    [524288, 1048576]
+    """
+    parts = y.reshape(len(y), -1) if y.ndim in (1, 2) else y
+    if y.dtype.kind not in "fiub" or parts.shape != (records, len(target.asked)):
+        problem = Sentence(
+            _("y holds %(type)s in the shape %(shape)s; there are %(count)d records."),
+            type=y.dtype,
+            shape=y.shape,
+            count=records,
+        )
+        remedy = Sentence(_("Save numbers with these columns: %(names)s."), names=", ".join(target.asked))
+        report.add(DataError(problem, remedy, column="y"))
+        return None
+    values = [each.astype(np.float64) for each in parts.T]
+    for part, numbers in zip(target.asked, values, strict=True):
+        told = Sentence(_("A value is none of “%(part)s”."), part=part)
+        wrong = np.flatnonzero(~target.allowed(part, numbers)).tolist()
+        report.add_rows(wrong, lambda _place, told=told: told, target.remedy(part), "y")  # type: ignore[misc]
+    with np.errstate(invalid="ignore"):
+        return target.coded(values)
 
 
 def unknown_classes(y: Array, classes: int, report: Report, column: str | None = None) -> None:

@@ -7,6 +7,7 @@ seed. Public records keep their true labels for evaluation only: what a student 
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files as package_files
@@ -47,7 +48,6 @@ class KnownFile:
 class KnownDataset:
     """Source and licence of a dataset, and its folder in the data directory."""
 
-    name: str
     title: str
     publisher: str
     source: str
@@ -156,60 +156,13 @@ def _table_schema(name: str) -> TabularSchema:
     return schema
 
 
+_SPLITS = {"digits": _split_digits, "mnist": _split_mnist, "adult": _split_adult, "diabetes": _split_diabetes}
 CATALOGUE: dict[str, KnownDataset] = {
-    known.name: known
-    for known in (
-        KnownDataset(
-            "digits",
-            "Handwritten digits, 8×8",
-            "E. Alpaydin, C. Kaynak (UCI Machine Learning Repository); shipped with scikit-learn",
-            "https://archive.ics.uci.edu/dataset/80/optical+recognition+of+handwritten+digits",
-            "CC BY 4.0",
-            "digits",
-            (),
-            _split_digits,
-        ),
-        KnownDataset(
-            "mnist",
-            "MNIST handwritten digits, 28×28",
-            "Y. LeCun, C. Cortes, C. J. C. Burges",
-            "http://yann.lecun.com/exdb/mnist/",
-            "CC BY-SA 3.0",
-            "mnist",
-            (
-                KnownFile(
-                    "train-images-idx3-ubyte", "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"
-                ),
-                KnownFile(
-                    "train-labels-idx1-ubyte", "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"
-                ),
-                KnownFile("t10k-images-idx3-ubyte", "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"),
-                KnownFile("t10k-labels-idx1-ubyte", "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
-            ),
-            _split_mnist,
-        ),
-        KnownDataset(
-            "adult",
-            "Adult (census income)",
-            "B. Becker, R. Kohavi (UCI Machine Learning Repository)",
-            "https://archive.ics.uci.edu/dataset/2/adult",
-            "CC BY 4.0",
-            "adult",
-            (
-                KnownFile("adult.data", "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d"),
-                KnownFile("adult.test", "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05"),
-            ),
-            _split_adult,
-        ),
-        KnownDataset(
-            "diabetes",
-            "Diabetes 130-US hospitals 1999-2008 (readmission within 30 days)",
-            "J. Clore, K. Cios, J. DeShazo, B. Strack (UCI Machine Learning Repository)",
-            "https://archive.ics.uci.edu/dataset/296/diabetes+130-us+hospitals+for+years+1999-2008",
-            "CC BY 4.0",
-            "diabetes130",
-            (KnownFile("diabetic_data.csv", "0689e7ec031237dc63031b938805c48377748761a3b26acab621567afa24df97"),),
-            _split_diabetes,
-        ),
+    name: KnownDataset(
+        **{key: text for key, text in known.items() if key != "files"},
+        files=tuple(KnownFile(file, digest) for file, digest in known.get("files", {}).items()),
+        split=_SPLITS[name],
     )
+    for name, known in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()
 }
+"""By name, as catalogue.toml describes them."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,6 +36,33 @@ class LabelColumn:
 
     name: str
     spellings: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class TargetColumn:
+    """Column of numbers to learn, where a schema declares a target in place of classes.
+
+    ``part`` is which number of the target it holds, see `learning.outcomes.Target.asked`; ``spellings`` maps values of
+    the file to numbers, such as “dead” to 1.
+    """
+
+    name: str
+    part: str
+    spellings: tuple[tuple[str, float], ...] = ()
+
+    def encode(self, values: Sequence[object]) -> npt.NDArray[np.float64]:
+        """Numbers (n,); NaN where a value is none."""
+        known = dict(self.spellings)
+        found = np.full(len(values), np.nan)
+        for place, value in enumerate(values):
+            if isinstance(value, str) and value in known:
+                found[place] = known[value]
+                continue
+            try:
+                found[place] = float(value)  # type: ignore[arg-type]
+            except (TypeError, ValueError, OverflowError):
+                continue
+        return found
 
 
 @dataclass(frozen=True)
@@ -78,6 +106,10 @@ class FeatureColumn(Protocol):
 
     def notes(self, values: Sequence[object]) -> Notes:
         """Count the values, all allowed, that encoding changes or leaves open."""
+        ...
+
+    def outside(self, values: Sequence[object]) -> npt.NDArray[np.bool_]:
+        """Whether each value, all allowed, lies outside of what the column declares."""
         ...
 
 
@@ -139,6 +171,10 @@ class NumericColumn:
         clipped = np.count_nonzero((known < self.minimum) | (known > self.maximum))
         return Notes(clipped=int(clipped), missing=len(values) - len(known))
 
+    def outside(self, values: Sequence[object]) -> npt.NDArray[np.bool_]:
+        known = np.array([np.nan if value in self.missing else value for value in values], np.float64)
+        return (known < self.minimum) | (known > self.maximum)
+
     def _fault(self, value: object) -> tuple[str, str] | None:
         """Problem and remedy of a value that is no number."""
         if not isinstance(value, int | float | str | np.number) or isinstance(value, bool):
@@ -161,8 +197,45 @@ class NumericColumn:
         return Sentence(_("Write a finite number, or %(markers)s if not known."), markers=markers)
 
 
+class _OneHotColumn(ABC):
+    """Column whose values have places: each sets the feature of its place, a declared ``missing`` marker none."""
+
+    name: str
+
+    @property
+    @abstractmethod
+    def features(self) -> tuple[str, ...]: ...
+
+    def encode(self, values: Sequence[object]) -> npt.NDArray[np.float32]:
+        positions = self._places(values)
+        if (positions == _UNDECLARED).any():
+            raise next(self.faults(values))
+        encoded = np.zeros((len(positions), len(self.features)), np.float32)
+        known = np.flatnonzero(positions >= 0)
+        encoded[known, positions[known]] = 1.0
+        return encoded
+
+    def faults(self, values: Sequence[object]) -> Iterator[DataError]:
+        for place in np.flatnonzero(self._places(values) == _UNDECLARED).tolist():
+            yield DataError(*self._fault(shown(values[place])), row=place + 1, column=self.name)
+
+    def notes(self, values: Sequence[object]) -> Notes:
+        return Notes(missing=int((self._places(values) == _NONE).sum()))
+
+    def outside(self, values: Sequence[object]) -> npt.NDArray[np.bool_]:
+        return np.zeros(len(values), np.bool_)
+
+    @abstractmethod
+    def _places(self, values: Sequence[object]) -> npt.NDArray[np.int64]:
+        """Number of the feature of each value, ``_NONE`` or ``_UNDECLARED``."""
+
+    @abstractmethod
+    def _fault(self, value: str) -> tuple[str, str]:
+        """Problem and remedy of a value that is not declared."""
+
+
 @dataclass(frozen=True)
-class CategoricalColumn:
+class CategoricalColumn(_OneHotColumn):
     """Column of declared values, one-hot encoded.
 
     A declared ``missing`` marker sets none of the features. With ``other``, one more feature stands for every
@@ -193,40 +266,25 @@ class CategoricalColumn:
     def _positions(self) -> dict[str, int]:
         return {value: i for i, value in enumerate(self.values)} | dict.fromkeys(self.missing, _NONE)
 
-    def encode(self, values: Sequence[object]) -> npt.NDArray[np.float32]:
-        positions = self._places(values)
-        if (positions == _UNDECLARED).any():
-            raise next(self.faults(values))
-        return _one_hot(positions, len(self.features))
-
-    def faults(self, values: Sequence[object]) -> Iterator[DataError]:
-        declared = ", ".join(self.values[:_SHOWN]) + (", …" if len(self.values) > _SHOWN else "")
-        for place in np.flatnonzero(self._places(values) == _UNDECLARED).tolist():
-            yield DataError(
-                Sentence(
-                    _("“%(value)s” is not among the declared values (%(declared)s)."),
-                    value=shown(values[place]),
-                    declared=declared,
-                ),
-                _("Correct the value, or declare it in the schema."),
-                row=place + 1,
-                column=self.name,
-            )
-
     def notes(self, values: Sequence[object]) -> Notes:
-        positions = self._places(values)
-        return Notes(
-            unknown=int((positions == len(self.values)).sum()) if self.other else 0,
-            missing=int((positions == _NONE).sum()),
-        )
+        return super().notes(values)._replace(unknown=int(self.outside(values).sum()))
+
+    def outside(self, values: Sequence[object]) -> npt.NDArray[np.bool_]:
+        return self._places(values) == len(self.values)
 
     def _places(self, values: Sequence[object]) -> npt.NDArray[np.int64]:
         default = len(self.values) if self.other else _UNDECLARED
         return np.array([self._positions.get(str(value), default) for value in values], np.int64)
 
+    def _fault(self, value: str) -> tuple[str, str]:
+        declared = ", ".join(self.values[:_SHOWN]) + (", …" if len(self.values) > _SHOWN else "")
+        text = _("“%(value)s” is not among the declared values (%(declared)s).")
+        problem = Sentence(text, value=value, declared=declared)
+        return problem, _("Correct the value, or declare it in the schema.")
+
 
 @dataclass(frozen=True)
-class Icd9Column:
+class Icd9Column(_OneHotColumn):
     """Column of ICD-9-CM diagnoses, one-hot by group of ``learning.formats.icd9``; ``missing`` markers set none.
 
     >>> int(Icd9Column("diagnosis").encode(["250.83"]).sum())
@@ -240,24 +298,6 @@ class Icd9Column:
     def features(self) -> tuple[str, ...]:
         return tuple(f"{self.name} = {group}" for group in ICD9_GROUPS)
 
-    def encode(self, values: Sequence[object]) -> npt.NDArray[np.float32]:
-        positions = self._places(values)
-        if (positions == _UNDECLARED).any():
-            raise next(self.faults(values))
-        return _one_hot(positions, len(ICD9_GROUPS))
-
-    def faults(self, values: Sequence[object]) -> Iterator[DataError]:
-        for place in np.flatnonzero(self._places(values) == _UNDECLARED).tolist():
-            yield DataError(
-                Sentence(_("“%(value)s” is no ICD-9 code."), value=shown(values[place])),
-                _("Write a code such as 250.83, V45 or E812."),
-                row=place + 1,
-                column=self.name,
-            )
-
-    def notes(self, values: Sequence[object]) -> Notes:
-        return Notes(missing=int((self._places(values) == _NONE).sum()))
-
     def _places(self, values: Sequence[object]) -> npt.NDArray[np.int64]:
         known = dict.fromkeys(self.missing, _NONE)
         positions = np.empty(len(values), np.int64)
@@ -269,6 +309,9 @@ class Icd9Column:
                     known[value] = _UNDECLARED
             positions[place] = known[value]
         return positions
+
+    def _fault(self, value: str) -> tuple[str, str]:
+        return Sentence(_("“%(value)s” is no ICD-9 code."), value=value), _("Write a code such as 250.83, V45 or E812.")
 
 
 _NONE, _UNDECLARED = -1, -2
@@ -287,10 +330,3 @@ def shown(value: object) -> str:
     text = str(value)
     cut = text[:_LONGEST] + ("…" if len(text) > _LONGEST else "")
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in cut)
-
-
-def _one_hot(positions: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.float32]:
-    encoded = np.zeros((len(positions), width), np.float32)
-    known = np.flatnonzero(positions >= 0)
-    encoded[known, positions[known]] = 1.0
-    return encoded

@@ -27,10 +27,12 @@ from learning.formats.columns import (
     IgnoredColumn,
     LabelColumn,
     NumericColumn,
+    TargetColumn,
 )
 from learning.formats.report import Report
 from learning.formats.rows import DataError
 from learning.formats.schema import Column, ImageSchema, Schema, TabularSchema
+from learning.outcomes import Labels, Numbers, Outcome, Target, Times
 
 
 def _number(value: object) -> object:
@@ -92,6 +94,17 @@ class LabelDocument(_ColumnDocument):
         return LabelColumn(self.name, tuple(self.labels.items()))
 
 
+class TargetColumnDocument(_ColumnDocument):
+    """A number to learn, where the schema declares a target."""
+
+    role: Literal["target"]
+    part: str = Field(description="Of numbers: value; of times: time or event; of labels: the name of one.")
+    numbers: dict[str, Number] = Field(default={}, description="Spellings in the file, and the numbers that they mean.")
+
+    def column(self) -> Column:
+        return TargetColumn(self.name, self.part, tuple(self.numbers.items()))
+
+
 class NumericDocument(_ColumnDocument):
     """Number, clipped to the range and scaled to [0, 1]."""
 
@@ -131,8 +144,58 @@ class Icd9Document(_ColumnDocument):
 
 FeatureDocument = Annotated[NumericDocument | CategoricalDocument | Icd9Document, Field(discriminator="type")]
 ColumnDocument = Annotated[
-    HolderDocument | IgnoredDocument | LabelDocument | FeatureDocument, Field(discriminator="role")
+    HolderDocument | IgnoredDocument | LabelDocument | TargetColumnDocument | FeatureDocument,
+    Field(discriminator="role"),
 ]
+Unit = Annotated[str, Field(max_length=40, description="Of the number, for people.")]
+
+
+class _TargetDocument(_Document):
+    """What is to be learned in place of classes."""
+
+    def target(self) -> Target:
+        raise NotImplementedError
+
+    @model_validator(mode="after")
+    def _builds(self) -> _TargetDocument:
+        self.target()
+        return self
+
+
+class NumbersDocument(_TargetDocument):
+    """A number in a range; one outside counts as the end of the range."""
+
+    kind: Literal["numbers"]
+    minimum: Number
+    maximum: Number
+    unit: Unit = ""
+
+    def target(self) -> Target:
+        return Numbers(self.minimum, self.maximum, self.unit)
+
+
+class TimesDocument(_TargetDocument):
+    """A time from 0 to an event, or until somebody was no longer followed."""
+
+    kind: Literal["times"]
+    ends: list[Number] = Field(description="Of the intervals that hazards are learned of; the last ends the time line.")
+    unit: Unit = ""
+
+    def target(self) -> Target:
+        return Times(tuple(self.ends), self.unit)
+
+
+class LabelsDocument(_TargetDocument):
+    """Several labels of one record, each yes (1) or no (0)."""
+
+    kind: Literal["labels"]
+    names: list[str]
+
+    def target(self) -> Target:
+        return Labels(tuple(self.names))
+
+
+TargetDocument = Annotated[NumbersDocument | TimesDocument | LabelsDocument, Field(discriminator="kind")]
 
 
 class TableDocument(_Document):
@@ -141,6 +204,9 @@ class TableDocument(_Document):
     kind: Literal["table"]
     columns: list[ColumnDocument] = Field(description="In the order of the file, where it has no header.")
     classes: Classes
+    target: TargetDocument | None = Field(
+        default=None, description="What is to be learned in place of classes, of which there are none then."
+    )
     delimiter: str = ","
     header: bool = True
     comment: str = Field(default="", description="Lines that begin so are skipped.")
@@ -148,7 +214,10 @@ class TableDocument(_Document):
 
     def schema_(self) -> TabularSchema:
         columns = tuple(column.column() for column in self.columns)
-        return TabularSchema(columns, tuple(self.classes), self.delimiter, self.header, self.comment, self.decimal)
+        target = None if self.target is None else self.target.target()
+        return TabularSchema(
+            columns, tuple(self.classes), self.delimiter, self.header, self.comment, self.decimal, target
+        )
 
     @model_validator(mode="after")
     def _builds(self) -> TableDocument:
@@ -199,6 +268,7 @@ def schema_to_json(schema: Schema) -> dict[str, Any]:
         return {"kind": "image", **asdict(schema), "classes": list(schema.classes)}
     return {
         "kind": "table",
+        **({} if schema.target is None else {"target": schema.target.to_json()}),
         "columns": [_column_to_json(column) for column in schema.columns],
         "classes": list(schema.classes),
         "delimiter": schema.delimiter,
@@ -223,6 +293,11 @@ def schema_from_json(document: Any) -> Schema:
         raise
 
 
+def outcome_of(document: Any) -> Outcome:
+    """What a stored schema declares is to be learned."""
+    return schema_from_json(document).outcome
+
+
 def records_alike(document: Any, other: Any) -> bool:
     """Whether records under two stored schemas are encoded alike, however their files are written.
 
@@ -233,7 +308,7 @@ def records_alike(document: Any, other: Any) -> bool:
     """
     first, second = schema_from_json(document), schema_from_json(other)
     if isinstance(first, TabularSchema) and isinstance(second, TabularSchema):
-        return (first.features, first.classes) == (second.features, second.classes)
+        return (first.features, first.outcome) == (second.features, second.outcome)
     return first == second
 
 
@@ -245,6 +320,9 @@ def _column_to_json(column: Column) -> dict[str, Any]:
             return {"name": column.name, "role": "ignore"}
         case LabelColumn():
             return {"name": column.name, "role": "label", "labels": dict(column.spellings)}
+        case TargetColumn():
+            numbers = dict(column.spellings)
+            return {"name": column.name, "role": "target", "part": column.part, "numbers": numbers}
         case NumericColumn():
             numeric = {"type": "numeric", "minimum": column.minimum, "maximum": column.maximum}
             return {"name": column.name, "role": "feature", **numeric, "missing": list(column.missing)}
@@ -266,16 +344,21 @@ _EXPECTED = {
 }
 
 
-_TAGS = ("holder", "label", "ignore", "feature", "numeric", "categorical", "icd9")
+_TAGS = ("holder", "label", "target", "ignore", "feature", "numeric", "categorical", "icd9")
+_KINDS = ("numbers", "times", "labels")
 
 
 def _fault(document: Any, details: ErrorDetails) -> DataError:
     """A fault that pydantic found, in the words of this project, with the column that it is about."""
     place = [part for part in details["loc"] if part not in ("table", "image")]
+    if place[:1] == ["target"]:
+        place = ["target", *(part for part in place[1:] if part not in _KINDS)]
     column = _column_at(document, place)
     inner = details.get("ctx", {}).get("error")
     if isinstance(inner, DataError):
         return DataError(inner.problem, inner.remedy, column=inner.column or column)
+    if isinstance(inner, ValueError):
+        return DataError(_("The target cannot be learned as it is declared."), str(inner))
     path = ".".join(_path(place[2:] if column is not None else place)) or "–"
     match details["type"]:
         case "missing":
@@ -286,6 +369,9 @@ def _fault(document: Any, details: ErrorDetails) -> DataError:
         case "union_tag_not_found" | "union_tag_invalid" if not place:
             problem = _("The schema says neither “kind”: “table” nor “image”.")
             return DataError(problem, _("Make it an object with one of the two."))
+        case "union_tag_not_found" | "union_tag_invalid" if place == ["target"]:
+            problem = _("The kind of the target is unknown.")
+            return DataError(problem, _("Use the kind numbers, times or labels; or declare classes."))
         case "union_tag_not_found" | "union_tag_invalid":
             given = details["input"] if isinstance(details["input"], dict) else {}
             problem = Sentence(
@@ -293,7 +379,9 @@ def _fault(document: Any, details: ErrorDetails) -> DataError:
                 role=repr(given.get("role")),
                 type=repr(given.get("type")),
             )
-            remedy = _("Use the role holder, label or ignore; or feature with the type numeric, categorical or icd9.")
+            remedy = _(
+                "Use the role holder, label, target or ignore; or feature with the type numeric, categorical or icd9."
+            )
             return DataError(problem, remedy, column=column)
         case "model_attributes_type" | "dict_attributes_type":
             problem = Sentence(_("“%(path)s” is no object."), path=path)

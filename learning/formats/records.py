@@ -10,7 +10,7 @@ import numpy.typing as npt
 from common.sentences import Sentence
 from common.sentences import gettext_noop as _
 from learning.formats import limits
-from learning.formats.columns import NumericColumn, shown
+from learning.formats.columns import NumericColumn, TargetColumn, shown
 from learning.formats.report import MOST, Report
 from learning.formats.rows import DataError, Rows
 from learning.formats.schema import TabularSchema
@@ -23,6 +23,7 @@ LONGEST_PSEUDONYM = 200
 _FORMULA = ("=", "+", "-", "@")
 _NO_ROLE = {
     "label": _("Declare which one it is."),
+    "target": _("Declare which columns hold its parts."),
     "holder": _("Declare which one it is, or give --holder-per-row if every row belongs to a person of its own."),
 }
 
@@ -34,10 +35,12 @@ def wanted_names(schema: TabularSchema, *, labels: bool, holders: bool) -> set[s
         DataError: no column has a role that is asked for.
     """
     wanted = {column.name for column in schema.features}
-    for asked, role, column in ((labels, "label", schema.label), (holders, "holder", schema.holder)):
-        if asked and column is None:
+    answer = "label" if schema.target is None else "target"
+    owners = (schema.holder,) if schema.holder else ()
+    for asked, role, columns in ((labels, answer, schema.answers), (holders, "holder", owners)):
+        if asked and not columns:
             raise DataError(Sentence(_("The schema gives no column the role %(role)s."), role=role), _NO_ROLE[role])
-        wanted |= {column.name} if asked and column else set()
+        wanted |= {column.name for column in columns} if asked else set()
     return wanted
 
 
@@ -84,10 +87,9 @@ class RecordEncoder:
                 incomplete = True
                 continue
             self._note(column.faults(columns[column.name]), rows, faulty)
-        label, holder = self.schema.label, self.schema.holder
-        if self.labels and label and label.name in columns:
-            texts = [str(value) for value in columns[label.name]]
-            self._note(self.schema.label_faults(texts), rows, faulty)
+        holder = self.schema.holder
+        if self._has_answers(columns):
+            self._note(self.schema.answer_faults(columns), rows, faulty)
         if self.holders and holder and holder.name in columns:
             self._note(pseudonym_faults([str(v) for v in columns[holder.name]], holder.name), rows, faulty)
         self.report.add(*sorted(self._found, key=lambda fault: fault.row or 0))
@@ -108,11 +110,15 @@ class RecordEncoder:
             ):
                 if number:
                     counter[column.name] += number
-        label, holder = self.schema.label, self.schema.holder
-        if self.labels and label and label.name in columns:
-            self._y.append(self.schema.encode_labels([str(value) for value in columns[label.name]]))
+        holder = self.schema.holder
+        if self._has_answers(columns):
+            self._y.append(self.schema.encode_answers(columns))
         if self.holders and holder and holder.name in columns:
             self._holders += [str(value).strip() for value in columns[holder.name]]
+
+    def _has_answers(self, columns: Columns) -> bool:
+        answers = self.schema.answers
+        return self.labels and bool(answers) and all(column.name in columns for column in answers)
 
     def rows(self) -> Rows:
         """The records without a fault; that there were none at all is a fault of the file."""
@@ -137,12 +143,13 @@ class RecordEncoder:
         if self.schema.decimal != ",":
             return columns
         changed: dict[str, Sequence[object]] = {}
-        for column in self.schema.features:
-            if not isinstance(column, NumericColumn) or column.name not in columns:
+        for column in (*self.schema.features, *self.schema.targets):
+            if not isinstance(column, NumericColumn | TargetColumn) or column.name not in columns:
                 continue
             values = list(columns[column.name])
+            words = column.missing if isinstance(column, NumericColumn) else dict(column.spellings)
             for place, value in enumerate(values):
-                if not isinstance(value, str) or value in column.missing:
+                if not isinstance(value, str) or value in words:
                     continue
                 if "." in value:
                     text = _("“%(value)s” has a point, where the decimal mark is a comma.")

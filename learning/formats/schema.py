@@ -20,17 +20,21 @@ from learning.formats.columns import (
     IgnoredColumn,
     LabelColumn,
     NumericColumn,
+    TargetColumn,
     shown,
 )
 from learning.formats.rows import DataError
+from learning.outcomes import Classes, Outcome, Target
 
-Column = HolderColumn | LabelColumn | IgnoredColumn | NumericColumn | CategoricalColumn | Icd9Column
+Column = HolderColumn | LabelColumn | TargetColumn | IgnoredColumn | NumericColumn | CategoricalColumn | Icd9Column
 _Plain = TypeVar("_Plain", HolderColumn, LabelColumn)
 
 
 @dataclass(frozen=True)
 class TabularSchema:
     """Schema of a table: columns in the order of the file, classes in the order of their numbers.
+
+    In place of classes it may declare another ``target``; then columns with the role target hold its parts.
 
     Without ``header`` columns are identified by their order. Lines that start with ``comment`` are skipped. ``decimal``
     is the decimal mark of numbers in files.
@@ -46,9 +50,10 @@ class TabularSchema:
     header: bool = True
     comment: str = ""
     decimal: str = "."
+    target: Target | None = None
 
     def __post_init__(self) -> None:
-        _check_classes(self.classes)
+        self._check_target()
         names = [column.name for column in self.columns]
         for name in names:
             if names.count(name) > 1:
@@ -68,12 +73,46 @@ class TabularSchema:
                 mark=repr(self.decimal),
             )
             raise DataError(problem, _("Declare the one of the file."))
-        if self.label:
+        if self.label and self.target is None:
             for _written, meant in self.label.spellings:
                 if meant not in self.classes:
                     problem = Sentence(_("The label map leads to “%(name)s”, which is no class."), name=meant)
                     remedy = Sentence(_("Use one of: %(names)s."), names=", ".join(self.classes))
                     raise DataError(problem, remedy, column=self.label.name)
+
+    def _check_target(self) -> None:
+        if self.target is None:
+            _check_classes(self.classes)
+            if self.targets:
+                problem = _("The column has the role target, and the schema declares classes.")
+                raise DataError(problem, _("Give it the role label."), column=self.targets[0].name)
+            return
+        if self.classes or self.label:
+            problem = _("The schema declares both classes and another target.")
+            raise DataError(problem, _("Leave out the classes and the column with the role label."))
+        parts = [column.part for column in self.targets]
+        for column in self.targets:
+            if column.part not in self.target.asked or parts.count(column.part) > 1:
+                problem = Sentence(_("The target has no part “%(part)s”, or two columns hold it."), part=column.part)
+                remedy = Sentence(_("Use each once: %(names)s."), names=", ".join(self.target.asked))
+                raise DataError(problem, remedy, column=column.name)
+
+    @property
+    def targets(self) -> tuple[TargetColumn, ...]:
+        """Columns of the target, in order."""
+        return tuple(column for column in self.columns if isinstance(column, TargetColumn))
+
+    @property
+    def outcome(self) -> Outcome:
+        """What is learned."""
+        return Classes(self.classes) if self.target is None else self.target
+
+    @property
+    def answers(self) -> tuple[LabelColumn | TargetColumn, ...]:
+        """Columns that say what is to be learned of a record; none where a file of the schema cannot say it."""
+        if self.target is None:
+            return (self.label,) if self.label else ()
+        return self.targets if len(self.targets) == len(self.target.asked) else ()
 
     @cached_property
     def features(self) -> tuple[FeatureColumn, ...]:
@@ -126,10 +165,46 @@ class TabularSchema:
             start = end
         return encoded
 
+    def outside(self, rows: Sequence[Mapping[str, object]]) -> list[list[str]]:
+        """Of each record, all of them allowed, the columns whose values lie outside of what the schema declares.
+
+        A number beyond its range counts as the end of the range, and a category that is not declared as “other”: the
+        model has seen nothing like it.
+        """
+        found: list[list[str]] = [[] for _row in rows]
+        for column in self.features:
+            for place in np.flatnonzero(column.outside([row[column.name] for row in rows])):
+                found[place].append(column.name)
+        return found
+
     @cached_property
     def _class_numbers(self) -> dict[str, int]:
         numbers = {name: number for number, name in enumerate(self.classes)}
         return numbers | {written: numbers[meant] for written, meant in (self.label.spellings if self.label else ())}
+
+    def encode_answers(self, columns: Mapping[str, Sequence[object]]) -> npt.NDArray[np.int64]:
+        """Class numbers, or codes of the target (n,), of the columns of `answers`."""
+        if self.target is None:
+            assert self.label is not None, "it has an answer"
+            return self.encode_labels([str(value) for value in columns[self.label.name]])
+        numbers = {column.part: column.encode(columns[column.name]) for column in self.targets}
+        return self.target.coded([numbers[part] for part in self.target.asked])
+
+    def answer_faults(self, columns: Mapping[str, Sequence[object]]) -> Iterator[DataError]:
+        """Every value of the columns of `answers` that says nothing that could be learned."""
+        if self.target is None:
+            assert self.label is not None, "it has an answer"
+            yield from self.label_faults([str(value) for value in columns[self.label.name]])
+            return
+        for column in self.targets:
+            wrong = ~self.target.allowed(column.part, column.encode(columns[column.name]))
+            for place in np.flatnonzero(wrong).tolist():
+                problem = Sentence(
+                    _("“%(value)s” is no value of “%(part)s”."),
+                    value=shown(str(columns[column.name][place])),
+                    part=column.part,
+                )
+                yield DataError(problem, self.target.remedy(column.part), row=place + 1, column=column.name)
 
     def encode_labels(self, values: Sequence[str]) -> npt.NDArray[np.int64]:
         """Class numbers (n,) of class names or their declared spellings."""
@@ -163,6 +238,15 @@ class ImageSchema:
     channels: int
     classes: tuple[str, ...]
 
+    @property
+    def target(self) -> None:
+        """Of images classes alone are learned."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """What is learned."""
+        return Classes(self.classes)
+
     def __post_init__(self) -> None:
         _check_classes(self.classes)
         for name in ("height", "width", "channels"):
@@ -175,6 +259,10 @@ class ImageSchema:
     def shape(self) -> tuple[int, ...]:
         """Shape of an image; greyscale images have no channel axis."""
         return (self.height, self.width) if self.channels == 1 else (self.height, self.width, self.channels)
+
+    def outside(self, rows: Sequence[object]) -> list[list[str]]:
+        """Of each image nothing: pixels beyond 0 and 1 are refused."""
+        return [[] for _row in rows]
 
     def encode(self, rows: Iterable[object]) -> npt.NDArray[np.float32]:
         """Encode images given as nested lists or arrays.

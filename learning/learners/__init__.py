@@ -1,10 +1,9 @@
 """Models that can be teachers or students. Knows nothing of privacy, and imports no Django."""
 
-from learning.learners.base import Learner, Model
+from learning.learners.base import Model
 from learning.learners.registry import (
     LEARNERS,
     LearnerField,
-    learner_class,
     learner_create,
     learner_parameters,
     learner_suggested,
@@ -13,10 +12,8 @@ from learning.learners.registry import (
 
 __all__ = [
     "LEARNERS",
-    "Learner",
     "LearnerField",
     "Model",
-    "learner_class",
     "learner_create",
     "learner_parameters",
     "learner_suggested",

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.ndimage import map_coordinates
 
-from common.sentences import gettext_noop
+from common.sentences import Sentence, gettext_noop
 from learning.learners.base import Labels, Records, parameter
 
 _BATCH = 4096
@@ -27,9 +26,10 @@ class Augmenting:
     def shape_check(self, shape: tuple[int, ...]) -> None:
         """See `Parametrised.shape_check`: only images have moved copies."""
         if self.copies and len(shape) not in (2, 3):
-            raise ValueError(
-                f"Only images can be rotated and shifted; records of shape {shape} are none: want no copies of them."
+            told = gettext_noop(
+                "Only images can be rotated and shifted; records of shape %(shape)s are none: want no copies of them."
             )
+            raise ValueError(Sentence(told, shape=str(shape)))
 
     def augmented(self, x: Records, y: Labels, seed: int) -> tuple[Records, Labels]:
         """The training data with its copies, if any are wanted."""
@@ -80,6 +80,8 @@ def _move(
     offsets: npt.NDArray[np.float64],
 ) -> npt.NDArray[np.float32]:
     """One image per source: turned about its middle, then shifted (each pixel asks where it came from)."""
+    from scipy.ndimage import map_coordinates
+
     _, height, width = images.shape
     middle_y, middle_x = (height - 1) / 2, (width - 1) / 2
     rows, columns = np.meshgrid(np.arange(height) - middle_y, np.arange(width) - middle_x, indexing="ij")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from common.progress import Progress
-from common.sentences import gettext_noop
+from common.sentences import Sentence, gettext_noop
 from learning.learners.augmentation import Augmenting
 from learning.learners.base import Labels, Learner, Records, parameter
 
@@ -23,10 +23,11 @@ _SMALLEST_SIDE = 4
 def convolved_check(shape: tuple[int, ...]) -> None:
     """Raise ValueError where records of this shape are no images, or too small for convolutions."""
     if len(shape) not in (2, 3) or min(shape[:2]) < _SMALLEST_SIDE:
-        raise ValueError(
-            f"A convolutional network takes images of at least {_SMALLEST_SIDE}×{_SMALLEST_SIDE} pixels, not records "
-            f"of shape {shape}; choose another learner."
+        told = gettext_noop(
+            "A convolutional network takes images of at least %(side)d×%(side)d pixels, not records of shape "
+            "%(shape)s; choose another learner."
         )
+        raise ValueError(Sentence(told, side=_SMALLEST_SIDE, shape=str(shape)))
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,8 @@ LEARNERS: dict[str, type[Learner]] = {
 Described = TypeVar("Described", bound=Parametrised)
 
 
-def learner_class(name: str) -> type[Learner]:
-    """The learner of this name; ValueError lists the names there are."""
-    return registered_class(LEARNERS, name)
-
-
 def registered_class(registered: Mapping[str, type[Described]], name: str) -> type[Described]:
-    """One of the registered kinds; see ``learner_class``."""
+    """The registered kind of this name; ValueError lists the names there are."""
     if name not in registered:
         raise ValueError(f"There is no learner “{name}”; choose one of: {', '.join(registered)}.")
     return registered[name]

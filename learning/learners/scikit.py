@@ -8,14 +8,11 @@ import zipfile
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.dummy import DummyClassifier
-from sklearn.ensemble import RandomForestClassifier
-from sklearn.linear_model import LogisticRegression as ScikitLogisticRegression
-from sklearn.neighbors import KNeighborsClassifier
 
 from common.progress import Progress
 from common.sentences import gettext_noop
@@ -23,6 +20,10 @@ from learning.learners.augmentation import Augmenting
 from learning.learners.base import Labels, Learner, Model, Records, parameter
 
 if TYPE_CHECKING:
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.linear_model import LogisticRegression as ScikitLogisticRegression
+    from sklearn.neighbors import KNeighborsClassifier
+
     from learning.exports.graph import Graph
 
 _SCHEMA = "schema.json"
@@ -82,6 +83,7 @@ def scikit_model(data: bytes, estimator: type, name: str, trusted_types: Sequenc
     Raises:
         ValueError: The bytes are no such model; `name` says in the message what was expected.
     """
+    from sklearn.dummy import DummyClassifier
     from skops.io import loads
     from skops.io.exceptions import UntrustedTypesFoundException
 
@@ -101,22 +103,26 @@ def scikit_model(data: bytes, estimator: type, name: str, trusted_types: Sequenc
 class ScikitLearner(Learner):
     """A learner that is one scikit-learn estimator; a part with one class alone always gets that class.
 
-    skops is loaded when a model is stored or read: it loads all of scikit-learn and PyTorch, which takes seconds.
+    scikit-learn is loaded when a model is trained or read, and skops when one is stored or read: they take seconds, and
+    most processes never need them.
 
     Attributes:
-        estimator: The scikit-learn class of a stored model.
+        estimator: The scikit-learn class of a stored model, as ``module.Class``.
         trusted_types: What a stored model holds beyond the types that skops itself trusts.
     """
 
     model_format: ClassVar[str] = "skops"
-    estimator: ClassVar[type]
+    estimator: ClassVar[str]
     trusted_types: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def model_from_bytes(cls, data: bytes) -> ScikitModel:
-        return scikit_model(data, cls.estimator, cls.name, cls.trusted_types)
+        module, _, name = cls.estimator.rpartition(".")
+        return scikit_model(data, getattr(import_module(module), name), cls.name, cls.trusted_types)
 
     def _fit(self, x: Records, y: Labels, *, classes: int, seed: int, progress: Progress) -> ScikitModel:
+        from sklearn.dummy import DummyClassifier
+
         flat = x.reshape(len(x), -1)
         unfitted = DummyClassifier() if (y == y[0]).all() else self._estimator(len(x), seed)
         return ScikitModel(unfitted.fit(flat, y), classes, x.shape[1:])
@@ -138,7 +144,7 @@ class RandomForest(ScikitLearner):
     name: ClassVar[str] = "random_forest"
     label: ClassVar[str] = gettext_noop("Random forest")
     help: ClassVar[str] = gettext_noop("Suits tables; needs hardly any tuning.")
-    estimator: ClassVar[type] = RandomForestClassifier
+    estimator: ClassVar[str] = "sklearn.ensemble.RandomForestClassifier"
     trusted_types: ClassVar[tuple[str, ...]] = ("sklearn.tree._tree.Tree",)
     trees: int = parameter(100, gettext_noop("number of trees"), minimum=1, maximum=10_000)
     depth: int = parameter(0, gettext_noop("greatest depth of a tree, 0 for no limit"), minimum=0, maximum=100)
@@ -146,6 +152,8 @@ class RandomForest(ScikitLearner):
     balanced: bool = parameter(False, gettext_noop("weigh rare classes as much as frequent ones"))
 
     def _estimator(self, records: int, seed: int) -> RandomForestClassifier:
+        from sklearn.ensemble import RandomForestClassifier
+
         return RandomForestClassifier(
             n_estimators=self.trees,
             max_depth=self.depth or None,
@@ -167,7 +175,7 @@ class LogisticRegression(ScikitLearner):
     name: ClassVar[str] = "logistic_regression"
     label: ClassVar[str] = gettext_noop("Logistic regression")
     help: ClassVar[str] = gettext_noop("Suits tables whose classes a weighted sum of the columns can separate.")
-    estimator: ClassVar[type] = ScikitLogisticRegression
+    estimator: ClassVar[str] = "sklearn.linear_model.LogisticRegression"
     inverse_penalty: float = parameter(
         1.0, gettext_noop("weight of the data against the penalty"), minimum=1e-6, maximum=1e6
     )
@@ -175,6 +183,8 @@ class LogisticRegression(ScikitLearner):
     balanced: bool = parameter(False, gettext_noop("weigh rare classes as much as frequent ones"))
 
     def _estimator(self, records: int, seed: int) -> ScikitLogisticRegression:
+        from sklearn.linear_model import LogisticRegression as ScikitLogisticRegression
+
         return ScikitLogisticRegression(
             C=self.inverse_penalty,
             max_iter=self.iterations,
@@ -196,7 +206,7 @@ class NearestNeighbour(Augmenting, ScikitLearner):
     name: ClassVar[str] = "nearest_neighbour"
     label: ClassVar[str] = gettext_noop("Nearest neighbour")
     help: ClassVar[str] = gettext_noop("Suits small images; moved copies make up for few records.")
-    estimator: ClassVar[type] = KNeighborsClassifier
+    estimator: ClassVar[str] = "sklearn.neighbors.KNeighborsClassifier"
     neighbours: int = parameter(1, gettext_noop("number of neighbours that vote"), minimum=1, maximum=1000)
 
     def _fit(self, x: Records, y: Labels, *, classes: int, seed: int, progress: Progress) -> ScikitModel:
@@ -204,4 +214,6 @@ class NearestNeighbour(Augmenting, ScikitLearner):
         return super()._fit(x, y, classes=classes, seed=seed, progress=progress)
 
     def _estimator(self, records: int, seed: int) -> KNeighborsClassifier:
+        from sklearn.neighbors import KNeighborsClassifier
+
         return KNeighborsClassifier(n_neighbors=min(self.neighbours, records), algorithm="brute")

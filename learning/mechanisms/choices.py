@@ -47,6 +47,7 @@ class Choice:
         only_if: Values of other choices, by name, with which it counts.
         rehearsed: Values that only a rehearsal may have.
         needs_public_points: Whether it counts only where a run has public points.
+        is_column: Whether it names a column of the private dataset; None and "" name none.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Choice:
     only_if: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     rehearsed: tuple[Any, ...] = ()
     needs_public_points: bool = False
+    is_column: bool = False
 
     @property
     def named(self) -> list[str] | None:

@@ -8,7 +8,9 @@ from learning.representations.base import FittedRepresentation, Representation
 from learning.representations.catalogue import (
     REPRESENTATIONS,
     Embedding,
+    Evened,
     Learned,
+    Patches,
     Standardised,
     Student,
     Thresholds,
@@ -17,17 +19,20 @@ from learning.representations.catalogue import (
     default_representation,
     representation_create,
 )
+from learning.representations.coordinates import MOST_COMPONENTS
 from learning.representations.linear import LinearModel
-from learning.representations.network import Layer, layers_of, layers_of_model
+from learning.representations.network import layers_of, layers_of_model
 from learning.representations.storage import representation_load, representation_save
 
 __all__ = [
+    "MOST_COMPONENTS",
     "REPRESENTATIONS",
     "Embedding",
+    "Evened",
     "FittedRepresentation",
-    "Layer",
     "Learned",
     "LinearModel",
+    "Patches",
     "Representation",
     "Standardised",
     "Student",

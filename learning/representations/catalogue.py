@@ -12,15 +12,29 @@ from numpy.typing import NDArray
 from common.sentences import Sentence, gettext_noop
 from learning.learners.base import parameter
 from learning.representations.base import Representation
-from learning.representations.coordinates import MOST_COMPONENTS, Coordinates, standardising_matrix, whitening_matrix
-from learning.representations.encoders import ColumnEncoder, Encoder, JoinedEncoder, ThresholdEncoder
+from learning.representations.coordinates import (
+    MOST_COMPONENTS,
+    Coordinates,
+    evening_matrix,
+    standardising_matrix,
+    whitening_matrix,
+)
+from learning.representations.encoders import (
+    ClippedColumnEncoder,
+    ColumnEncoder,
+    Encoder,
+    JoinedEncoder,
+    ThresholdEncoder,
+)
 from learning.representations.network import Layer, NetworkEncoder
+from learning.representations.patches import PatchEncoder
 from learning.representations.wavelets import WaveletEncoder
 
 _COMPONENTS = gettext_noop("greatest number of coordinates")
 _EXPONENT = gettext_noop("1 gives all directions the same spread, 0 leaves them as they are")
 _FLOOR = gettext_noop("smallest variance that counts, as a share of the largest")
 _COSINE = gettext_noop("compare directions rather than places")
+_SEED = gettext_noop("seed of what is drawn at random")
 
 
 def _exponent(default: float) -> float:
@@ -101,6 +115,46 @@ class Thresholds(Standardised):
 
 
 @dataclass(frozen=True)
+class Evened(Representation):
+    """Columns cut off at public quantiles and their thresholds, whitened by the public points but for small variances.
+
+    >>> points = np.random.default_rng(0).random((50, 3))
+    >>> Evened(thresholds=4).fit(points).transform(points).shape
+    (50, 15)
+    """
+
+    name: ClassVar[str] = "evened"
+    label: ClassVar[str] = gettext_noop("Whitened columns with thresholds")
+    thresholds: int = parameter(
+        32, gettext_noop("greatest number of thresholds of a column"), minimum=1, maximum=MOST_COMPONENTS
+    )
+    together: int = parameter(
+        MOST_COMPONENTS,
+        gettext_noop("greatest number of thresholds of all columns"),
+        minimum=1,
+        maximum=MOST_COMPONENTS,
+    )
+    floor: float = parameter(0.1, gettext_noop("what is added to every variance"), minimum=1e-6, maximum=1e6)
+
+    def sentence(self) -> Sentence:
+        return Sentence(
+            gettext_noop(
+                "The columns, cut off by quantiles of the public points, and for each number which of at most "
+                "%(thresholds)d public thresholds it exceeds; whitened by the public points."
+            ),
+            thresholds=self.thresholds,
+        )
+
+    def _encoder(self, public: NDArray[np.floating]) -> Encoder:
+        columns = ClippedColumnEncoder.fit(public)
+        room = min(self.together, max(0, MOST_COMPONENTS - len(columns.units)))
+        return JoinedEncoder(columns, ThresholdEncoder.fit(public, self.thresholds, room))
+
+    def _coordinates(self, encoder: Encoder, features: NDArray[np.float64]) -> Coordinates:
+        return _fitted(encoder, features, evening_matrix(features, encoder.units, floor=self.floor), cosine=False)
+
+
+@dataclass(frozen=True)
 class Whitened(Representation):
     """Principal components of columns (or of pixels), whitened: learned from the public points, without labels.
 
@@ -162,6 +216,42 @@ class Wavelets(Whitened):
 
 
 @dataclass(frozen=True)
+class Patches(Whitened):
+    """Likenesses of an image's parts to public patches, whitened by the public points' covariance.
+
+    >>> images = np.random.default_rng(0).random((320, 8, 8, 3))
+    >>> Patches(filters=20).fit(images).transform(images).shape  # a component for every 20 public points
+    (320, 16)
+    """
+
+    name: ClassVar[str] = "patches"
+    label: ClassVar[str] = gettext_noop("Whitened patches")
+    images: ClassVar[bool] = True
+    components: int = _components(256)
+    floor: float = _floor(0.01)
+    cosine: bool = parameter(True, _COSINE)
+    filters: int = parameter(200, gettext_noop("number of public patches"), minimum=1, maximum=1000)
+    threshold: float = parameter(
+        0.25, gettext_noop("what is left off a likeness before it counts"), minimum=0.0, maximum=10.0
+    )
+    seed: int = parameter(1, _SEED, minimum=0, maximum=2**31 - 1)
+
+    def sentence(self) -> Sentence:
+        return Sentence(
+            gettext_noop(
+                "How like each part of the image, its colours included, is to each of at most %(filters)d small "
+                "patches of public images, or to their negatives; at most %(components)d principal components of the "
+                "public points, whitened."
+            ),
+            filters=self.filters,
+            components=self.components,
+        )
+
+    def _encoder(self, public: NDArray[np.floating]) -> Encoder:
+        return PatchEncoder.fit(public, filters=self.filters, threshold=self.threshold, seed=self.seed)
+
+
+@dataclass(frozen=True)
 class Embedding(Whitened):
     """Columns that are an embedding already, centred (and whitened where asked for).
 
@@ -201,7 +291,7 @@ class Learned(Whitened):
     neighbours: int = parameter(
         5, gettext_noop("from how many nearest points the other of a pair is drawn"), minimum=1, maximum=1000
     )
-    seed: int = parameter(1, gettext_noop("seed of what is drawn at random"), minimum=0, maximum=2**31 - 1)
+    seed: int = parameter(1, _SEED, minimum=0, maximum=2**31 - 1)
 
     def sentence(self) -> Sentence:
         return Sentence(
@@ -257,7 +347,7 @@ def _fitted(encoder: Encoder, features: NDArray[np.float64], matrix: NDArray[np.
 
 REPRESENTATIONS: dict[str, type[Representation]] = {
     representation.name: representation
-    for representation in (Standardised, Thresholds, Whitened, Wavelets, Embedding, Learned, Student)
+    for representation in (Standardised, Thresholds, Evened, Whitened, Wavelets, Patches, Embedding, Learned, Student)
 }
 
 

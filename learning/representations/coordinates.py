@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from learning.exports.graph import Graph
 
 Metric = Literal["cosine", "euclidean"]
-METRICS: tuple[Metric, ...] = ("cosine", "euclidean")
 LARGEST = 127
 """The largest absolute value of a coordinate: it fits 8 bits, and products of up to 520 coordinates fit a float32."""
 MOST_COMPONENTS = 1040
@@ -25,6 +24,7 @@ MOST_COMPONENTS = 1040
 _UNIT = 2.0**12  # steps per unit of a projected coordinate
 _FARTHEST = 2.0**20  # steps, where projected coordinates are cut off: 1040 squares stay below 2⁵³
 _POINTS_PER_COMPONENT = 20  # with fewer, the small variances say more of these points than of others
+_LEAST_SHARE = 1e-3  # of the floor, below which a variance is as good as none
 _WITHIN = 99.9  # per cent of the public coordinates that are not cut off in Euclidean geometry
 
 
@@ -121,6 +121,32 @@ def standardising_matrix(features: Floats, units: Floats, *, exponent: float, fl
     return np.diag(weights)[:, variance > 0]
 
 
+def evening_matrix(features: Floats, units: Floats, *, floor: float) -> Floats:
+    """All principal components of public points, each divided by the root of its variance and a floor together.
+
+    Columns of two values (thresholds among them) count as 0 and 1, so that a rare one stays small; the others are
+    standardised first.
+
+    Args:
+        features: `(n, width)` of the public points.
+        units: `(width,)`, see `Encoder`.
+        floor: What is added to every variance.
+
+    Returns:
+        `(width, components)`; directions in which the points hardly differ are left out.
+    """
+    scaled = features * units
+    low, high = scaled.min(axis=0), scaled.max(axis=0)
+    spread = scaled.std(axis=0)
+    two_valued = ((scaled == low) | (scaled == high)).all(axis=0)
+    scales = np.where(two_valued, high - low, spread)
+    weights = np.divide(units, scales, out=np.zeros_like(units), where=spread > 0)
+    variances, directions = np.linalg.eigh(np.atleast_2d(np.cov(features * weights, rowvar=False)))
+    variances, directions = variances[::-1], directions[:, ::-1]
+    kept = variances > floor * _LEAST_SHARE
+    return weights[:, None] * directions[:, kept] / np.sqrt(variances[kept] + floor)
+
+
 def whitening_matrix(features: Floats, units: Floats, *, components: int, exponent: float, floor: float) -> Floats:
     """The first principal components of public points, each divided by its standard deviation to the power `exponent`.
 
@@ -134,11 +160,20 @@ def whitening_matrix(features: Floats, units: Floats, *, components: int, expone
     Returns:
         `(width, components)`, or fewer columns where the points have fewer directions.
     """
-    covariance = np.atleast_2d(np.cov(features * units, rowvar=False))
-    variances, directions = np.linalg.eigh(covariance)
-    variances, directions = variances[::-1], directions[:, ::-1]
+    variances, directions = _principal(features * units)
     largest = variances[0] if variances[0] > 0 else 1.0
     most = components if exponent == 0 else min(components, max(1, len(features) // _POINTS_PER_COMPONENT))
     kept = min(most, max(1, int((variances > largest * 1e-9).sum())))
     scales = np.maximum(variances[:kept], floor * largest) ** (exponent / 2.0)
     return units[:, None] * directions[:, :kept] / scales
+
+
+def _principal(features: Floats) -> tuple[Floats, Floats]:
+    """Variances of principal components, the largest first, and their directions, `(width, components)`."""
+    if len(features) > features.shape[1]:
+        variances, directions = np.linalg.eigh(np.atleast_2d(np.cov(features, rowvar=False)))
+        return variances[::-1], directions[:, ::-1]
+    # a covariance of many features of few points would take minutes
+    centred = features - features.mean(axis=0)
+    _, lengths, rows = np.linalg.svd(centred, full_matrices=False)
+    return lengths**2 / (len(features) - 1), rows.T

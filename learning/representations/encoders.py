@@ -19,6 +19,9 @@ Arrays = dict[str, NDArray[Any]]
 GRID = 2.0**16
 """Columns are rounded to this many steps on either side of 0, half of them beyond the largest public value."""
 
+_MIDDLE = (0.05, 0.95)
+_FENCES = 3.0
+
 
 class Encoder(Protocol):
     """Turns every point into whole numbers, each point by itself.
@@ -79,6 +82,50 @@ class ColumnEncoder:
 
     def state(self) -> Arrays:
         return {"shape": np.array(self.shape), "units": self.units}
+
+
+class ClippedColumnEncoder(ColumnEncoder):
+    """Numbers, each column cut off by its public quantiles: a few wrong values among the public points spoil no spread.
+
+    Cut off is what lies further beyond the quantiles of 5 and 95 per cent than three times what is between them, and
+    whatever lies beyond all public values. Where those quantiles are one value, only the latter.
+
+    >>> encoder = ClippedColumnEncoder.fit(np.arange(101.0)[:, None] / 100)
+    >>> np.round(encoder.encode(np.array([[-50.0], [0.5], [7.0]])) * encoder.units, 3).tolist()
+    [[0.0], [0.5], [1.0]]
+    """
+
+    kind: ClassVar[str] = "clipped_columns"
+
+    def __init__(self, shape: tuple[int, ...], units: Floats, limits: Floats) -> None:
+        super().__init__(shape, units)
+        self.limits = limits
+
+    @classmethod
+    def fit(cls, public: NDArray[np.floating]) -> ClippedColumnEncoder:
+        flat = np.asarray(public, np.float64).reshape(len(public), -1)
+        ends = np.stack([flat.min(axis=0), flat.max(axis=0)])
+        low, high = np.quantile(flat, _MIDDLE, axis=0)
+        fence = _FENCES * (high - low)
+        within = np.stack([np.maximum(ends[0], low - fence), np.minimum(ends[1], high + fence)])
+        kept = np.where(fence > 0, within, ends)
+        largest = np.abs(kept).max(axis=0)
+        units = np.where(largest > 0, largest, 1.0) * 2.0 / GRID
+        return cls(public.shape[1:], units, np.rint(kept / units))
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, NDArray[Any]]) -> ClippedColumnEncoder:
+        return cls(tuple(state["shape"].tolist()), state["units"], state["limits"])
+
+    def encode(self, points: NDArray[np.floating]) -> Floats:
+        return np.clip(super().encode(points), *self.limits)
+
+    def to_graph(self, graph: Graph, points: str) -> str:
+        low, high = (graph.constant(limit) for limit in self.limits)
+        return graph.node("Min", graph.node("Max", super().to_graph(graph, points), low), high)
+
+    def state(self) -> Arrays:
+        return super().state() | {"limits": self.limits}
 
 
 class ThresholdEncoder:

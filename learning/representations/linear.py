@@ -1,8 +1,9 @@
-"""A linear softmax model on a fitted representation: what private gradient steps learn, as it is published."""
+"""A linear model on a fitted representation: what private gradient steps learn, as it is published."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from safetensors.numpy import load, save
 from scipy.special import softmax
 
 from learning.learners.base import Model, Records
+from learning.outcomes import Target, target_from_json
 from learning.representations.base import FittedRepresentation
 from learning.representations.storage import representation_load, representation_save
 
@@ -19,21 +21,31 @@ if TYPE_CHECKING:
 
 
 class LinearModel(Model):
-    """Probabilities from the coordinates of a point.
+    """Probabilities of classes, or what another outcome says, from the coordinates of a point.
 
     Args:
         fitted: The representation.
-        weights: `(dimensions + 1, classes)`, the last row for a constant coordinate.
+        weights: `(dimensions + 1, outputs)`, the last row for a constant coordinate.
         constant: That coordinate.
+        target: What is learned; None for classes, one for each score.
     """
 
-    def __init__(self, fitted: FittedRepresentation, weights: NDArray[np.float64], constant: float) -> None:
-        super().__init__(weights.shape[1], fitted.encoder.shape)
-        self.fitted, self.weights, self.constant = fitted, weights, constant
+    def __init__(
+        self, fitted: FittedRepresentation, weights: NDArray[np.float64], constant: float, target: Target | None = None
+    ) -> None:
+        super().__init__(weights.shape[1] if target is None else len(target.columns), fitted.encoder.shape)
+        self.fitted, self.weights, self.constant, self.target = fitted, weights, constant, target
 
     def to_bytes(self) -> bytes:
         space = np.frombuffer(representation_save(self.fitted), np.uint8)
-        return save({"representation": space, "weights": self.weights, "constant": np.array([self.constant])})
+        arrays: dict[str, NDArray[Any]] = {
+            "representation": space,
+            "weights": self.weights,
+            "constant": np.array([self.constant]),
+        }
+        if self.target is not None:
+            arrays["target"] = np.frombuffer(json.dumps(self.target.to_json()).encode(), np.uint8)
+        return save(arrays)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> LinearModel:
@@ -45,16 +57,19 @@ class LinearModel(Model):
         try:
             arrays = load(data)
             fitted = representation_load(arrays["representation"].tobytes())
-            return cls(fitted, arrays["weights"], float(arrays["constant"][0]))
+            told = arrays.get("target")
+            target = None if told is None else target_from_json(json.loads(told.tobytes()))
+            return cls(fitted, arrays["weights"], float(arrays["constant"][0]), target)
         except (SafetensorError, KeyError) as error:
             raise ValueError("The stored model cannot be read; train it again.") from error
 
     def to_graph(self, graph: Graph, records: str) -> str:
         coordinates = self.fitted.to_graph(graph, records)
         product = graph.node("MatMul", coordinates, graph.constant(self.weights[:-1]))
-        logits = graph.node("Add", product, graph.constant(self.constant * self.weights[-1]))
-        return graph.node("Softmax", logits, axis=1)
+        scores = graph.node("Add", product, graph.constant(self.constant * self.weights[-1]))
+        return graph.node("Softmax", scores, axis=1) if self.target is None else self.target.to_graph(graph, scores)
 
     def _probabilities(self, x: Records) -> NDArray[np.float64]:
         coordinates = self.fitted.transform(x).astype(np.float64)
-        return softmax(coordinates @ self.weights[:-1] + self.constant * self.weights[-1], axis=1)
+        scores = coordinates @ self.weights[:-1] + self.constant * self.weights[-1]
+        return softmax(scores, axis=1) if self.target is None else self.target.predictions(scores)

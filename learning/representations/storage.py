@@ -14,8 +14,15 @@ from numpy.typing import NDArray
 from learning.representations.base import FittedRepresentation, within
 from learning.representations.catalogue import representation_create
 from learning.representations.coordinates import Coordinates
-from learning.representations.encoders import ColumnEncoder, Encoder, JoinedEncoder, ThresholdEncoder
+from learning.representations.encoders import (
+    ClippedColumnEncoder,
+    ColumnEncoder,
+    Encoder,
+    JoinedEncoder,
+    ThresholdEncoder,
+)
 from learning.representations.network import NetworkEncoder
+from learning.representations.patches import PatchEncoder
 from learning.representations.wavelets import WaveletEncoder
 
 _ABOUT = "about"
@@ -57,5 +64,6 @@ def _encoder(kind: str, state: Mapping[str, NDArray[Any]]) -> Encoder:
     if kind == JoinedEncoder.kind:
         parts = enumerate(state["parts"].tolist())
         return JoinedEncoder(*(_encoder(part, within(state, str(place))) for place, part in parts))
-    known = {encoder.kind: encoder for encoder in (ColumnEncoder, ThresholdEncoder, WaveletEncoder, NetworkEncoder)}
+    kinds = (ColumnEncoder, ClippedColumnEncoder, ThresholdEncoder, WaveletEncoder, PatchEncoder, NetworkEncoder)
+    known = {encoder.kind: encoder for encoder in kinds}
     return known[kind].from_state(state)

@@ -15,19 +15,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from learning.representations.encoders import Arrays, finite
+from learning.representations.encoders import Arrays
 from learning.representations.exact import Floats, power_of_two_below
+from learning.representations.pixels import LEVELS, SIDE, Pixels, square_sums, square_sums_in_graph
 
 if TYPE_CHECKING:
-    import torch
-
     from learning.exports.graph import Graph
 
 ORIENTATIONS = 8
-SMALLEST_SIDE = 4
-_LEVELS = 255  # of a pixel
 _PARTS = 7  # cells and blocks along the shorter side, about
-_SIDE = 28  # images of twice this side and more are reduced by a whole factor first
 _BATCH = 256  # images at a time
 _WEIGHT = 2.0**15  # of a filter: its absolute values add up to no more, so responses stay below 2²³
 _STEP = 2.0**12  # responses are rounded to multiples of this, so that the squares of a pair add up to less than 2²⁴
@@ -48,31 +44,25 @@ class WaveletEncoder:
     kind: ClassVar[str] = "wavelets"
 
     def __init__(self, shape: tuple[int, ...], filters: Floats | None = None) -> None:
-        if len(shape) not in (2, 3) or min(shape[:2]) < SMALLEST_SIDE:
-            raise ValueError(
-                f"Wavelets take images of at least {SMALLEST_SIDE}×{SMALLEST_SIDE} pixels, not points of shape "
-                f"{shape}: choose a representation of columns."
-            )
-        self.shape = shape
-        self._reduction = max(1, min(shape[:2]) // _SIDE)
-        side = min(shape[:2]) // self._reduction
+        self.shape, self._pixels = shape, Pixels(shape)
+        side = min(self._pixels.sides)
         self._stride = 2 if side >= 2 * _PARTS else 1
         self._cell = max(1, round(side / self._stride / _PARTS))
         self._block = max(1, side // _PARTS)
-        wavelength = max(3.0, min(4.0, 4.0 * side / _SIDE))
+        wavelength = max(3.0, min(4.0, 4.0 * side / SIDE))
         plain = _filters((wavelength, 2.0 * wavelength))
         power = power_of_two_below(_WEIGHT / np.abs(plain).sum(axis=(1, 2)).max())
         self._filters = np.rint(plain * power) if filters is None else filters
         moduli, blocks = self._encode_batch(np.zeros((1, *shape)))
-        unit_of_root = math.sqrt(_STEP / (_LEVELS * power)) / _ROOT
+        unit_of_root = math.sqrt(_STEP / (LEVELS * power)) / _ROOT
         self.units = np.concatenate(
             [
                 np.full(moduli.shape[1], unit_of_root / self._cell**2),
-                np.full(blocks.shape[1], 1.0 / (_LEVELS * self._block**2)),
+                np.full(blocks.shape[1], 1.0 / (LEVELS * self._block**2)),
             ]
         )
-        largest_root = _ROOT * (2.0**0.5 * _LEVELS * _WEIGHT / _STEP) ** 0.5
-        self.bound = math.ceil(max(largest_root * self._cell**2, _LEVELS * self._block**2))
+        largest_root = _ROOT * (2.0**0.5 * LEVELS * _WEIGHT / _STEP) ** 0.5
+        self.bound = math.ceil(max(largest_root * self._cell**2, LEVELS * self._block**2))
 
     @classmethod
     def from_state(cls, state: Mapping[str, NDArray[Any]]) -> WaveletEncoder:
@@ -87,17 +77,9 @@ class WaveletEncoder:
 
     def to_graph(self, graph: Graph, points: str) -> str:
         from learning.exports.graph import FLOAT
-        from learning.exports.layers import channels_first
 
-        channels = 1 if len(self.shape) == 2 else self.shape[2]
-        sides = [int(side) for side in self.shape[:2]]
-        inside = graph.node("Clip", graph.as_double(points), graph.constant(0.0), graph.constant(1.0))
-        pixels = graph.node("Round", graph.node("Mul", inside, graph.constant(float(_LEVELS))))
-        images = channels_first(graph, graph.cast(pixels, FLOAT), self.shape)
-        if self._reduction > 1:
-            sums = _sums_in_graph(graph, images, self._reduction, channels, (0, 0))
-            images = graph.node("Round", graph.node("Div", sums, graph.constant(np.float32(self._reduction**2))))
-            sides = [side // self._reduction for side in sides]
+        channels, sides = self._pixels.channels, self._pixels.sides
+        images = self._pixels.to_graph(graph, points)
         total = graph.node("ReduceSum", images, graph.constant(np.array([1])), keepdims=1)
         grey = graph.node("Round", graph.node("Div", total, graph.constant(np.float32(channels))))
         kernel, padding = graph.constant(self._filters.astype(np.float32)[:, None]), self._filters.shape[1] // 2
@@ -112,9 +94,9 @@ class WaveletEncoder:
         for _ in range(2):  # by double precision, so that it is rounded once whatever a runtime does in single
             roots = graph.cast(graph.node("Sqrt", graph.as_double(roots)), FLOAT)
         roots = graph.node("Round", graph.node("Mul", roots, graph.constant(np.float32(_ROOT))))
-        maps = [-(-side // self._stride) for side in sides]
-        cells = _sums_in_graph(graph, roots, self._cell, len(self._filters) // 2, _missing(maps, self._cell))
-        blocks = _sums_in_graph(graph, images, self._block, channels, _missing(sides, self._block))
+        maps = -(-sides[0] // self._stride), -(-sides[1] // self._stride)
+        cells = square_sums_in_graph(graph, roots, self._cell, len(self._filters) // 2, maps)
+        blocks = square_sums_in_graph(graph, images, self._block, channels, sides)
         flat = (graph.node("Flatten", sums, axis=1) for sums in (cells, blocks))
         return graph.as_double(graph.node("Concat", *flat, axis=1))
 
@@ -125,11 +107,7 @@ class WaveletEncoder:
         """Sums of the roots of moduli over cells, and of pixels over blocks; images laid flat."""
         import torch
 
-        pixels = np.rint(finite(points).clip(0, 1) * _LEVELS).astype(np.float32)
-        pixels = pixels.reshape(len(points), *self.shape[:2], -1).transpose(0, 3, 1, 2)
-        images = torch.from_numpy(np.ascontiguousarray(pixels))
-        if self._reduction > 1:
-            images = torch.from_numpy(np.rint(_sums(images, self._reduction, whole=False) / self._reduction**2))
+        images = self._pixels(points)
         grey = torch.from_numpy(np.rint(images.sum(dim=1, keepdim=True).numpy() / images.shape[1]))
         responses = torch.nn.functional.conv2d(
             grey,
@@ -141,27 +119,8 @@ class WaveletEncoder:
         roots = np.sqrt(np.sqrt(steps[:, 0::2] ** 2 + steps[:, 1::2] ** 2))
         roots = np.rint(roots * np.float32(_ROOT))
         flat = (len(points), -1)
-        cells = _sums(torch.from_numpy(roots), self._cell)
-        return cells.reshape(flat), _sums(images, self._block).reshape(flat)
-
-
-def _sums(maps: torch.Tensor, side: int, whole: bool = True) -> NDArray[np.float32]:
-    """Sums over squares of `side`; what is left at the right and lower edge is a smaller part, or dropped."""
-    from torch.nn.functional import avg_pool2d
-
-    return avg_pool2d(maps, side, ceil_mode=whole, divisor_override=1).numpy()
-
-
-def _missing(sides: list[int], each: int) -> tuple[int, int]:
-    """Pixels that are missing for the last squares to be whole, below and to the right."""
-    below, right = (-side % each for side in sides)
-    return below, right
-
-
-def _sums_in_graph(graph: Graph, maps: str, side: int, channels: int, missing: tuple[int, int]) -> str:
-    """The same as `_sums`, with zeros where pixels are `missing`; what then is no whole square is dropped."""
-    ones = graph.constant(np.ones((channels, 1, side, side), np.float32))
-    return graph.node("Conv", maps, ones, strides=[side] * 2, pads=[0, 0, *missing], group=channels)
+        cells = square_sums(torch.from_numpy(roots), self._cell)
+        return cells.reshape(flat), square_sums(images, self._block).reshape(flat)
 
 
 def _filters(wavelengths: tuple[float, ...]) -> Floats:

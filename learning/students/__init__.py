@@ -3,8 +3,7 @@
 Knows what releases are, and nothing of accounts or of private records. Imports no Django.
 """
 
-from learning.students.base import Student
-from learning.students.checkpoints import UNKEPT, Checkpoint
+from learning.students.checkpoints import Checkpoint
 from learning.students.choice import choose
 from learning.students.neighbourhoods import neighbourhoods
 from learning.students.refining import refined
@@ -13,10 +12,8 @@ from learning.students.releases import Releases, counted, joined, labelled, pred
 
 __all__ = [
     "STUDENTS",
-    "UNKEPT",
     "Checkpoint",
     "Releases",
-    "Student",
     "choose",
     "counted",
     "joined",

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from sklearn.dummy import DummyClassifier
-from sklearn.ensemble import HistGradientBoostingClassifier
 
 from common.progress import Progress
 from common.sentences import gettext_noop
@@ -17,6 +15,9 @@ from learning.students.base import Student
 from learning.students.checkpoints import Checkpoint
 from learning.students.releases import Releases
 from learning.students.shares import Shares
+
+if TYPE_CHECKING:
+    from sklearn.ensemble import HistGradientBoostingClassifier
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Boosting(Student):
 
     @classmethod
     def model_from_bytes(cls, data: bytes) -> Model:
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
         model = scikit_model(data, HistGradientBoostingClassifier, cls.name, _TRUSTED)
         if isinstance(model.estimator, HistGradientBoostingClassifier):
             _check_trees(model.estimator, int(np.prod(model.shape)))
@@ -47,6 +50,8 @@ class Boosting(Student):
     def _learn(
         self, x: Records, releases: Releases, *, seed: int, progress: Progress, checkpoint: Checkpoint
     ) -> ScikitModel:
+        from sklearn.dummy import DummyClassifier
+
         points, chosen = x.reshape(len(x), -1), {}
         if releases.reach is None:
             believed = releases.among(releases.weights > 0) if (releases.weights > 0).any() else releases
@@ -64,6 +69,8 @@ class Boosting(Student):
         return model
 
     def _estimator(self, seed: int) -> HistGradientBoostingClassifier:
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
         return HistGradientBoostingClassifier(
             max_iter=self.iterations,
             learning_rate=self.learning_rate,

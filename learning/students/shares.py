@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
-from sklearn.linear_model import LogisticRegression
 
 from common.progress import Progress
 from common.sentences import gettext_noop
@@ -17,6 +15,9 @@ from learning.learners.scikit import ScikitModel, scikit_model
 from learning.students.base import Student
 from learning.students.checkpoints import Checkpoint
 from learning.students.releases import Releases
+
+if TYPE_CHECKING:
+    from sklearn.linear_model import LogisticRegression
 
 _PENALTIES = (1e-1, 1e-2, 1e-3, 1e-4)
 _HELD_OUT = 0.2
@@ -49,6 +50,8 @@ class Shares(Student):
 
     @classmethod
     def model_from_bytes(cls, data: bytes) -> Model:
+        from sklearn.linear_model import LogisticRegression
+
         return scikit_model(data, LogisticRegression, cls.name)
 
     def _learn(
@@ -73,6 +76,8 @@ class Shares(Student):
 
     def _fitted(self, design: Floats, releases: Releases, penalty: float) -> Floats:
         """`(d + 1, C)` coefficients for standardised columns, the last row being intercepts."""
+        from scipy.optimize import minimize
+
         sums, weights = releases.counts.sum(axis=1), _weights(releases)
         scale = 1 / float(weights @ _usual(releases))
         mean = np.clip(weights @ releases.counts, 1e-3 / scale, None)
@@ -132,6 +137,8 @@ def _softmax(logits: Floats) -> Floats:
 
 def _logistic(slopes: Floats, intercepts: Floats) -> LogisticRegression:
     """A fitted scikit-learn estimator with these coefficients `(d, C)`; two classes have one row of differences."""
+    from sklearn.linear_model import LogisticRegression
+
     estimator = LogisticRegression()
     classes = len(intercepts)
     estimator.classes_ = np.arange(classes)

@@ -1,6 +1,10 @@
-// Tell the site in which time zone its reader is, so that the next page shows times in it.
+// Tell the site in which time zone its reader is. A page with times that was made for another zone is loaded again.
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-if (zone) {
+const cookie = `zone=${zone}`;
+const isKnown = () => document.cookie.split("; ").includes(cookie);
+if (zone && !isKnown()) {
   const secure = location.protocol === "https:" ? "; Secure" : "";
-  document.cookie = `zone=${zone}; path=/; max-age=31536000; SameSite=Lax${secure}`;
+  document.cookie = `${cookie}; path=/; max-age=31536000; SameSite=Lax${secure}`;
+  const { method, zone: made } = document.body.dataset;
+  if (isKnown() && method === "GET" && made !== zone && document.querySelector("time, [data-visit-time]")) location.reload();
 }

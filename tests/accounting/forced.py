@@ -22,29 +22,31 @@ from scipy.stats import norm
 from accounting import head_counts as counting
 from accounting.book import balances, charges_of
 from accounting.caps import caps_of
+from accounting.check_answers import check_answers_count
 from accounting.head_counts import head_counts_draw, head_counts_enter
 from accounting.models import Release, ShareRecord
 from accounting.verification import study_faults
 from common.artifacts import arrays_load, model_fetch
 from consent import services
 from consent.models import ConsentForm, DataHolder, Study
-from consent.selectors import consent_snapshot
+from consent.questions import KEYS
+from consent.selectors import consent_form_in_force, consent_snapshot, promise_last
 from learning.formats import Rows
 from learning.mechanisms.base import PlanError
 from learning.published import published_load
 from tests import factories
-from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, asking_of
+from tests.training.asking import ASKING_RUN, COUNTS_RUN, SAMPLED_RUN, STEPS_RUN, asking_of
 from tests.training.runs import TABLE, run_draft, table_rows
 from training.engine import commits, noise
 from training.methods import method_of
+from training.methods.counts.method import Cells
 from training.methods.neighbours.questions import Votes
 from training.methods.pate import preparation, voting
 from training.methods.pate.ballot import predictions_load
 from training.methods.steps.questions import Gradients
-from training.models import Batch, Query, Round, Run, StudentModel
+from training.models import Batch, Query, Round, Run, RunResult, StudentModel
 from training.services import runs as run_commands
-from training.services import students
-from training.services.advance import chunk_train, shard_ask
+from training.services.advance import chunk_train, shard_ask, step_of
 from training.services.datasets import dataset_import
 from training.verification import release_faults
 
@@ -194,7 +196,7 @@ class World:
     def _give(self, place: int, level: str) -> None:
         form = ConsentForm.objects.filter(study=self.study).latest("version")
         holder = DataHolder.objects.get(pk=FIRST_ID + place)
-        services.consent_give(holder=holder, level=level, form=form, acting_user=None)
+        factories.consent_choose(holder=holder, level=level, form=form)
         if place == ME:
             epsilons = consent_snapshot(self.study, among=np.array([holder.pk])).epsilons
             self.promised = max(self.promised, *epsilons.tolist())
@@ -209,6 +211,15 @@ class World:
         if self.with_me:
             self._give(ME, level)
 
+    def i_keep(self) -> None:
+        """Keep the promise that was given last, as far as there is one."""
+        if self.with_me:
+            me = DataHolder.objects.get(pk=FIRST_ID + ME)
+            last = promise_last(me)
+            if last is not None:
+                form = consent_form_in_force(self.study)
+                services.consent_keep(holder=me, epsilon=last.epsilon, form=form, acting_user=None)
+
     def i_withdraw(self) -> None:
         if self.with_me:
             self._withdraw(ME)
@@ -222,11 +233,31 @@ class World:
     def policy(self, *epsilons: float) -> None:
         factories.policy_approve(self.study, *epsilons)
 
+    def i_answer(self, answered: int, right: int) -> None:
+        """Open first answers to the check questions: bit masks of those opened, and of those that are right."""
+        if self.with_me:
+            self._answers(ME, answered, right)
+
+    def other_answers(self, place: int, answered: int, right: int) -> None:
+        self._answers(place + (place >= ME), answered, right)
+
+    def _answers(self, place: int, answered: int, right: int) -> None:
+        holder, form = DataHolder.objects.get(pk=FIRST_ID + place), consent_form_in_force(self.study)
+        for question in range(len(KEYS)):
+            if answered >> question & 1:
+                services.check_answer_keep(holder=holder, form=form, place=question, right=bool(right >> question & 1))
+
+    def count_answers(self) -> None:
+        self._draw(check_answers_count)
+
     def draw_counts(self) -> None:
+        self._draw(head_counts_draw)
+
+    def _draw(self, draw: Callable[..., object]) -> None:
         before = len(self.draws)
         try:
             with transaction.atomic():
-                head_counts_draw(study=self.study, acting_user=self.olga, noise=ForcedNoise(self.draws))
+                draw(study=self.study, acting_user=self.olga, noise=ForcedNoise(self.draws))
         except ValidationError as error:
             self.events.append(str(error))
             return
@@ -244,6 +275,9 @@ class World:
             asked = {"steps": 7, "expected": 1e6, "clip_norm": 0.3 + 0.1 * (labels % 3), **fields["samples"]}
             rest = {name: value for name, value in fields.items() if name != "samples"}
             chosen = SAMPLED_RUN | {"batch_size": 3, **rest, "choices": asked}
+        elif "table" in fields:
+            asked = {"column": "length", "bins": 3 + labels % 3, **fields["table"]}
+            chosen = COUNTS_RUN | {"choices": asked}
         elif "steps" in fields:
             asked = {"sigma": 5.0 + labels % 3, "steps": 7, **fields["steps"]}
             rest = {name: value for name, value in fields.items() if name != "steps"}
@@ -259,7 +293,7 @@ class World:
 
     def _run(self) -> Run | None:
         runs = Run.objects.filter(study=self.study).order_by("created_at")
-        return runs.filter(status__in=Run.SPENDING).first() or runs.filter(status__in=Run.ACTIVE).first()
+        return runs.filter(status=Run.Status.ASKING).first() or runs.filter(status__in=Run.ACTIVE).first()
 
     def train(self) -> None:
         """Up to the last teacher; the vote is not opened."""
@@ -273,11 +307,11 @@ class World:
         if run and method_of(run).asking is not None:
             asking_of(run).open(run)
             return
-        while run and run.status in ("approved", "preparing", "training"):
+        while run and run.status in ("approved", "preparing"):
             self.train()
             voting.vote_open(run)
             run.refresh_from_db()
-        if run and run.status == "voting":
+        if run and run.status == "asking":
             assignment = arrays_load(run.assignment)
             kept = assignment["holder"] != FIRST_ID + ME
             self.taught.append(
@@ -292,7 +326,7 @@ class World:
     def crash_while_opening(self) -> None:
         self.train()
         run = self._run()
-        if run and run.status == "training":
+        if run and run.status == "preparing":
             with contextlib.suppress(Crash), transaction.atomic():
                 voting.vote_open(run)
                 raise Crash
@@ -300,12 +334,12 @@ class World:
     def vote(self, run: Run | None = None) -> None:
         """One batch; ``run`` may be as a worker knew it long ago."""
         run = run or self._run()
-        if run is None or run.status not in Run.SPENDING:
+        if run is None or run.status != Run.Status.ASKING:
             return
         drawn, committed = len(self.draws), Batch.objects.count()
         self.leaked = 0
         with contextlib.suppress(Crash):
-            if run.status == "voting":
+            if run.method == Run.Method.PATE:
                 voting.vote_batch(run)
             while self._run() == run and self._asks() and Batch.objects.count() == committed:
                 self.attempt()
@@ -313,7 +347,10 @@ class World:
         latest = Batch.objects.order_by("pk").last()
         released = latest.size if latest and Batch.objects.count() > committed else 0
         if rows := max(released, self.leaked):
-            if run.status == Run.Status.LEARNING:  # each step is a draw; what was drawn and thrown away nobody sees
+            if run.method in (
+                Run.Method.SGD,
+                Run.Method.COUNTS,
+            ):  # each step, each table is a draw; what was drawn and thrown away nobody sees
                 self.seen.append(self.draws[-rows:])
             else:
                 self.seen.append([draw.of(slice(rows)) for draw in self.draws[drawn:]])
@@ -330,7 +367,7 @@ class World:
 
     def _asks(self) -> bool:
         run = self._run()
-        return run is not None and method_of(run).asking is not None and run.status in Run.SPENDING
+        return run is not None and method_of(run).asking is not None and run.status == Run.Status.ASKING
 
     def crash(self, after: bool) -> None:
         """A batch whose worker dies before or after it has written the charges."""
@@ -359,12 +396,14 @@ class World:
 
     def finish(self) -> None:
         run = self._run()
-        while run and run.status in Run.SPENDING:
+        while run and run.status == Run.Status.ASKING:
             self.vote()
             self._look()
             run.refresh_from_db()
-        if run and run.status == "student" and (run.labels or not method_of(run).releases_labels):
-            students.student_train(run)
+        if run and run.status == "learning" and (run.labels or not method_of(run).releases_labels):
+            step = step_of(run)
+            assert step is not None, "it has something to learn from"
+            step(run)
 
     def cancel(self) -> None:
         if run := self._run():
@@ -429,6 +468,10 @@ def public_view(study: Study) -> dict[str, Any]:
             .values_list("released", flat=True)
         ],
         "head counts": list(study.head_counts.order_by("pk").values_list("level", "epsilon", "count", "sigma")),
+        "tables": [
+            (result.content, result.digest, {**result.card, "run": ""})
+            for result in RunResult.objects.filter(run__study=study).order_by("run__created_at")
+        ],
         "students": [
             {**student.card, "run": "", "says": _says(student, points)}
             for student in StudentModel.objects.filter(run__study=study).order_by("run__created_at")
@@ -475,7 +518,7 @@ def world_play(
         patch.setattr(preparation, "secrets", key)
         patch.setattr(preparation, "CHUNKS", chunks)
         world = kind(with_me, **fields)
-        for questions in (Votes, Gradients):
+        for questions in (Votes, Gradients, Cells):
             patch.setattr(questions, "shard", math.ceil(sum(world.counts) / chunks))
         patch.setattr(noise, "noise_of", lambda run: ForcedNoise(world.draws))
         patch.setattr(counting, "SystemNoise", lambda: ForcedNoise(world.draws))

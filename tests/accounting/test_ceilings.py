@@ -27,7 +27,7 @@ from consent import services
 from consent.models import ConsentForm, DataHolder, Study
 from consent.odds import right_guesses_at
 from ipate_web import environment
-from tests.factories import user_create
+from tests.factories import consent_choose, user_create
 from tests.pages import as_
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, attempt, batch_ask, commit, run_ask
 from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
@@ -94,7 +94,7 @@ def test_all_studies_of_a_person_together_stay_within_the_ceiling(
 
 
 @pytest.mark.parametrize(("ceiling", "takes_part"), [(2 * CAP, True), (1.5 * CAP, False)])
-def test_whoever_has_no_room_for_a_whole_share_joins_no_teacher(
+def test_holder_without_room_for_a_whole_share_joins_no_teacher(
     settings: Any, pair: tuple[Study, Study], ceiling: float, takes_part: bool
 ) -> None:
     settings.PERSON_CEILING = ceiling
@@ -137,7 +137,7 @@ def test_what_is_left_follows_from_links_and_public_numbers_alone(
     for change in (
         lambda: services.consent_give(holder=first(one), level="HIGH", form=form, acting_user=None),
         lambda: services.consent_withdraw(holder=first(one), acting_user=None),
-        lambda: services.consent_give(holder=first(one), level="LOW", form=form, acting_user=None),
+        lambda: consent_choose(holder=first(one), level="LOW", form=form),
         lambda: services.consent_withdraw(holder=first(two), acting_user=None),
         lambda: batch_ask(run),
     ):

@@ -20,6 +20,8 @@ from common.artifacts import arrays_load
 from consent.models import Level
 from consent.selectors import LEVELS, consent_snapshot
 from learning.mechanisms.base import People, Records
+from learning.mechanisms.counts.columns import cells_of
+from learning.mechanisms.counts.question import PERSON, CountsQuestion
 from learning.mechanisms.neighbours.question import VotesQuestion
 from learning.mechanisms.pate import LEFT_OUT
 from learning.mechanisms.steps import question as steps_question
@@ -63,6 +65,48 @@ def steps_of(share: float = 0.5, /, **asked: Any) -> list[Step]:
 def samples_of(share: float = 0.5, /, **asked: Any) -> list[Step]:
     """A run of steps over samples, in which everybody is drawn in each: what a step tells is all that is charged."""
     return [("approve", share, {"samples": asked}), *FINISH]
+
+
+def leaving(fields: dict[str, Any], later: list[Step]) -> list[Step]:
+    """A run that I leave and return to while it asks, and ``later`` without me and with me."""
+    return [
+        ("approve", 0.5, fields),
+        ("open",),
+        ("attempt",),
+        ("i_withdraw",),
+        ("vote",),
+        ("vote",),
+        ("i_give", "AVERAGE"),
+        ("attempt",),
+        ("i_withdraw",),
+        ("i_give", "AVERAGE"),
+        ("finish",),
+        ("i_withdraw",),
+        *later,
+        ("i_give", "LOW"),
+        *later,
+    ]
+
+
+def dying(fields: dict[str, Any]) -> list[Step]:
+    """A run whose workers die before and after they release, and get the same task twice."""
+    return [
+        ("approve", 1.0, fields),
+        ("open",),
+        ("attempt",),
+        ("crash", False),
+        ("crash", True),
+        ("redeliver",),
+        ("crash", True),
+        ("attempt",),
+        ("redeliver",),
+        ("finish",),
+    ]
+
+
+def table_of(share: float = 0.5, /, **asked: Any) -> list[Step]:
+    """A run that counts people."""
+    return [("approve", share, {"table": asked}), *FINISH]
 
 
 HISTORIES: dict[str, list[Step]] = {
@@ -128,6 +172,21 @@ HISTORIES: dict[str, list[Step]] = {
         ("draw_counts",),
         *run_of(0.4),
     ],
+    "answers to check questions that are counted between runs": [
+        ("i_answer", 0b1111, 0b0101),
+        ("other_answers", 1, 0b0011, 0b0001),
+        ("count_answers",),
+        *run_of(0.4),
+        ("i_answer", 0b1111, 0b1111),  # counted already
+        ("count_answers",),
+        ("draw_counts",),
+        ("i_withdraw",),
+        ("i_answer", 0b0110, 0b0010),
+        ("i_give", "LOW"),
+        ("i_answer", 0b1001, 0b0001),
+        ("count_answers",),
+        *run_of(0.4),
+    ],
     "others come, go and change beside them": [
         ("approve", 0.5, {"batch_size": 2}),
         ("train",),
@@ -174,23 +233,7 @@ HISTORIES: dict[str, list[Step]] = {
         *asking_of(0.3, rounds=2, first_queries=4, kernel="epanechnikov"),
         *run_of(0.2),
     ],
-    "who leaves while holders are asked is not heard, and returns": [
-        ("approve", 0.5, {"choices": {"rounds": 2}}),
-        ("open",),
-        ("attempt",),
-        ("i_withdraw",),
-        ("vote",),
-        ("vote",),
-        ("i_give", "AVERAGE"),
-        ("attempt",),
-        ("i_withdraw",),
-        ("i_give", "AVERAGE"),
-        ("finish",),
-        ("i_withdraw",),
-        *asking_of(0.2),
-        ("i_give", "LOW"),
-        *asking_of(0.2),
-    ],
+    "who leaves while holders are asked is not heard, and returns": leaving({"choices": {"rounds": 2}}, asking_of(0.2)),
     "levels that change between what holders say and its release": [
         ("approve", 0.5, {"choices": {}}),
         ("open",),
@@ -204,18 +247,9 @@ HISTORIES: dict[str, list[Step]] = {
         ("finish",),
         *asking_of(0.5),
     ],
-    "holders are asked by workers that die, and twice": [
-        ("approve", 1.0, {"choices": {"rounds": 2, "sigma": 5.0, "radius_share": 0.5}, "batch_size": 2}),
-        ("open",),
-        ("attempt",),
-        ("crash", False),
-        ("crash", True),
-        ("redeliver",),
-        ("crash", True),
-        ("attempt",),
-        ("redeliver",),
-        ("finish",),
-    ],
+    "holders are asked by workers that die, and twice": dying(
+        {"choices": {"rounds": 2, "sigma": 5.0, "radius_share": 0.5}, "batch_size": 2}
+    ),
     "head counts and policies between what holders say and its release": [
         ("approve", 0.5, {"choices": {"rounds": 2}}),
         ("open",),
@@ -239,23 +273,7 @@ HISTORIES: dict[str, list[Step]] = {
         *asking_of(0.2),
         *steps_of(0.3, sigma=3.0, steps=9),
     ],
-    "who leaves while gradients are taken is not heard, and returns": [
-        ("approve", 0.5, {"steps": {}}),
-        ("open",),
-        ("attempt",),
-        ("i_withdraw",),
-        ("vote",),
-        ("vote",),
-        ("i_give", "AVERAGE"),
-        ("attempt",),
-        ("i_withdraw",),
-        ("i_give", "AVERAGE"),
-        ("finish",),
-        ("i_withdraw",),
-        *steps_of(0.2),
-        ("i_give", "LOW"),
-        *steps_of(0.2),
-    ],
+    "who leaves while gradients are taken is not heard, and returns": leaving({"steps": {}}, steps_of(0.2)),
     "levels, head counts and policies between gradients and their release": [
         ("approve", 0.5, {"steps": {"sigma": 3.0}}),
         ("open",),
@@ -273,17 +291,32 @@ HISTORIES: dict[str, list[Step]] = {
         ("finish",),
         *steps_of(0.3),
     ],
-    "gradients are taken by workers that die, and twice": [
-        ("approve", 1.0, {"steps": {"sigma": 2.0}, "batch_size": 2}),
+    "gradients are taken by workers that die, and twice": dying({"steps": {"sigma": 2.0}, "batch_size": 2}),
+    "tables of counts between runs of other methods": [
+        *table_of(0.2),
+        *run_of(0.2),
+        *table_of(0.2, column="class", weighing="alike"),
+        *steps_of(0.2),
+        *table_of(0.2, column="width", across="class", bins=7),
+    ],
+    "levels, head counts, policies and workers that die around a table": [
+        ("approve", 0.3, {"table": {}}),
         ("open",),
         ("attempt",),
+        ("i_give", "LOW"),
+        ("other_gives", 2, "HIGH"),
         ("crash", False),
-        ("crash", True),
-        ("redeliver",),
-        ("crash", True),
         ("attempt",),
+        ("i_withdraw",),
+        ("crash", True),
+        ("policy", 0.8, 1.5, 2.5),
+        ("i_give", "HIGH"),
         ("redeliver",),
         ("finish",),
+        ("draw_counts",),
+        *table_of(0.3, column="class"),
+        ("i_withdraw",),
+        *table_of(0.2, weighing="alike"),
     ],
     "steps over samples between runs of other methods": [
         *run_of(0.2),
@@ -327,18 +360,7 @@ HISTORIES: dict[str, list[Step]] = {
         ("finish",),
         *samples_of(0.3),
     ],
-    "steps over samples are taken by workers that die, and twice": [
-        ("approve", 1.0, {"samples": {}, "batch_size": 2}),
-        ("open",),
-        ("attempt",),
-        ("crash", False),
-        ("crash", True),
-        ("redeliver",),
-        ("crash", True),
-        ("attempt",),
-        ("redeliver",),
-        ("finish",),
-    ],
+    "steps over samples are taken by workers that die, and twice": dying({"samples": {}, "batch_size": 2}),
     "runs of both methods beside each other, one of which is cancelled": [
         ("approve", 0.3, {}),
         ("approve", 0.3, {"choices": {}}),
@@ -356,7 +378,7 @@ HISTORIES: dict[str, list[Step]] = {
 
 
 @pytest.mark.parametrize("name", HISTORIES)
-def test_whoever_takes_part_nothing_public_changes_and_what_tells_is_charged(name: str) -> None:
+def test_nothing_public_depends_on_one_holder_and_every_release_is_charged(name: str) -> None:
     chunks = (1, 3, 7)[list(HISTORIES).index(name) % 3]
     ours, theirs = both(HISTORIES[name], chunks=chunks)
     assert differences(ours, theirs) == []
@@ -377,7 +399,7 @@ def test_the_comparison_is_tight() -> None:
     [run_of(1.0), [("approve", 1.0, {}), ("open",), ("vote",), ("i_withdraw",), ("finish",)]],
     ids=["to the end", "until they withdraw"],
 )
-def test_who_is_alone_in_their_teacher_is_not_told_by_a_vote_that_is_missing(history: list[Step]) -> None:
+def test_missing_vote_does_not_reveal_the_only_holder_of_a_teacher(history: list[Step]) -> None:
     ours, theirs = both(history, levels="ALLALLALLALL", my_level="HIGH", counts=(4, 4, 8))
     assert len(ours.taught[0]["mine"]) == 1
     assert not (ours.taught[0]["others"][1] == ours.taught[0]["mine"]).any(), "alone"
@@ -386,7 +408,7 @@ def test_who_is_alone_in_their_teacher_is_not_told_by_a_vote_that_is_missing(his
 
 
 @pytest.mark.parametrize("level", Level.values)
-def test_who_alone_is_asked_is_not_told_by_what_becomes_of_others(level: str) -> None:
+def test_fate_of_others_does_not_reveal_the_only_holder_asked(level: str) -> None:
     """A drawing of head counts charges the one alone; whoever joins beside it counts from the next batch on."""
     history: list[Step] = [
         ("approve", 0.5, {"choices": {}}),
@@ -409,7 +431,7 @@ def test_what_everybody_says_is_charged_to_the_last_bit() -> None:
     assert told == pytest.approx(charged)
 
 
-def test_who_is_the_only_holder_is_not_told_by_an_empty_study() -> None:
+def test_empty_study_does_not_reveal_its_only_holder() -> None:
     ours, theirs = both([("draw_counts",), *run_of(0.5), *asking_of(0.4)], levels="-" * 12)
     assert theirs.views[-1]["runs"][-1]["status"] == "finished"
     assert differences(ours, theirs) == []
@@ -448,12 +470,25 @@ samples = st.fixed_dictionaries(
         "samples": st.fixed_dictionaries({}, optional={"network": st.just("mlp"), "steps": st.just(3)}),
     }
 )
-proposals = st.one_of(teachers, asked, steps, samples)
-mine = st.one_of(st.tuples(st.just("i_give"), levels), st.just(("i_withdraw",)))
+tables = st.fixed_dictionaries(
+    {
+        "table": st.fixed_dictionaries(
+            {"column": st.sampled_from(["class", "length"])},
+            optional={"across": st.just("width"), "weighing": st.just("alike")},
+        )
+    }
+)
+proposals = st.one_of(teachers, asked, steps, samples, tables)
+masks = st.integers(0, 15)
+mine = st.one_of(
+    st.tuples(st.just("i_give"), levels),
+    st.sampled_from([("i_withdraw",), ("i_keep",)]),
+    st.tuples(st.just("i_answer"), masks, masks),
+)
 theirs = st.one_of(
     st.tuples(st.just("other_gives"), st.integers(0, 11), levels),
     st.tuples(st.just("other_withdraws"), st.integers(0, 11)),
-    st.sampled_from([("policy", 0.9, 1.8, 2.5), ("policy", 1.0, 2.0, 3.0), ("draw_counts",)]),
+    st.sampled_from([("policy", 0.9, 1.8, 2.5), ("policy", 1.0, 2.0, 3.0), ("draw_counts",), ("count_answers",)]),
 )
 work = st.sampled_from(
     [("train",), ("open",), ("vote",), ("attempt",), ("crash", True), ("crash", False), ("redeliver",), ("finish",)]
@@ -472,9 +507,7 @@ rounds = st.tuples(
 
 @settings(max_examples=6, phases=(Phase.generate,))
 @given(st.lists(rounds, min_size=1, max_size=3), levels, st.sampled_from([1, 3, 7]))
-def test_in_no_history_does_anything_public_follow_from_one_holder(
-    rounds: list[Any], my_level: str, chunks: int
-) -> None:
+def test_nothing_public_follows_from_one_holder_in_any_history(rounds: list[Any], my_level: str, chunks: int) -> None:
     history = [step for steps in rounds for step in steps]
     ours, theirs = both(history, chunks=chunks, my_level=my_level)
     assert differences(ours, theirs) == []
@@ -694,6 +727,19 @@ def gradients_beyond_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
     patch.setattr(steps_question, "step_contributions", contributions)
 
 
+def records_counted(patch: pytest.MonkeyPatch, world: World) -> None:
+    """Every record of a person counts in full, and one of them is charged."""
+    real = CountsQuestion.contributions
+
+    def contributions(self: CountsQuestion, people: People, records: Records) -> Any:
+        cells = cells_of(self.columns, records)
+        weights = self.plan.weights(people.caps)[records.owner] * PERSON
+        sums = np.bincount(cells, np.floor(weights), self.plan.cells).astype(np.int64)
+        return sums, real(self, people, records)[1]
+
+    patch.setattr(CountsQuestion, "contributions", contributions)
+
+
 def people_counted(patch: pytest.MonkeyPatch, world: World) -> None:
     """Steps are as long as there are people who take part, by their consents."""
     real = sgd_planning.plan_steps
@@ -794,6 +840,12 @@ PLANTS: list[tuple[Any, list[Step], str]] = [
     ),
     (gradients_beyond_accounts, steps_of(1.0, sigma=1.5), "was charged"),
     (people_counted, steps_of(0.5), "public runs differ"),
+    (records_counted, table_of(0.5, column="class"), "was charged"),
+    (
+        attempt_kept,
+        [("approve", 1.0, {"table": {}}), *[(step,) for step in ("open", "attempt", "i_withdraw", "vote")]],
+        "who had left was heard",
+    ),
     (
         attempt_made_anew,
         [

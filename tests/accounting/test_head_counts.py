@@ -17,8 +17,8 @@ from common.noise import SimulationNoise
 from consent import services
 from consent.models import Study
 from consent.services import holders_register
-from tests.factories import form_publish, policy_approve, study_create, study_open, user_create
-from tests.training.runs import TABLE_RUN, consents_give, run_finish, run_start, study_with_table
+from tests.factories import form_publish, policy_approve, study_create, user_create
+from tests.training.runs import TABLE_RUN, consents_give, run_finish, run_start, study_with_consents, study_with_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
@@ -27,10 +27,7 @@ PUBLIC = {"HIGH": 100, "AVERAGE": 200, "LOW": 300}
 
 @pytest.fixture
 def study() -> Study:
-    study = study_open("heads", delta=1e-4)
-    holders_register(study=study, pseudonyms=[f"p-{place:02}" for place in range(60)])
-    consents_give(study, "HAALLL")
-    return study
+    return study_with_consents("heads", holders=60, levels="HAALLL", delta=1e-4)
 
 
 def draw(study: Study, seed: int | None = None) -> list[HeadCount]:
@@ -79,7 +76,7 @@ def test_counts_are_the_true_ones_and_gaussian_noise() -> None:
     assert kstest(deviations, norm.cdf).pvalue > 0.001
 
 
-def test_who_withdrew_or_never_decided_is_neither_counted_nor_charged(study: Study) -> None:
+def test_holders_without_consent_are_neither_counted_nor_charged(study: Study) -> None:
     leaver = study.holders.earliest("pk")
     services.consent_withdraw(holder=leaver, acting_user=None)
     holders_register(study=study, pseudonyms=["silent"])
@@ -100,7 +97,7 @@ def test_a_second_drawing_takes_another_share_and_plans_use_the_newest(study: St
     assert list(study_faults(study)) == []
 
 
-def test_where_the_share_is_not_free_nothing_is_drawn() -> None:
+def test_nothing_is_drawn_without_a_free_share() -> None:
     study = study_with_table()
     run_start(study, **TABLE_RUN)
     with pytest.raises(ValidationError, match="Only 0 of every holder"):
@@ -109,7 +106,7 @@ def test_where_the_share_is_not_free_nothing_is_drawn() -> None:
     assert len(balances(study).holders) == 0
 
 
-def test_who_has_spent_more_than_a_stricter_level_allows_is_not_counted() -> None:
+def test_holders_above_a_stricter_level_are_not_counted() -> None:
     study = study_with_table()
     run_finish(run_start(study, share=0.5, **TABLE_RUN))
     holder = study.holders.filter(consent_events__level="LOW").earliest("pk")

@@ -232,7 +232,7 @@ class Site:
 
     def give(self, place: int, level: str) -> None:
         form = selectors.consent_form_in_force(self.study)
-        event = services.consent_give(holder=self.holders[place], level=level, form=form, acting_user=None)
+        event = factories.consent_choose(holder=self.holders[place], level=level, form=form)
         self.books.events[self.holders[place].pk] = (level, event.recorded_at)
 
     def withdraw(self, place: int) -> None:
@@ -298,7 +298,7 @@ class Site:
     def crash(self, place: int, when: str) -> None:
         """Lose what a worker was about to commit."""
         run = self._open(place)
-        if run is None or run.status not in (Run.Status.APPROVED, Run.Status.TRAINING, *Run.SPENDING):
+        if run is None or run.status not in (Run.Status.APPROVED, Run.Status.PREPARING, Run.Status.ASKING):
             return
         before = Release.objects.count()
         poll = self.books.polls.get(run.pk)
@@ -334,7 +334,7 @@ class Site:
 
     def _work(self, run: Run) -> None:
         """Do what a worker does between two looks at the row."""
-        if run.status == Run.Status.TRAINING:
+        if run.status == Run.Status.PREPARING:
             for chunk in run.chunks.all():
                 advance.chunk_train(chunk.pk)
         if run.status == Run.Status.ASKING:
@@ -352,13 +352,13 @@ class Site:
     def _look(self, run: Run) -> None:
         """Keep the books of what has just been committed."""
         run.refresh_from_db()
-        if run.status == Run.Status.VOTING and run.pk not in self.books.polls:
-            self._begin(run)
-            self.books.seen["beside others"] += len(self._running()) > 1
-            assert Run.objects.filter(study=self.study, status__in=Run.SPENDING).count() == 1
         if run.status == Run.Status.ASKING and run.pk not in self.books.polls:
-            self.books.polls[run.pk] = Poll({}, {})
-            assert Run.objects.filter(study=self.study, status__in=Run.SPENDING).count() == 1
+            if run.method == Run.Method.PATE:
+                self._begin(run)
+                self.books.seen["beside others"] += len(self._running()) > 1
+            else:
+                self.books.polls[run.pk] = Poll({}, {})
+            assert Run.objects.filter(study=self.study, status=Run.Status.ASKING).count() == 1
         if poll := self.books.polls.get(run.pk):
             for batch in run.batches.filter(index__gte=poll.batches):
                 if poll.asked is None:
@@ -368,7 +368,7 @@ class Site:
                 poll.batches += 1
             if run.status == Run.Status.ASKING and poll.asked is None and run.shards.exists():
                 poll.asked = self._may_go(run)
-        if run.stop_reason and run.status == Run.Status.STUDENT:
+        if run.stop_reason and run.status == Run.Status.LEARNING:
             self.books.seen[run.stop_reason] += 1
         if run.has_ended:
             self.books.seen[run.status] += 1

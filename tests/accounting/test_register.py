@@ -21,9 +21,7 @@ from accounting.verification import balances_rebuilt, study_faults
 from common.append_only import AppendOnlyError
 from common.artifacts import arrays_delete, arrays_digest, arrays_load
 from consent.models import Study
-from consent.services import holders_register
-from tests.factories import study_open
-from tests.training.runs import consents_give
+from tests.training.runs import study_with_consents
 
 pytestmark = pytest.mark.django_db
 
@@ -32,10 +30,7 @@ Commits = Any  # the fixture django_capture_on_commit_callbacks
 
 @pytest.fixture
 def study() -> Study:
-    study = study_open("register", delta=1e-4)
-    holders_register(study=study, pseudonyms=[f"p-{place}" for place in range(9)])
-    consents_give(study, "HAL")
-    return study
+    return study_with_consents("register", delta=1e-4)
 
 
 def ids(study: Study) -> np.ndarray:
@@ -58,7 +53,7 @@ def files(study: Study) -> set[str]:
 # --- Accounts as arrays ---------------------------------------------------------------------------------------------
 
 
-def test_who_is_not_listed_has_spent_nothing() -> None:
+def test_unlisted_holders_have_spent_nothing() -> None:
     book = Balances(np.array([3, 5, 9]), np.array([0.3, 0.5, 0.9]))
     assert book.of(np.array([9, 1, 5, 10, 4])).tolist() == [0.9, 0.0, 0.5, 0.0, 0.0]
     assert Balances.empty().of(np.array([1, 2])).tolist() == [0.0, 0.0]
@@ -135,7 +130,7 @@ def test_a_charge_above_a_limit_is_refused_and_nothing_is_written(study: Study) 
     assert list(study_faults(study)) != [], "charges without a share are told"
 
 
-def test_who_is_above_a_limit_that_was_lowered_is_no_obstacle_if_they_pay_nothing(study: Study) -> None:
+def test_holder_above_a_lowered_limit_who_pays_nothing_is_no_obstacle(study: Study) -> None:
     everybody = ids(study)
     charge(study, everybody, np.full(9, 0.02))
     limits = np.array([0.01] + [0.03] * 8)
@@ -185,7 +180,7 @@ def test_the_book_before_is_deleted_once_the_new_one_is_committed(
     assert files(study) - earlier == {book.artifact, *Release.objects.values_list("charges", flat=True)}
 
 
-def test_who_reads_while_the_book_is_replaced_reads_the_new_one(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reader_gets_the_new_book_while_it_is_replaced(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     from accounting import book
 
     charge(study, ids(study), np.full(9, 0.001))

@@ -137,7 +137,7 @@ def test_a_vote_waits_while_its_study_is_locked() -> None:
     head_counts_draw(study=study, acting_user=user_create("olga"))
     restore(study, backup)
     run = run_finish(run)
-    assert run.status == Run.Status.TRAINING
+    assert run.status == Run.Status.PREPARING
     assert "settle_restore" in run.message
 
 
@@ -235,7 +235,7 @@ def test_what_was_left_of_earlier_shares_may_have_been_spent_since_the_backup() 
     assert (accounts_stand(study, snapshot.holders) >= limits * (1 - 1e-12)).all()
 
 
-def test_where_consents_alone_were_lost_nothing_is_charged_and_runs_go_on() -> None:
+def test_nothing_is_charged_and_runs_go_on_after_a_loss_of_consents_alone() -> None:
     study = study_with_table()
     run = run_start(study, share=0.25, **TABLE_RUN)
     backup = backup_of(study)
@@ -243,7 +243,7 @@ def test_where_consents_alone_were_lost_nothing_is_charged_and_runs_go_on() -> N
     consent_withdraw(holder=holder, acting_user=None)
     restore(study, backup)
     assert missing_rows(study) == {"consent.consentevent": 1}
-    assert run_finish(run).status == Run.Status.TRAINING
+    assert run_finish(run).status == Run.Status.PREPARING
     assert "nothing is charged" in settle(study)
     assert not consent_current(holder).grants  # type: ignore[union-attr]
     assert not len(balances(study).holders)

@@ -40,7 +40,7 @@ def test_what_is_granted_is_held_until_it_is_settled(study: Study) -> None:
     assert list(ShareRecord.chain(study.pk).values_list("kind", flat=True)) == ["granted", "opened", "settled"]
 
 
-def test_who_gave_a_share_is_on_record(study: Study) -> None:
+def test_giver_of_a_share_is_on_record(study: Study) -> None:
     granted(study, 0.4)
     assert ShareRecord.objects.get().recorded_by == user_create("olga")
 
@@ -122,7 +122,7 @@ steps = st.one_of(
 )
 
 
-def test_in_no_order_do_shares_exceed_one_or_a_limit_what_was_opened(study: Study) -> None:
+def test_shares_never_exceed_one_nor_limits_what_was_opened_in_any_order(study: Study) -> None:
     reached: Counter[str] = Counter()
 
     @settings(max_examples=40, phases=(Phase.generate,))

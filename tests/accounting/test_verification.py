@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from django.core.files.storage import storages
 from django.core.management import CommandError, call_command
-from django.db import connection, models, transaction
+from django.db import IntegrityError, connection, models, transaction
 from django.test import override_settings
 
 from accounting.book import balances, balances_load
@@ -126,8 +126,12 @@ def another(field: models.Field, value: Any) -> Any:
             return ("x" if value[:1] != "x" else "y") + value[1:]
         case datetime():
             return value + timedelta(microseconds=1)
+        case date():
+            return value + timedelta(days=1)
         case UUID():
             return uuid4()
+        case bool():
+            return not value
         case float():
             return value * (1 - 1e-12) or 1e-300
     return value + 4711
@@ -149,7 +153,11 @@ def test_every_column_of_every_chained_table_is_under_seal(study: Study) -> None
                     continue
                 with undone():
                     changed = another(field, getattr(row, field.attname))
-                    rows_of(model).filter(pk=row.pk).update(**{field.attname: changed})
+                    try:
+                        with transaction.atomic():
+                            rows_of(model).filter(pk=row.pk).update(**{field.attname: changed})
+                    except IntegrityError:
+                        continue  # the database itself refuses it
                     faults = list(model.chain_faults(study.pk))
                 assert any(fault.startswith(str(model._meta.verbose_name)) for fault in faults), (model, field.name)
 
@@ -319,7 +327,7 @@ FORGERIES: list[tuple[Callable[[Study], object], str]] = [
     (lambda study: run_update(position=9), "its position and number of labels"),
     (lambda study: run_update(spent=[0.0, 0.0, 0.0]), "is not the sum of its releases"),
     (lambda study: run_update(share=0.6), "its share is not the one that was granted"),
-    (lambda study: run_update(status="voting"), "which its share does not say"),
+    (lambda study: run_update(status="asking"), "which its share does not say"),
     (lambda study: plan_update(lambda plan: plan["budgets"][0].update(label=1.0)), "was not charged what"),
     (lambda study: Batch.objects.filter(index=1).delete(), "is in the register, but not there"),
     (lambda study: Batch.objects.filter(index=1).update(start=5), "does not follow the batch before it"),

@@ -34,7 +34,7 @@ def test_strikes_hit_processes_in_steps_and_leave_a_correct_ledger(
             "individual", planned, f"{SEED}", 150.0, Path(settings.VAR_DIR), tmp_path, bar
         )
     assert {row["kind"]: row["hit"] for row in rows} == planned
-    assert {stage for row in rows for stage in row["stages"]} <= {"approved", "learning", "student", "assessment"}
+    assert {stage for row in rows for stage in row["stages"]} <= {"approved", "asking", "learning", "assessment"}
     assert after["faults"] == []
     assert after["counts"]["runs finished"] >= 1 and after["counts"]["batches recomputed"] >= 12
 
@@ -50,7 +50,7 @@ def campaign(output: Path, monkeypatch: pytest.MonkeyPatch, *rows: dict[str, Any
 
 
 def process_row(hit: int) -> dict[str, Any]:
-    return {"kind": "process", "asked": 3, "hit": hit, "stages": {"voting": hit}}
+    return {"kind": "process", "asked": 3, "hit": hit, "stages": {"asking": hit}}
 
 
 def after_row(*faults: str) -> dict[str, Any]:

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from django.urls import reverse
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from pytest_django.live_server_helper import LiveServer
 
+from consent.services import invitations
 from tests import factories
 from tests.ipate_web.accounts.conftest import mailbox as mailbox
 
@@ -18,6 +20,11 @@ FLAGS = (
 )
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
 TIMEOUT = 10_000
+
+each_size = pytest.mark.parametrize("size", SIZES)
+with_and_without_javascript = pytest.mark.parametrize(
+    "javascript", [True, False], ids=["with JavaScript", "without JavaScript"]
+)
 
 
 @pytest.fixture(scope="session")
@@ -103,3 +110,11 @@ def visit(chromium: Browser, live_server: LiveServer) -> Iterator[Callable[..., 
     yield visit
     for context in contexts:
         context.close()
+
+
+@pytest.fixture
+def path() -> str:
+    """The path of the link of P-1 in an open study."""
+    study = factories.study_open(title="Reading digits")
+    (issued,) = invitations.invitations_create(study=study, acting_user=None, pseudonyms=["P-1"])
+    return reverse("open_link", args=[issued.code])

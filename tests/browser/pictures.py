@@ -38,7 +38,7 @@ MORE = {
     "de": TEXTS["de"] + "\n\nNeu: Wir lernen auch, **Zahlen auf Briefen** zu lesen.",
 }
 #: Name of the size → device, and size of text in percent.
-SIZES = {"desktop": ("desktop", 100), "phone": ("phone", 100), "phone-150": ("phone", 150)}
+SIZES = {"desktop": ("desktop", 100), "phone": ("phone", 100), "phone-200": ("phone", 200)}
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def study() -> Study:
     for place, holder in enumerate(holders):
         level = ("HIGH", "AVERAGE", "LOW")[place % 3]
         services.consent_give(holder=holder, level=level, form=study.consent_forms.first(), acting_user=None)
-    services.holder_link(holder=holders[0], user=factories.user_create("hanna"))
+    services.holder_link(holder=holders[2], user=factories.user_create("hanna"))
     head_counts_draw(study=study, acting_user=factories.user_create("olga"), noise=SimulationNoise(1))
     run_ask(run_start(study, title="Everybody was asked", purpose="To read handwriting.", share=0.3, **CLEAR_RUN))
     services.epsilon_policy_propose(
@@ -120,7 +120,7 @@ def picture_save(name: str, page: Page, part: Locator) -> None:
 
 
 def answer(site: Site) -> None:
-    site.page.locator("[value=LOW]").check()
+    site.page.locator("[value=AVERAGE]").check()
     site.page.locator("main form .button-primary").click()
     site.page.locator("dl.facts").wait_for()
 
@@ -145,9 +145,12 @@ def test_holders_and_committee_on_their_main_paths(shoot, study: Study) -> None:
         for size in SIZES:
             end = f"{size}-{language}.webp"
             shoot(f"path-home-{end}", "conrad", "/", size, language)
-            shoot(f"path-proposal-{end}", "conrad", "/studies/digits/consent-form/proposals/1/", size, language, "main")
+            shoot(f"path-proposal-{end}", "conrad", "/studies/digits/consent-form/proposals/2/", size, language, "main")
+    services.epsilon_policy_approve(
+        policy=study.epsilon_policies.latest("version"), acting_user=factories.user_create("conrad")
+    )
     services.consent_form_approve(
-        proposal=study.consent_form_proposals.get(), acting_user=factories.user_create("conrad")
+        proposal=study.consent_form_proposals.latest("sequence"), acting_user=factories.user_create("conrad")
     )
     for language in ("en", "de"):
         for size in SIZES:

@@ -7,6 +7,7 @@ from consent import services
 from consent.models import ConsentEvent, ConsentForm, Role
 from consent.services import consent_give, membership_add
 from tests import factories
+from tests.browser.conftest import each_size, with_and_without_javascript
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -15,14 +16,11 @@ WORDS = "# What we ask\nWe would like to learn from your records **much more**."
 
 @pytest.fixture
 def study():
-    study = factories.study_open(title="Reading digits")
-    for name in ("carla", "conrad"):
-        membership_add(study=study, user=factories.user_create(name), role=Role.COMMITTEE, acting_user=None)
-    return study
+    return factories.committee_fill(factories.study_open(title="Reading digits"))
 
 
-@pytest.mark.parametrize("javascript", [True, False], ids=["with JavaScript", "without JavaScript"])
-@pytest.mark.parametrize("size", ["desktop", "phone"])
+@with_and_without_javascript
+@each_size
 def test_a_form_is_written_compared_and_published(visit, study, size: str, javascript: bool) -> None:
     site = visit(size, javascript=javascript)
     site.sign_in("carla")
@@ -39,11 +37,11 @@ def test_a_form_is_written_compared_and_published(visit, study, size: str, javas
     site.is_in_order() if javascript else site.fits()
     site.press("Save and go on to publish")
     site.says("What changes since version 1")
-    site.press("Yes, publish or propose it")
+    site.press("Yes, propose it")
     site.says("There is a problem")
     site.is_in_order() if javascript else site.fits()
     site.page.get_by_label("They are asked again; their consent stands until they answer").check()
-    site.press("Yes, publish or propose it")
+    site.press("Yes, propose it")
     site.says("The form is proposed.")
     site.is_in_order() if javascript else site.fits()
 
@@ -70,8 +68,8 @@ def test_a_form_is_written_compared_and_published(visit, study, size: str, javas
     site.is_in_order() if javascript else site.fits()
 
 
-@pytest.mark.parametrize("javascript", [True, False], ids=["with JavaScript", "without JavaScript"])
-@pytest.mark.parametrize("size", ["desktop", "phone"])
+@with_and_without_javascript
+@each_size
 def test_a_policy_is_proposed_and_approved_by_another(visit, study, size: str, javascript: bool) -> None:
     site = visit(size, javascript=javascript)
     site.sign_in("carla")
@@ -112,13 +110,13 @@ def test_on_a_phone_odds_and_consequences_come_first(visit, study, language: str
     assert all(box["x"] >= consequence["x"] for box in others)
     assert odds["y"] < 844 * 1.5
     factories.form_propose(study, {"en": "More.", "de": "Mehr."})
-    site.open("/studies/digits/consent-form/proposals/1/")
+    site.open("/studies/digits/consent-form/proposals/2/")
     affected, changes = (site.page.locator(f"#{name}").bounding_box() for name in ("affected", "changes"))
     assert affected["y"] < 844 * 1.1, "on the first screen, or just below it"
     assert affected["y"] < changes["y"]
 
 
-@pytest.mark.parametrize("size", ["desktop", "phone"])
+@each_size
 def test_recruitment_is_drawn_and_told_in_numbers(visit, study, size: str) -> None:
     form = study.consent_forms.get()
     for number, level in enumerate(["HIGH", "HIGH", "LOW"]):
@@ -134,7 +132,7 @@ def test_recruitment_is_drawn_and_told_in_numbers(visit, study, size: str) -> No
     site.is_in_order()
 
 
-@pytest.mark.parametrize("size", ["desktop", "phone"])
+@each_size
 def test_decisions_on_paper_are_recorded_with_their_scans(visit, study, size: str) -> None:
     for pseudonym in ("P-1", "P-2"):
         factories.holder_create(study, pseudonym)
@@ -171,7 +169,7 @@ def test_decisions_on_paper_are_recorded_with_their_scans(visit, study, size: st
     assert list(levels) == ["HIGH", "LOW"]
 
 
-@pytest.mark.parametrize("size", ["desktop", "phone"])
+@each_size
 def test_a_look_at_one_choice_is_on_record(visit, study, size: str) -> None:
     factories.holder_create(study, "P-1")
     site = visit(size)

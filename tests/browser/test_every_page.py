@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from ipaddress import ip_network
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -12,44 +12,27 @@ from allauth.account.models import EmailAddress, EmailConfirmationHMAC
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
 from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
 from django.conf import settings
-from django.contrib.auth.models import Permission, User
-from django.core.files.base import ContentFile
-from django.urls import URLPattern, URLResolver, get_resolver, resolve, reverse
+from django.contrib.auth.models import User
+from django.urls import get_resolver, resolve, reverse
 from django.utils import timezone
 from playwright.sync_api import Locator
 
-from accounting.head_counts import head_counts_draw
-from common.models import ThrottleEntry, WorkerHeartbeat
-from common.noise import SimulationNoise
+from common.models import ThrottleEntry
 from common.throttle import TooManyTriesError
-from consent import services
-from consent.models import DataHolder, Mail, Membership, Role, Study, WebhookDelivery, WebhookEndpoint
+from consent.models import HolderAddress, Mail, Membership, Role, Study
 from consent.services import invitations
-from consent.services.access import holder_level_access
-from consent.services.accounts import account_create
-from consent.services.invitations import IssuedInvitation, link_reissue
-from consent.services.mail import mail_render, mails_send
-from consent.services.webhook_endpoints import endpoint_test
+from consent.services.invitations import IssuedInvitation
+from consent.services.mail import address_link, mail_render
 from ipate_web.tokens.models import ApiToken
 from tests import factories
 from tests.browser.conftest import SIZES, Site
-from tests.training.asking import CLEAR_RUN, SAMPLED_RUN, STEPS_RUN, batch_ask, run_ask
-from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
-from training.models import DatasetImport, Run
+from tests.everything import addresses, imports_begin, is_page, study_with_everything
+from training.models import Run
 from training.services.closing import study_close
-from training.services.erasures import records_erase
-from training.services.imports import import_begin, import_declare, import_work
-from training.services.trainings import student_ask, student_learn
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 DESKTOP, PHONE = ({"width": width, "height": height} for width, height in (SIZES["desktop"], SIZES["phone"]))
-
-#: Half of every cap pays for all of its points.
-RUN = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 20.0}}
-
-#: Of another version of a student.
-BOOSTED = {"student_learner": "boosting", "student_parameters": {"iterations": 2, "leaf": 1}}
 
 #: A chart is drawn anew a moment after the screen has changed.
 WAIT_UNTIL_IT_FITS = """() => new Promise((done) => {
@@ -65,64 +48,6 @@ WAIT_UNTIL_IT_FITS = """() => new Promise((done) => {
 DRAWN = """() => [...document.querySelectorAll("canvas")].flatMap(
   (canvas) => Chart.getChart(canvas).data.datasets.map((set) => set.data)
 )"""
-
-#: Addresses that no person looks at, and why.
-NO_PAGES = {
-    "admin:": "Django's own",
-    "api:": "for programs",
-    "schema": "for programs",
-    "healthz": "for programs",
-    "logo": "a picture",
-    "readyz": "for programs",
-    "metrics": "for programs",
-    "set_language": "a button",
-    "account_logout": "a button",
-    "leave": "a button",
-    "stay": "a button",
-    "consent:decide": "a button",
-    "open_link": "leads on to join or to consent:study",
-    "staff:consent_form_preview": "a part of consent_form_new",
-    "staff:policy_odds": "a part of policy_new",
-    "staff:run_live": "a part of run",
-    "queue_live": "a part of queue",
-    "staff:webhook_test": "a button",
-    "staff:run_students": "a part of run",
-    "staff:import_live": "a part of import",
-    "staff:import_store": "a button of import",
-    "staff:import_faults": "a download",
-    "consent:receipt_pdf": "a download",
-    "consent:receipt_proof": "a download",
-    "consent:receipt_json": "a download",
-    "consent:export": "a download",
-    "staff:consents_export": "a download",
-    "staff:ledger_export": "a download",
-    "staff:run_labels_file": "a download",
-    "staff:ledger_report_pdf": "a download",
-    "staff:run_student_model": "a download",
-    "staff:run_student_onnx": "a download",
-    "mfa_download_recovery_codes": "a download",
-    "mfa_login_webauthn": "a button",
-    "openid_connect_callback": "leads on",
-    "socialaccount_signup": "leads on",
-    "account_set_password": "the form of account_reset_password_from_key",
-    "mfa_reauthenticate_webauthn": "needs a key: test_keys.py",
-    "mfa_edit_webauthn": "needs a key: test_keys.py",
-    "mfa_remove_webauthn": "needs a key: test_keys.py",
-}
-
-
-def addresses(patterns: list[URLPattern | URLResolver], namespace: str = "") -> Iterator[str]:
-    """The name of each address of the site."""
-    for pattern in patterns:
-        if isinstance(pattern, URLResolver):
-            inner = f"{namespace}{pattern.namespace}:" if pattern.namespace else namespace
-            yield from addresses(pattern.url_patterns, inner)
-        else:
-            yield f"{namespace}{pattern.name or pattern.pattern}"
-
-
-def is_page(name: str) -> bool:
-    return not any(name == no_page or (no_page.endswith(":") and name.startswith(no_page)) for no_page in NO_PAGES)
 
 
 class Tour:
@@ -191,88 +116,7 @@ class Tour:
 
 @pytest.fixture
 def study() -> Study:
-    """A study in which everything has happened once: asked, decided, withdrawn, trained, voted, looked."""
-    study = study_with_table("digits", title="Reading digits", retain_votes=True)
-    olga, dan = factories.user_create("olga"), factories.user_create("dan")
-    olga.user_permissions.add(Permission.objects.get(codename="add_study"))
-    services.membership_add(study=study, user=factories.user_create("carla"), role=Role.CHAIR, acting_user=None)
-    services.membership_add(study=study, user=dan, role=Role.RESEARCHER, acting_user=None)
-    services.membership_add(study=study, user=dan, role=Role.OPERATOR, acting_user=olga)  # waits
-    holders = DataHolder.objects.filter(study=study).order_by("pk")
-    services.holder_link(holder=holders[0], user=factories.user_create("hanna"))
-    voted = run_finish(run_start(study, title="First vote", share=0.5, **RUN))
-    for each in (voted.trainings.get(), student_ask(run=voted, acting_user=olga, **BOOSTED)):
-        student_learn(each.pk)
-    student_ask(run=voted, acting_user=olga, **BOOSTED)  # being trained
-    run_ask(run_start(study, title="All were asked", share=0.1, **CLEAR_RUN))
-    run_ask(run_start(study, title="Steps were taken", share=0.1, **STEPS_RUN))
-    run_ask(run_start(study, title="Samples were drawn", share=0.05, **SAMPLED_RUN | {"public_dataset": None}))
-    batch_ask(run_start(study, title="All are asked", share=0.1, **CLEAR_RUN))
-    run_draft(study, title="All to be asked", **CLEAR_RUN)
-    run_draft(study, title="Steps to be taken", **STEPS_RUN)
-    run_draft(study, title="Samples to be drawn", **SAMPLED_RUN)
-    run_draft(study, title="Next vote", **RUN)
-    run_start(study, title="Waiting", share=0.1, **RUN)
-    rehearsal = rehearsal_with_table("rehearsal")
-    run_finish(run_start(rehearsal, title="Rehearsed", seed=1, **TABLE_RUN))
-    run_draft(rehearsal, title="To be rehearsed", **TABLE_RUN)
-    run_ask(run_start(rehearsal, title="Baseline", seed=1, **SAMPLED_RUN | {"variant": "group_after_group"}))
-    head_counts_draw(study=study, acting_user=olga, noise=SimulationNoise(1))
-    services.epsilon_policy_propose(
-        study=study, acting_user=factories.user_create("conrad"), high=0.5, average=2, low=4, reason="More of it."
-    )
-    factories.form_propose(study, {"en": "# New\nMore words.", "de": "# Neu\nMehr Worte."})
-    services.consent_form_draft_save(
-        study=study, acting_user=olga, texts={"en": "# New\nWords.", "de": "# Neu\nWorte."}
-    )
-    holder_level_access(study=study, pseudonym=holders[1].pseudonym, acting_user=olga, reason="They called.")
-    services.consent_withdraw(holder=holders[1], acting_user=None)
-    services.holder_link(holder=holders[1], user=factories.user_create("hedwig"))
-    services.consent_withdraw(holder=holders[4], acting_user=None, erase=True)
-    records_erase(study.pk)
-    factories.study_open("over", title="Long over")
-    link_reissue(study=study, pseudonym=holders[2].pseudonym, acting_user=olga, reason="Lost the letter.")
-    factories.user_create("root", is_superuser=True, is_staff=True)
-    account_create(username="waiting", first_name="W.", last_name="Ait", email="w@example.org", acting_user=None)
-    hanna = User.objects.get(username="hanna")
-    EmailAddress.objects.create(user=hanna, email="hanna@example.org", verified=True, primary=True)
-    EmailAddress.objects.create(user=hanna, email="new@example.org")
-    mails_send("password_reset", [hanna.pk])
-    factories.study_create("empty")
-    services.holders_register(study=study, pseudonyms=["guest"])
-    endpoint = WebhookEndpoint.objects.create(
-        study=study,
-        url="https://hooks.example.org/ipate/digits",
-        events=["run.finished", "run.failed"],
-        created_by=hanna,
-    )
-    delivery = endpoint_test(endpoint=endpoint)
-    WebhookDelivery.objects.filter(pk=delivery.pk).update(tries=1, fault="ConnectionRefusedError")
-    WorkerHeartbeat.objects.create(name="celery@worker-1.example.org:4711", heard_at=timezone.now())
-    return study
-
-
-def imports_begin(study: Study) -> list[DatasetImport]:
-    """Imports in every state that a page shows: a draft, one with errors, one without, one under way, one done."""
-    steward = factories.user_create("sven")
-    sound = "who,age,sex,ill\nada,50,f,no\nben,25,m,yes\n"
-    begun = []
-    for name, text in (("Draft", sound), ("Errors", sound + "=1,x,d,maybe\n"), ("Sound", sound), ("Under way", sound)):
-        file = ContentFile(text.encode(), "patients.csv")
-        one = import_begin(study=study, name=name, kind="private", file=file, acting_user=steward)
-        if name != "Draft":
-            columns = [
-                {"name": "who", "role": "holder"},
-                {"name": "age", "role": "feature", "type": "numeric", "minimum": 0, "maximum": 40},
-                {"name": "sex", "role": "feature", "type": "categorical", "values": ["f", "m"]},
-                {"name": "ill", "role": "label"},
-            ]
-            document = {"kind": "table", "columns": columns, "classes": ["no", "yes"]}
-            import_declare(dataset_import=one, schema=document, acting_user=steward)
-            if name != "Under way":
-                import_work(str(one.pk))
-        begun.append(one)
-    return begun
+    return study_with_everything()
 
 
 def send_empty(tour: Tour, name: str) -> None:
@@ -307,7 +151,10 @@ def see_as_a_guest(tour: Tour, invited: IssuedInvitation, late: IssuedInvitation
     tour.here()
     tour.begin()
     tour.open("open_link", invited.code)
-    tour.open("consent:choice", "digits")
+    tour.open_each("consent:choice consent:later consent:told", "digits")
+    tour.submit()  # nothing filled in
+    tour.site.open(urlsplit(address_link(HolderAddress.objects.get())).path)
+    tour.here()
     tour.open("account")
     tour.submit()  # nothing filled in
 
@@ -361,7 +208,7 @@ def see_as_an_administrator(tour: Tour) -> None:
 def see_as_a_holder(tour: Tour) -> None:
     tour.begin("hanna")
     tour.open_each("home consent:my_studies")
-    tour.open_each("consent:study consent:choice consent:withdraw consent:uses", "digits")
+    tour.open_each("consent:study consent:choice consent:withdraw consent:uses consent:results", "digits")
     tour.open_each("consent:receipt consent:receipt_text", "digits", 1)
     tour.open("consent:study", "digits", look=False)
     tour.submit()  # no answer
@@ -388,10 +235,11 @@ def see_as_an_operator(tour: Tour, study: Study, invited: IssuedInvitation) -> N
     see_tokens_and_the_api(tour)
     tour.open_each(
         "staff:study staff:study_edit staff:study_close staff:members staff:invitations staff:invitations_everyone "
-        "staff:letters staff:link_new staff:circumstances staff:recruitment staff:paper_consent staff:paper_list "
-        "staff:paper_blank staff:holder_looks staff:holder_look staff:disposals staff:consent_forms "
-        "staff:consent_form_new staff:consent_form_publish staff:policies staff:datasets staff:import_new staff:runs "
-        "staff:run_new staff:models staff:ledger staff:ledger_check staff:head_counts",
+        "staff:letters staff:letterhead staff:link_new staff:circumstances staff:recruitment staff:paper_consent "
+        "staff:paper_list staff:paper_blank staff:holder_looks staff:holder_look staff:receipt_check staff:disposals "
+        "staff:consent_forms staff:consent_form_new staff:consent_form_facts staff:consent_form_publish "
+        "staff:policies staff:datasets staff:import_new staff:runs staff:run_new staff:models staff:ledger "
+        "staff:ledger_check staff:head_counts",
         "digits",
     )
     researcher = Membership.objects.get(study=study, role=Role.RESEARCHER)
@@ -418,7 +266,9 @@ def see_datasets(tour: Tour, study: Study) -> None:
 def see_runs(tour: Tour) -> None:
     """Runs of every method, as drafts, under way and finished."""
     finished = run_of("First vote")
-    tour.open_each("staff:run staff:model_stage staff:run_labels staff:ledger_report", "digits", finished)
+    tour.open_each(
+        "staff:run staff:model_stage staff:model_threshold staff:run_labels staff:ledger_report", "digits", finished
+    )
     tour.open("staff:run_student_new", "digits", finished)
     tour.open_each("staff:run_student_publish staff:run_student_withdraw", "digits", finished, 2)
     tour.open_each("staff:run staff:run_approve", "digits", run_of("Next vote"))
@@ -429,6 +279,9 @@ def see_runs(tour: Tour) -> None:
     tour.open("staff:run_approve", "digits", run_of("All to be asked"))
     tour.open_each("staff:run staff:ledger_report", "digits", learned)
     tour.open("staff:run_approve", "digits", run_of("Steps to be taken"))
+    counted = run_of("People were counted")
+    tour.open_each("staff:run staff:run_result_withdraw staff:ledger_report", "digits", counted)
+    tour.open("staff:run_approve", "digits", run_of("People to be counted"))
     tour.site.open(f"{reverse('staff:run_compare', args=['digits'])}?run={finished}&run={asked}&run={learned}")
     tour.here()
 
@@ -449,11 +302,11 @@ def see_other_studies(tour: Tour) -> None:
 
 def see_as_a_chair(tour: Tour, study: Study) -> None:
     tour.begin("carla")
-    tour.open_each("staff:members staff:changes staff:policies staff:policy_new", "digits")
+    tour.open_each("staff:members staff:changes staff:committee staff:policies staff:policy_new", "digits")
     tour.open("home")  # proposals are waiting
     tour.open("staff:role_change", "digits", study.role_changes.filter(kind="to_give").get().sequence)
     tour.open("staff:policy_approve", "digits", 2)
-    tour.open("staff:consent_form_proposal", "digits", 1)
+    tour.open("staff:consent_form_proposal", "digits", 2)
     tour.open("staff:consent_form_as_read", "digits", tour.language)
     tour.open("staff:run", "digits", run_of("Next vote"))
     send_empty(tour, "policy_new")

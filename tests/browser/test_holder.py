@@ -4,6 +4,7 @@ import pytest
 
 from consent.models import ConsentEvent
 from tests import factories
+from tests.browser.conftest import each_size, with_and_without_javascript
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -19,8 +20,8 @@ def events() -> list[tuple[str, str]]:
     return list(ConsentEvent.objects.order_by("sequence").values_list("kind", "level"))
 
 
-@pytest.mark.parametrize("javascript", [True, False], ids=["with JavaScript", "without JavaScript"])
-@pytest.mark.parametrize("size", ["desktop", "phone"])
+@with_and_without_javascript
+@each_size
 def test_a_holder_consents_changes_and_withdraws(visit, study, size: str, javascript: bool) -> None:
     site = visit(size, javascript=javascript)
     site.sign_in("hanna")
@@ -61,7 +62,7 @@ def test_a_holder_consents_changes_and_withdraws(visit, study, size: str, javasc
     assert site.complaints == []
 
 
-@pytest.mark.parametrize("size", ["desktop", "phone"])
+@each_size
 def test_dots_have_a_key_wherever_they_stand_and_receipts_are_easy_to_hit(visit, study, size: str) -> None:
     site = visit(size)
     site.sign_in("hanna")
@@ -89,8 +90,11 @@ def test_a_holder_needs_no_mouse(visit, study) -> None:
     keyboard.press("Enter")
     while site.page.locator(":focus").get_attribute("type") != "radio":
         keyboard.press("Tab")
-    for key in ("ArrowDown", "ArrowDown", "ArrowDown", "Tab", "Tab", "Enter"):
-        keyboard.press(key)
+    for _ in range(3):
+        keyboard.press("ArrowDown")
+    while site.page.locator(":focus").inner_text() != "Continue":
+        keyboard.press("Tab")
+    keyboard.press("Enter")
     site.says("I do not take part")
     site.press("Yes, this is my decision")
     site.says("You do not take part.")

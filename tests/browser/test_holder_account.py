@@ -6,22 +6,13 @@ import pytest
 from django.urls import reverse
 
 from consent.models import ConsentEvent
-from consent.services import invitations
 from tests import factories
-from tests.browser.conftest import Site
+from tests.browser.conftest import Site, each_size
 from tests.ipate_web.accounts.conftest import Mailbox, link_in
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 NEW = "a pass phrase that is new"
-
-
-@pytest.fixture
-def path() -> str:
-    """The path of P-1's link."""
-    study = factories.study_open(title="Reading digits")
-    (issued,) = invitations.invitations_create(study=study, acting_user=None, pseudonyms=["P-1"])
-    return reverse("open_link", args=[issued.code])
 
 
 def account_take(site: Site, email: str) -> None:
@@ -32,8 +23,8 @@ def account_take(site: Site, email: str) -> None:
     site.says(f"We have sent a mail to {email}")
 
 
-@pytest.mark.parametrize("size", ["desktop", "phone"])
-def test_who_mistypes_an_address_decides_withdraws_corrects_it_and_resets_the_password(
+@each_size
+def test_holder_with_a_mistyped_address_decides_withdraws_corrects_it_and_resets_the_password(
     visit, mailbox: Mailbox, path: str, size: str
 ) -> None:
     first = visit(size)

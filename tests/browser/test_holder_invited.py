@@ -4,9 +4,10 @@ import pytest
 from allauth.account.models import EmailAddress, EmailConfirmationHMAC
 from django.urls import reverse
 
-from consent.models import ConsentEvent
+from consent.models import ConsentEvent, Letterhead
 from consent.services import invitations
 from tests import factories
+from tests.browser.conftest import each_size, with_and_without_javascript
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -27,8 +28,8 @@ def events() -> list[tuple[str, str]]:
     return list(ConsentEvent.objects.order_by("sequence").values_list("kind", "level"))
 
 
-@pytest.mark.parametrize("javascript", [True, False], ids=["with JavaScript", "without JavaScript"])
-@pytest.mark.parametrize("size", ["desktop", "phone"])
+@with_and_without_javascript
+@each_size
 def test_the_link_alone_suffices(visit, path: str, size: str, javascript: bool) -> None:
     site = visit(size, javascript=javascript)
     site.open(path)
@@ -44,7 +45,6 @@ def test_the_link_alone_suffices(visit, path: str, size: str, javascript: bool) 
     later.open("/join/")
     later.page.get_by_label("Code of your invitation").fill(path.split("/")[2].upper())
     later.press("Open my invitation")
-    later.press("See my choice")
     later.press("Withdraw")
     later.press("Yes, withdraw my consent")
     later.says("You withdrew.")
@@ -66,7 +66,7 @@ def test_the_link_alone_suffices(visit, path: str, size: str, javascript: bool) 
     assert site.complaints + later.complaints == []
 
 
-@pytest.mark.parametrize("size", ["desktop", "phone"])
+@each_size
 def test_an_operator_invites_prints_saves_and_revokes(visit, path: str, size: str) -> None:
     site = visit(size)
     site.sign_in("olga")
@@ -87,4 +87,26 @@ def test_an_operator_invites_prints_saves_and_revokes(visit, path: str, size: st
     site.is_in_order()
     site.press("Revoke it")
     site.says("The invitation is revoked.")
+    site.is_in_order()
+
+
+@each_size
+def test_an_operator_looks_at_letters_and_saves_a_form_on_paper(visit, path: str, size: str) -> None:
+    site = visit(size)
+    site.sign_in("olga")
+    site.open(reverse("staff:letterhead", args=["digits"]))
+    site.page.get_by_label("Closing (English)").fill("With kind regards")
+    for sample in ("Preview of a letter: English", "Preview of the form on paper: German"):
+        with site.page.context.expect_event("response", lambda answer: answer.request.method == "POST") as shown:
+            site.press(sample)
+        assert (shown.value.status, shown.value.headers["content-type"]) == (200, "application/pdf")
+    assert not Letterhead.objects.exists(), "a preview saves nothing"
+    site.press("Save")
+    site.says("The changes are saved.")
+    assert Letterhead.objects.get().texts == {"en": {"closing": "With kind regards"}}
+    site.open(reverse("staff:paper_blank", args=["digits"]))
+    with site.page.expect_download() as download:
+        site.press("Save as PDF")
+    assert download.value.suggested_filename.endswith(".pdf")
+    assert download.value.path().read_bytes().startswith(b"%PDF")
     site.is_in_order()

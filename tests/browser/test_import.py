@@ -7,7 +7,7 @@ import pytest
 
 from consent.models import Invitation, Role, Study
 from consent.services import membership_add
-from tests.browser.conftest import Site
+from tests.browser.conftest import Site, each_size
 from tests.factories import study_open, user_create
 from training.models import Dataset, DatasetImport
 from training.services.imports import import_work
@@ -37,7 +37,7 @@ def upload(site: Site, name: str, text: str, folder: Path) -> DatasetImport:
     return DatasetImport.objects.get(name=name)
 
 
-@pytest.mark.parametrize("size", ["desktop", "phone"])
+@each_size
 def test_a_steward_imports_in_the_browser(visit: Callable[..., Site], study: Study, tmp_path: Path, size: str) -> None:
     site = visit(size)
     site.sign_in("sven")

@@ -13,8 +13,33 @@ from tests import factories
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
-#: A phone's screens that the page may fill, with every fact that a study can give and everything for experts closed.
-SCREENS = 5
+#: Pixels from the top of the page to the end of the button that decides, with every fact that a study can give.
+LONGEST = 2500
+#: What has to be read before the button without opening anything.
+SAID = {
+    "en": (
+        factories.HARM["en"],
+        "equally likely beforehand",
+        "Were your records used or not?",
+        "Which of two possible sets of records is yours?",
+        "What is true of people like you can be found out whether or not you take part.",
+        "up to 4 times (average) or 8 times (low) as much from your records as at high",
+        "Whatever you choose has no other consequences for you.",
+        "Who sees your records",
+        "A consent counts until you withdraw it.",
+    ),
+    "de": (
+        factories.HARM["de"],
+        "vorher gleich wahrscheinlich",
+        "Wurden Ihre Daten verwendet oder nicht?",
+        "Welche von zwei möglichen Akten ist Ihre?",
+        "Was für Menschen wie Sie gilt, lässt sich herausfinden, ob Sie teilnehmen oder nicht.",
+        "bis zu 4-mal (mittel) oder 8-mal (niedrig) so viel",
+        "Was Sie wählen, hat für Sie keine anderen Folgen.",
+        "Wer Ihre Daten sieht",
+        "Eine Einwilligung gilt, bis Sie sie widerrufen.",
+    ),
+}
 #: Words from which on a sentence that stands twice is a repetition.
 WORDS = 6
 
@@ -27,8 +52,8 @@ Many people come back to hospital soon after they have left. We want to know ear
 **Where your records come from.** They were written during your stays, and are kept in any case.
 
 **How a program learns from them.** It never gets to see a single record. For each of many public examples, the records
-of all who take part vote on the right answer. Chance is added to every count, so that no single person can tip it. The
-program learns from the counts alone, and is published for other hospitals.
+of all who take part vote on the right answer. Chance is added to every count, which limits what one person's records
+can change. The program learns from the counts alone, and is published for other hospitals.
 
 **Whom you can ask.** Every ward has our number. We answer on working days, also by telephone and in simple words.
 """,
@@ -41,8 +66,8 @@ Hilfe braucht.
 
 **Wie ein Programm daraus lernt.** Es bekommt keinen einzelnen Eintrag zu sehen. Bei jedem von vielen öffentlichen
 Beispielen stimmen die Daten aller, die mitmachen, über die richtige Antwort ab. Jeder Auszählung wird Zufall
-beigemischt, sodass keine einzelne Person sie entscheiden kann. Das Programm lernt allein aus den Auszählungen und wird
-für andere Krankenhäuser veröffentlicht.
+beigemischt. Das begrenzt, was die Daten einer Person ändern können. Das Programm lernt allein aus den Auszählungen und
+wird für andere Krankenhäuser veröffentlicht.
 
 **Wen Sie fragen können.** Jede Station hat unsere Nummer. Wir antworten an Werktagen, auch am Telefon und einfach.
 """,
@@ -62,6 +87,7 @@ def study() -> Study:
         controller_address="University Hospital, Hospital Street 1, 12345 Town",
         data_protection_officer="Data protection officer, dpo@example.org",
         supervisory_authority="The state's commissioner for data protection",
+        translations={"de": {"harm": factories.HARM["de"]}},
     )
     factories.form_publish(study, TEXTS)
     factories.policy_approve(study)
@@ -73,11 +99,14 @@ def study() -> Study:
 def test_the_study_page_is_short_on_a_phone_and_says_nothing_twice(visit: Any, study: Study, language: str) -> None:
     site = visit("phone")
     site.sign_in("hanna")
-    site.page.context.set_extra_http_headers({"Accept-Language": language})
+    site.page.context.add_cookies([{"name": "django_language", "value": language, "url": site.address}])
     site.open("/my/digits/")
     page, height = site.page, site.page.viewport_size["height"]
-    long = page.evaluate("document.documentElement.scrollHeight")
-    assert long <= SCREENS * height, f"{long / height:.1f} screens"
+    assert page.locator("html").get_attribute("lang") == language
+    button = page.locator("form.decide button.button-primary").bounding_box()
+    assert button is not None and button["y"] + button["height"] <= LONGEST, button
+    shown = " ".join(page.get_by_role("main").inner_text().split())
+    assert [part for part in SAID[language] if part not in shown] == [], "visible without opening anything"
 
     jump = page.get_by_role("main").locator('a[href="#decision"]')
     assert jump.count() == 1

@@ -8,6 +8,7 @@ from django.urls import reverse
 from consent import services
 from consent.selectors import consent_form_in_force
 from tests import factories
+from tests.browser.conftest import each_size
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -33,7 +34,7 @@ def address(page: str, slug: str) -> str:
     return reverse(f"consent:{page}", args=arguments)
 
 
-@pytest.mark.parametrize("size", ["desktop", "phone"])
+@each_size
 def test_every_page_says_that_the_records_are_not_used_and_what_to_do(visit, study, size: str) -> None:
     site = visit(size)
     site.sign_in("hanna")

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 from django.conf import settings
+from django.urls import reverse
 from playwright.sync_api import expect
 
 from consent.models import Role
 from consent.services import membership_add
+from tests.browser.conftest import each_size
 from tests.factories import user_create
 from tests.training.runs import study_with_data
 from tests.training.test_worker import worker
@@ -43,7 +45,7 @@ def chart_points(site) -> int:
 
 
 @pytest.mark.worker
-@pytest.mark.parametrize("size", ["desktop", "phone"])
+@each_size
 def test_a_run_from_proposal_to_student(visit, study, size: str, tmp_path: Path) -> None:
     site = visit(size)
     site.sign_in("olga")
@@ -96,8 +98,9 @@ def test_a_run_from_proposal_to_student(visit, study, size: str, tmp_path: Path)
 
 
 @pytest.mark.worker
-@pytest.mark.parametrize("size", ["desktop", "phone"])
-def test_every_holder_votes_from_proposal_to_student(visit, study, size: str, tmp_path: Path) -> None:
+@each_size
+def test_every_holder_votes_from_proposal_to_student(visit, study, size: str, tmp_path: Path, settings) -> None:
+    settings.LEAST_TEST_POINTS = 100  # more than there are: a person publishes the model
     site = visit(size)
     site.sign_in("olga")
     site.open("/studies/digits/runs/new/")
@@ -134,8 +137,18 @@ def test_every_holder_votes_from_proposal_to_student(visit, study, size: str, tm
 
     with worker(tmp_path / "worker.log"):
         site.page.locator("#state").get_by_text("finished").wait_for(timeout=90_000)
-        site.says("Download the model")
+        site.says("The run has a model and did not publish it:")
     run = Run.objects.get()
+    assert run.student is None
+    site.open(reverse("staff:run_student_publish", args=["digits", run.pk, 1]))
+    site.says("at least 100 are needed")
+    site.is_in_order()
+    page = site.page
+    page.get_by_label("Reason", exact=False).fill("It is a demonstration.")
+    site.press("Yes, publish version 1")
+    site.says("Download the model")
+    run.refresh_from_db()
+    assert run.student.publication_reason == "It is a demonstration."
     assert (run.status, run.position) == (Run.Status.FINISHED, run.public_dataset.rows)
     site.says("Round 2: 28 queries")
     assert chart_points(site) == run.batches.count() + 1

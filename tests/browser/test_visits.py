@@ -4,26 +4,16 @@ import time
 
 import pytest
 from django.contrib.sessions.models import Session
-from django.urls import reverse
 
 from consent.models import ConsentEvent
-from consent.services import invitations
-from tests import factories
+from tests.browser.conftest import each_size
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 WARNING = "Your visit ends in a few minutes. Do you need more time?"
 
 
-@pytest.fixture
-def path() -> str:
-    """The path of P-1's link."""
-    study = factories.study_open(title="Reading digits")
-    (issued,) = invitations.invitations_create(study=study, acting_user=None, pseudonyms=["P-1"])
-    return reverse("open_link", args=[issued.code])
-
-
-@pytest.mark.parametrize("size", ["desktop", "phone"])
+@each_size
 def test_it_warns_and_lasts_longer_without_losing_what_was_entered(visit, path: str, size: str) -> None:
     site = visit(size)
     site.page.clock.install()

@@ -149,6 +149,13 @@ def study_make(installation: Installation) -> None:
         "purpose": "Learn from earlier patients who recovers soon.",
         "controller": "University Hospital",
         "contact": "study@example.org",
+        "controller_address": "Hospital Road 1, Exampletown",
+        "data_protection_officer": "dpo@example.org",
+        "supervisory_authority": "The Data Protection Authority, Exampletown",
+        "data_categories": "Age, smoking and recovery.",
+        "data_source": "Your treatment at our hospital.",
+        "recipients": "The hospital's archive.",
+        "retention": "Until the study is closed.",
         "delta": "0.0001",
     }
     for name, text in texts.items():
@@ -186,11 +193,16 @@ def roles_give(installation: Installation) -> None:
 
 
 def policy_agree(installation: Installation) -> None:
+    site = installation.in_study("carla", "Ethics committee")
+    site.page.locator("[name=harm_en]").fill("An insurer guesses who was ill, and asks them for more.")
+    site.press("Keep this example")
+    site.says("It is on record.")
     site = installation.in_study("carla", "ε policy")
     site.press("Propose a policy")
     for level, epsilon in {"high": "2", "average": "4", "low": "8"}.items():
         site.page.get_by_label(f"ε at {level} protection").fill(epsilon)
     site.page.get_by_label("Reason").fill("The records are old, and few people know them.")
+    site.page.get_by_label("Why the names fit all the same").fill("They are those of the hospital's other studies.")
     site.press("See what it means")
     site.press("Yes, propose it")
     site.says("Version 1 waits for a second person")
@@ -207,6 +219,10 @@ def form_publish(installation: Installation) -> None:
     site.press("Write a new version")
     site.page.get_by_role("textbox", name="English").fill("# What we ask\nMay we **learn** from your records?")
     site.press("Save and go on to publish")
+    site.press("Yes, propose it")
+    site.says("The form is proposed.")
+    site = installation.in_study("conrad", "Consent form")
+    site.press("Look at it and decide")
     site.press("Yes, publish it")
     site.says("Version 1 is published")
 

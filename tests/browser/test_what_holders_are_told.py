@@ -3,9 +3,12 @@
 import pytest
 from django.urls import reverse
 
-from consent.models import DataHolder
+from consent.models import CheckAnswers, DataHolder
+from consent.questions import KEYS
+from consent.selectors import consent_current
 from consent.services import holder_link
 from tests import factories
+from tests.browser.conftest import each_size
 from tests.training.asking import CLEAR_RUN, batch_ask
 from tests.training.runs import run_start, study_with_table
 
@@ -23,7 +26,28 @@ def study():
     return study
 
 
-@pytest.mark.parametrize("size", ["desktop", "phone"])
+@pytest.mark.parametrize("keyboard", [False, True])
+def test_the_first_answer_that_is_opened_is_sent_once(visit, study, keyboard: bool) -> None:
+    site = visit("phone")
+    site.sign_in("hanna")
+    site.open(reverse("consent:study", args=[study.slug]))
+    main = site.page.get_by_role("main")
+    main.get_by_text("Four questions: is it clear?").click()
+    assert not CheckAnswers.objects.exists()
+    answer = main.locator("details[data-right] > summary", has_text=study.controller)
+    with site.page.expect_response(lambda response: response.url.endswith("/check-answer/")) as sent:
+        if keyboard:
+            answer.press("Enter")
+        else:
+            answer.click()
+    assert sent.value.status == 204
+    kept = CheckAnswers.objects.get()
+    assert (kept.answered, kept.right) == (1 << KEYS.index("access"),) * 2
+    site.says("Nobody is shown it of one person.")
+    site.fits()
+
+
+@each_size
 def test_recipients_stored_records_and_uses_are_told_truly(visit, study, size: str) -> None:
     site = visit(size)
     site.sign_in("hanna")
@@ -38,7 +62,8 @@ def test_recipients_stored_records_and_uses_are_told_truly(visit, study, size: s
 
     site.open(reverse("consent:withdraw", args=[study.slug]))
     site.says(
-        "You then choose: your stored records are erased here within a day, or they stay stored and are not used."
+        "Your stored records are then erased here, within a day. Only if you say that they stay, they stay stored "
+        "and are not used."
     )
     site.says("How long they are stored: Until 2030.")
     assert main.get_by_role("radio", checked=True).count() == 0
@@ -49,3 +74,17 @@ def test_recipients_stored_records_and_uses_are_told_truly(visit, study, size: s
     site.says(PURPOSE)
     assert TITLE not in site.page.content()
     site.fits()
+
+
+def test_withdrawing_takes_as_many_clicks_as_are_told(visit, study) -> None:
+    holder = DataHolder.objects.get(study=study, user__username="hanna")
+    site = visit("phone")
+    site.sign_in("hanna")
+    site.open(reverse("consent:study", args=[study.slug]))  # where the link of an invitation leads
+    site.page.get_by_text("If you change your mind").click()
+    site.says("It takes three clicks here: “See my choice”, “Withdraw” and “Yes”. A letter to the study does the same.")
+    for click in ("See my choice", "Withdraw", "Yes, withdraw my consent"):
+        assert consent_current(holder).grants
+        site.press(click)
+    site.says("Your consent is withdrawn.")
+    assert not consent_current(holder).grants

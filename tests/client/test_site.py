@@ -24,7 +24,8 @@ from consent.services.webhooks import webhooks_deliver
 from tests.factories import user_create
 from tests.hooks import Receiver, receiver
 from tests.ipate_web.api.test_runs import proposal
-from tests.training.runs import run_draft
+from tests.training.asking import COUNTS_RUN, run_ask
+from tests.training.runs import run_draft, run_like
 from training.models import Run
 from training.services.runs import run_cancel
 
@@ -209,6 +210,15 @@ def test_labels_and_points(asked: Run, site: Site) -> None:
     assert (points.counts == labels[["count_healthy", "count_ill"]].to_numpy()).all()
     assert (points.row == labels.index).all()
     assert set(site.costs(str(asked.pk)).columns) >= {"name", "spent", "cap"}
+
+
+def test_a_table_with_its_mean_and_quartiles(study: Study, site: Site) -> None:
+    run = run_ask(run_like(study, COUNTS_RUN | {"choices": {"column": "age", "across": "smoker", "bins": 4}}))
+    cells = site.counts(str(run.pk))
+    assert list(cells.columns) == ["age", "smoker", "people", "low_95", "high_95", "weighted"] and len(cells) == 8
+    assert (cells["low_95"] < cells["people"]).all() and (cells["people"] < cells["high_95"]).all()
+    told = site.summaries(str(run.pk))
+    assert told["group"].tolist() == ["no", "yes"] and (told["median_low"] <= told["median"]).all()
 
 
 def test_the_model_predicts_here_what_the_site_does(run: Run, site: Site, tmp_path: Path) -> None:

@@ -18,7 +18,15 @@ from common.append_only import (
     triggers_remove,
 )
 from consent import selectors, services
-from consent.models import ChainHead, ConsentEvent, ConsentForm, EpsilonPolicy, EpsilonPolicyApproval, Study
+from consent.models import (
+    ChainHead,
+    ConsentEvent,
+    ConsentForm,
+    ConsentFormProposal,
+    EpsilonPolicy,
+    EpsilonPolicyApproval,
+    Study,
+)
 from tests import factories
 from tests.pages import as_
 
@@ -158,7 +166,7 @@ def test_each_study_has_its_own_chain(study: Study) -> None:
 
 def test_a_study_that_begins_has_the_signed_head_of_every_chain(study: Study) -> None:
     client = as_(factories.user_create("root", is_superuser=True, is_staff=True))
-    names = ("title", "purpose", "controller", "contact", "lawful_basis")
+    names = ("title", "purpose", "controller", "contact", "lawful_basis", "quorum")
     names += ("after_withdrawal", "after_death", "after_incapacity")
     basics = {name: getattr(study, name) for name in names}
     address = reverse("admin:consent_study_add")
@@ -179,7 +187,7 @@ def test_a_study_is_deleted_only_while_nothing_is_on_record() -> None:
         factories.study_create("operated").delete()
 
 
-def test_whoever_waits_can_watch_a_chain_being_checked(study: Study) -> None:
+def test_progress_of_checking_a_chain_is_reported(study: Study) -> None:
     seen: list[int] = []
 
     def watch(rows):
@@ -234,19 +242,21 @@ def test_numbers_in_json_are_what_was_hashed_on_every_database(study: Study, num
     """PostgreSQL keeps them as decimals, in which 1e16 is 10000000000000000, and a zero has no sign."""
     olga = factories.user_create("olga")
     texts = {"numbers": [number, {"nested": number}]}
-    ConsentForm.append([ConsentForm(study=study, version=2, texts=texts, digest="0" * 64, published_by_id=olga.pk)])
-    assert float(ConsentForm.objects.get(study=study, version=2).texts["numbers"][0]) == number
-    assert list(ConsentForm.chain_faults(study.pk)) == []
+    fields = {"follows": 1, "facts": {"number": number}, "digest": "0" * 64, "renewal": "asked"}
+    ConsentFormProposal.append([ConsentFormProposal(study=study, texts=texts, proposed_by_id=olga.pk, **fields)])
+    assert float(ConsentFormProposal.objects.get(study=study, follows=1).texts["numbers"][0]) == number
+    assert list(ConsentFormProposal.chain_faults(study.pk)) == []
 
 
 def test_a_number_in_json_that_was_edited_is_found(study: Study) -> None:
     olga = factories.user_create("olga")
-    form = ConsentForm(study=study, version=2, texts={"number": 1e16}, digest="0" * 64, published_by_id=olga.pk)
-    ConsentForm.append([form])
+    fields = {"follows": 1, "facts": {"number": 1}, "digest": "0" * 64, "renewal": "asked", "proposed_by_id": olga.pk}
+    form = ConsentFormProposal(study=study, texts={"number": 1e16}, **fields)
+    ConsentFormProposal.append([form])
     triggers_remove(connection)
-    models.QuerySet(ConsentForm).filter(pk=form.pk).update(texts={"number": 2e16})
-    assert list(ConsentForm.chain_faults(study.pk)) == [
-        "consent form version 2: its content is not what was recorded (hash differs)."
+    models.QuerySet(ConsentFormProposal).filter(pk=form.pk).update(texts={"number": 2e16})
+    assert list(ConsentFormProposal.chain_faults(study.pk)) == [
+        "proposed consent form 2: its content is not what was recorded (hash differs)."
     ]
 
 

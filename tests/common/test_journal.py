@@ -14,8 +14,8 @@ from common.journal import Note, acts_forget, acts_read, journal_read, pending_c
 from consent.locks import study_lock
 from consent.models import ConsentEvent, DataHolder, Level
 from consent.selectors import consent_form_in_force
-from consent.services import consent_give, consent_withdraw
-from tests.factories import holder_create, study_open
+from consent.services import consent_withdraw
+from tests.factories import consent_choose, holder_create, study_open
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -30,7 +30,7 @@ def holder() -> DataHolder:
 def give(holder: DataHolder, level: str = Level.HIGH) -> ConsentEvent:
     form = consent_form_in_force(holder.study)
     assert form is not None
-    return consent_give(holder=holder, level=level, form=form, acting_user=None)
+    return consent_choose(holder=holder, level=level, form=form)
 
 
 def noted(holder: DataHolder) -> list:
@@ -127,8 +127,8 @@ def test_acts_that_no_backup_lacks_any_more_are_forgotten(holder: DataHolder) ->
     assert len(list(acts_read(holder.study_id))) == 1
     acts_forget(holder.study_id, timedelta(0))
     assert list(acts_read(holder.study_id)) == []
-    consent_withdraw(holder=holder, acting_user=None)
-    assert [act["kind"] for act in acts_read(holder.study_id)] == ["withdrawn"]
+    consent_withdraw(holder=holder, acting_user=None, keep=True)
+    assert [act["kind"] for act in acts_read(holder.study_id)] == ["withdrawn", "kept"]
 
 
 def test_a_line_that_a_crash_has_cut_off_hides_no_other(holder: DataHolder, settings: Any) -> None:
@@ -136,4 +136,4 @@ def test_a_line_that_a_crash_has_cut_off_hides_no_other(holder: DataHolder, sett
     path = Path(settings.JOURNAL_DIR, f"study-{holder.study_id}.acts")
     path.write_text(path.read_text() + '\n{"at": "2026-01-0')
     consent_withdraw(holder=holder, acting_user=None)
-    assert [act["kind"] for act in acts_read(holder.study_id)] == ["given", "withdrawn"]
+    assert [act["kind"] for act in acts_read(holder.study_id)] == ["given", "withdrawn", "asked"]

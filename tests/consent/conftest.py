@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from consent import selectors, services
+from consent import selectors
 from consent.models import ConsentEvent, DataHolder, Study
 from tests import factories
 
@@ -53,11 +53,11 @@ def holder(study: Study, hanna: User) -> DataHolder:
 
 @pytest.fixture
 def give() -> Decide:
-    """A holder takes part at a level, having read the form in force."""
+    """A holder takes part at a level, having read the form in force, and says yes to what it means."""
 
     def give(holder: DataHolder, level: str) -> ConsentEvent:
         form = selectors.consent_form_in_force(holder.study)
         assert form is not None
-        return services.consent_give(holder=holder, level=level, form=form, acting_user=None)
+        return factories.consent_choose(holder=holder, level=level, form=form)
 
     return give

@@ -68,8 +68,10 @@ def test_nothing_leads_from_a_holder_to_their_choice(admin: Client, holder: Data
 def test_what_holders_are_told_is_not_repaired_away_once_they_can_decide(admin: Client) -> None:
     study = factories.study_create()
     path = reverse("admin:consent_study_change", args=[study.pk])
-    factories.form_publish(study)
     assert 'name="purpose"' in admin.get(path).content.decode()
+    factories.form_publish(study)
+    page = admin.get(path).content.decode()
+    assert 'name="purpose"' not in page and 'name="delta"' in page
     factories.policy_approve(study)
     page = admin.get(path).content.decode()
     assert not any(f'name="{field}"' in page for field in ("purpose", "controller", "delta", "slug"))

@@ -51,8 +51,6 @@ from training.services.runs import run_approve
 
 pytestmark = pytest.mark.django_db
 
-TODAY = timezone.localdate()
-
 
 @pytest.fixture
 def study() -> Study:
@@ -154,11 +152,11 @@ def test_rows_added_or_removed_past_the_record_are_found(study: Study) -> None:
 
 def test_a_change_through_the_services_does_not_cover_one_before_it(study: Study) -> None:
     """Whoever changes a row next is not on record for what somebody else did, and setting it back hides nothing."""
-    sql("UPDATE consent_study SET contact = %s", "else@example.org")
+    sql("UPDATE consent_study SET mail_opening = %s", "Else.")
     services.study_update(study=study, acting_user=user_create("olga"), title="Another title")
-    assert list(change_faults(study)) == [f"study {study.pk}: contact is not what was recorded."]
-    services.study_update(study=Study.objects.get(), acting_user=user_create("olga"), contact=study.contact)
-    told = f"study {study.pk}: before change {ConfigurationChange.head(study.pk).sequence}, contact was not what"
+    assert list(change_faults(study)) == [f"study {study.pk}: mail_opening is not what was recorded."]
+    services.study_update(study=Study.objects.get(), acting_user=user_create("olga"), mail_opening="")
+    told = f"study {study.pk}: before change {ConfigurationChange.head(study.pk).sequence}, mail_opening was not what"
     assert [fault.startswith(told) for fault in change_faults(study)] == [True]
 
 
@@ -251,7 +249,7 @@ def test_the_database_refuses_a_run_that_its_proposer_approved(study: Study, fie
         sql(f"UPDATE training_run SET {field}_id = %s", other)
 
 
-def test_who_proposed_a_run_may_be_deleted_on_record(study: Study) -> None:
+def test_proposer_of_a_run_can_be_deleted_on_record(study: Study) -> None:
     run = Run.objects.get(study=study)
     proposer = run.created_by
     assert proposer is not None
@@ -454,7 +452,7 @@ class History:
 def test_whatever_is_done_through_the_services_leaves_no_fault(seed: int) -> None:
     user_create("keeper")
     administrator_set(user=user_create("keeper"), appointed=True, acting_user=None)
-    study = study_with_table(retention_until=TODAY + timedelta(days=30))
+    study = study_with_table(retention_until=timezone.localdate() + timedelta(days=30))
     history = History(study, seed)
     for number in range(60):
         history.act()
@@ -464,8 +462,8 @@ def test_whatever_is_done_through_the_services_leaves_no_fault(seed: int) -> Non
         from training.services.runs import run_cancel
 
         run_cancel(run=run, acting_user=user_create("olga"))
-    study_close(study=study, reason="over", acting_user=user_create("olga"), erase_after=TODAY)
-    records_expire(study=Study.objects.get(pk=study.pk), today=TODAY + timedelta(days=1))
+    study_close(study=study, reason="over", acting_user=user_create("olga"), erase_after=timezone.localdate())
+    records_expire(study=Study.objects.get(pk=study.pk), today=timezone.localdate() + timedelta(days=1))
     assert not Invitation.objects.filter(study=study).exists()
     assert [*change_faults(study), *account_faults()] == []
     assert ConfigurationChange.head(study.pk).sequence > 15

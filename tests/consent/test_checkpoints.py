@@ -334,7 +334,7 @@ def test_a_chain_that_was_written_anew_is_found_every_night_and_nothing_more_is_
     assert Checkpoint.objects.count() == 2
 
 
-def test_whoever_also_changes_what_is_stored_of_checkpoints_is_found(
+def test_forger_who_also_changes_stored_checkpoints_is_found(
     history: list[Path], study: Study, settings: LazySettings
 ) -> None:
     """They have database and secret key, and compute everything anew that follows from them."""

@@ -193,7 +193,7 @@ def test_what_cannot_be_is_refused(study, holder, history, kind, until, told) ->
     assert Circumstance.objects.count() == len(history)
 
 
-def test_who_is_on_record_already_is_not_recorded_again(study, holder) -> None:
+def test_same_circumstance_is_not_recorded_again(study, holder) -> None:
     assert record(holder, "proxy") == record(holder, "proxy")
     assert Circumstance.objects.count() == 1
 
@@ -202,8 +202,7 @@ def test_who_is_on_record_already_is_not_recorded_again(study, holder) -> None:
 
 
 def test_a_consent_counts_for_the_months_that_its_form_says(study, holder, give, clock: Clock) -> None:
-    olga = factories.user_create("olga")
-    services.consent_form_publish(study=study, acting_user=olga, texts={"en": "A year."}, valid=Valid(months=12))
+    factories.form_publish(study, texts={"en": "A year."}, valid=Valid(months=12))
     event = give(holder, "LOW")
     assert event.renew_by.isoformat().startswith("2027-01-02T00:00"), "the day a year later counts, too"
     assert give(holder, "LOW") == event, "a second click"
@@ -222,9 +221,8 @@ def test_a_consent_counts_for_the_months_that_its_form_says(study, holder, give,
 
 
 def test_a_consent_counts_until_the_day_that_its_form_says(study, holder, give, clock: Clock) -> None:
-    olga = factories.user_create("olga")
     valid = Valid(until=date(2026, 3, 31))
-    services.consent_form_publish(study=study, acting_user=olga, texts={"en": "Till spring."}, valid=valid)
+    factories.form_publish(study, texts={"en": "Till spring."}, valid=valid)
     give(holder, "LOW")
     clock.moment = clock.moment.replace(month=3, day=31, hour=23)
     assert takes_part(holder)
@@ -236,10 +234,10 @@ def test_a_consent_counts_until_the_day_that_its_form_says(study, holder, give, 
 
 def test_a_version_with_the_same_words_and_another_validity_is_another_version(study) -> None:
     olga = factories.user_create("olga")
-    form = services.consent_form_publish(study=study, acting_user=olga, texts=factories.FORM, valid=Valid(months=6))
+    form = factories.form_publish(study, texts=factories.FORM, valid=Valid(months=6))
     assert (form.version, form.valid_months) == (2, 6)
     with pytest.raises(ValidationError, match="version in force"):
-        services.consent_form_publish(study=study, acting_user=olga, texts=factories.FORM, valid=Valid(months=6))
+        factories.form_publish(study, texts=factories.FORM, valid=Valid(months=6))
     proposal = services.consent_form_propose(
         study=study, acting_user=olga, texts=factories.FORM, renewal="required", valid=Valid(months=3)
     )
@@ -298,8 +296,7 @@ def test_a_decision_by_somebody_who_did_not_answer_is_found(study, holder, give,
 def test_reminders_go_once_to_whoever_answered_a_form_that_ends(study, holder, hanna, give, clock: Clock) -> None:
     from consent.services.reminders import reminders_send
 
-    olga = factories.user_create("olga")
-    services.consent_form_publish(study=study, acting_user=olga, texts={"en": "A year."}, valid=Valid(months=12))
+    factories.form_publish(study, texts={"en": "A year."}, valid=Valid(months=12))
     give(holder, "LOW")
     refuser = factories.holder_create(study, "P-2", user=factories.user_create("rita"))
     form = selectors.consent_form_in_force(study)

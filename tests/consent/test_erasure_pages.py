@@ -11,6 +11,7 @@ from consent import services
 from consent.models import AfterWithdrawal, ConsentEvent, ConsentForm, DataHolder, Disposal, Study
 from consent.selectors import consent_current
 from consent.services.erasures import holders_waiting
+from consent.services.handover import circumstance_record
 from consent.services.invitations import invitations_create
 from tests.factories import study_open, user_create
 from training.services.closing import study_close
@@ -35,13 +36,45 @@ def url(name: str) -> str:
     return reverse(f"consent:{name}", args=["digits"])
 
 
-def test_whoever_withdraws_is_asked_and_can_answer_later() -> None:
+def test_a_withdrawal_without_an_answer_erases_the_records() -> None:
     study = study_open()
     client, holder = invited(study)
     page = client.get(url("withdraw")).text
     assert 'name="records" value="erase"' in page and "checked" not in page
+    assert "without an answer: then they are erased within a day" in page
     client.post(url("withdraw"))
-    assert consent_current(holder).kind == "withdrawn" and not holders_waiting(study)
+    assert consent_current(holder).kind == "withdrawn"
+    assert holders_waiting(study) == {holder.pk}
+    assert "They are erased here within a day." in client.get(reverse("consent:receipt", args=["digits", 2])).text
+    assert "This is done within a day" in client.get(url("choice")).text
+
+
+@pytest.mark.parametrize("kind", ["guardian", "proxy"])
+def test_a_withdrawal_on_behalf_of_somebody_without_an_answer_erases_the_records(kind: str) -> None:
+    study = study_open()
+    services.holders_register(study=study, pseudonyms=["P-1"])
+    holder = study.holders.get()
+    until = timezone.localdate() + timedelta(days=100)
+    circumstance_record(
+        study=study, pseudonym="P-1", kind=kind, until=until, reason="On record.", acting_user=user_create("olga")
+    )
+    (invitation,) = invitations_create(study=study, acting_user=None, pseudonyms=["P-1"])
+    client = Client()
+    client.get(reverse("open_link", args=[invitation.code]))
+    services.consent_give(holder=holder, level="LOW", form=study.consent_forms.get(), acting_user=None)
+    client.post(url("withdraw"))
+    assert consent_current(holder).answered_by == kind
+    assert holders_waiting(study) == {holder.pk}
+
+
+def test_wish_to_keep_records_is_on_record_and_they_can_be_erased_later() -> None:
+    study = study_open()
+    client, holder = invited(study)
+    client.post(url("withdraw"), {"records": "keep"})
+    assert not holders_waiting(study)
+    assert [row.kind for row in Disposal.objects.all()] == ["kept"], "the answer is on record"
+    assert "No records of yours are stored here." in client.get(url("choice")).text
+    assert "They stay stored, as you said" in client.get(reverse("consent:receipt", args=["digits", 2])).text
     assert url("erase") in client.get(url("choice")).text
     assert "cannot be undone" in client.get(url("erase")).text
     assert not holders_waiting(study), "reading changes nothing"
@@ -71,7 +104,7 @@ def test_the_answer_on_both_ways_out_is_carried_out(answer: str) -> None:
     assert holders_waiting(study) == ({holder.pk} if answer == "erase" else set())
 
 
-def test_where_the_study_promises_it_nobody_is_asked() -> None:
+def test_nobody_is_asked_in_a_study_that_promises_erasure() -> None:
     study = study_open(after_withdrawal=AfterWithdrawal.ERASED)
     client, holder = invited(study)
     assert "then erased here, within a day" in client.get(url("study")).text
@@ -81,7 +114,7 @@ def test_where_the_study_promises_it_nobody_is_asked() -> None:
     assert holders_waiting(study) == {holder.pk}
 
 
-def test_whoever_takes_part_cannot_erase_in_passing() -> None:
+def test_participant_cannot_erase_in_passing() -> None:
     client, _holder = invited(study_open())
     assert client.post(url("erase")).headers["Location"] == url("choice")
     assert not Disposal.objects.exists()
@@ -111,7 +144,7 @@ def test_a_press_in_a_second_window_says_that_it_is_under_way_or_done() -> None:
 def test_a_press_after_taking_part_again_says_that_nothing_was_erased(erased_before: bool) -> None:
     study = study_open()
     client, holder = invited(study)
-    client.post(url("withdraw"), {"records": "erase"} if erased_before else {})
+    client.post(url("withdraw"), {} if erased_before else {"records": "keep"})
     if erased_before:
         records_erase(study.pk)
     form = ConsentForm.objects.get(study=study)

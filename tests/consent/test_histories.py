@@ -35,8 +35,9 @@ EPSILONS = [(1.0, 2.0, 3.0), (0.5, 1.0, 1.5), (2.0, 3.0, 4.0), (0.8, 2.5, 2.6)]
 
 holders = st.integers(0, HOLDERS - 1)
 actions = st.one_of(
-    st.tuples(st.just("give"), holders, st.sampled_from(Level.values)),
-    st.tuples(st.just("give"), holders, st.sampled_from(Level.values)),
+    st.tuples(st.just("give"), holders, st.sampled_from(Level.values), st.just(True)),
+    st.tuples(st.just("give"), holders, st.sampled_from(Level.values), st.booleans()),
+    st.tuples(st.just("keep"), holders),
     st.tuples(st.just("withdraw"), holders),
     st.tuples(st.just("refuse"), holders),
     st.tuples(st.just("policy"), st.sampled_from(EPSILONS), st.sampled_from([0, 2])),
@@ -66,9 +67,16 @@ class Naive:
         effective = [(date, place) for place, (date, _) in enumerate(self.policies) if date <= at]
         return self.policies[max(effective)[1]][1][level]
 
-    def decide(self, holder: int, level: str, at: datetime) -> None:
-        agreed = self.epsilon_in_force(level, at) if level else math.nan
+    def decide(self, holder: int, level: str, at: datetime, agreed: float | None = None) -> None:
+        agreed = agreed or (self.epsilon_in_force(level, at) if level else math.nan)
         self.decisions[holder].append((at, level, len(self.forms), agreed))
+
+    def last(self, holder: int, at: datetime) -> tuple[str, float] | None:
+        """(level, ε) of the last consent ever given, whatever came of it since."""
+        for decided_at, level, _form, agreed in reversed(self.decisions[holder]):
+            if level:
+                return level, min([agreed, *(each[level] for date, each in self.policies if decided_at < date <= at)])
+        return None
 
     def state(self, holder: int, at: datetime) -> str:
         """Circumstance of a holder at a moment."""
@@ -157,18 +165,39 @@ class History:
         by_level = dict(zip(("HIGH", "AVERAGE", "LOW"), epsilons, strict=True))
         self.naive.policies.append((policy.approval.effective_from, by_level))
 
-    def give(self, holder: int, level: str) -> None:
+    def give(self, holder: int, level: str, yes: bool = True) -> None:
+        """A consent, with a yes to a weaker promise or without one."""
+        last = self.naive.last(holder, self.clock.now())
+        weakens = last is not None and self.naive.epsilon_in_force(level, self.clock.now()) > last[1]
+        answer = {"level": level, "accepts_weaker_than": last[1] if last and yes else None}
+        event = self.consent(holder, services.consent_give, refused=weakens and not yes, **answer)
+        if event is not None:
+            self.naive.decide(holder, level, event.recorded_at)
+            assert event.epsilon_before in (None, last and last[1])
+
+    def keep(self, holder: int) -> None:
+        """Whoever keeps their promise has it still, and one that plans and privacy groups know."""
+        last = self.naive.last(holder, self.clock.now())
+        event = self.consent(
+            holder, services.consent_keep, refused=last is None, epsilon=last[1] if last else EPSILONS[0][0]
+        )
+        if event is not None:
+            self.naive.decide(holder, last[0], event.recorded_at, last[1])
+            possible = {(each.level, each.epsilon) for each in selectors.promises_possible(self.study)}
+            assert last in possible
+
+    def consent(self, holder: int, act: Callable[..., ConsentEvent], *, refused: bool, **answer: Any) -> Any:
         form = selectors.consent_form_in_force(self.study)
         until = self.naive.forms[-1][2]
         is_over = until is not None and until <= self.clock.now()
         nobody = self.naive.state(holder, self.clock.now()) in ("died", "incapable")
         try:
-            event = services.consent_give(holder=self.holders[holder], level=level, form=form, acting_user=None)
+            event = act(holder=self.holders[holder], form=form, acting_user=None, **answer)
         except ValidationError:
-            assert is_over or nobody
-            return
-        assert not (is_over or nobody)
-        self.naive.decide(holder, level, event.recorded_at)
+            assert is_over or nobody or refused
+            return None
+        assert not (is_over or nobody or refused)
+        return event
 
     def withdraw(self, holder: int) -> None:
         try:
@@ -251,6 +280,7 @@ def test_random_histories_keep_every_promise(replayed: Callable[[list[Any]], His
             for n, holder in enumerate(history.holders):
                 assert spent(holder) == pytest.approx(history.naive.spent[n])
             assert list(ConsentEvent.chain_faults(history.study.pk)) == []
+            assert list(selectors.promise_faults(history.study)) == []
             assert list(Release.chain_faults(history.study.pk)) == []
             transaction.set_rollback(True)
 

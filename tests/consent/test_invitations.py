@@ -16,6 +16,7 @@ from django.urls import reverse
 from common.models import ThrottleEntry
 from common.throttle import TooManyTriesError, entries_sweep
 from consent import services
+from consent.codes import code_new
 from consent.models import ConsentEvent, DataHolder, Invitation, LinkReissue, Mail, Role, Study
 from consent.services import invitations
 from consent.services.handover import circumstance_record
@@ -83,12 +84,13 @@ def page(client: Client, name: str, study: Study) -> str:
 def test_a_code_is_unguessable_and_only_its_hash_is_kept(study: Study) -> None:
     issued = invite(study, *(f"P-{n}" for n in range(50)))
     assert len({new.code for new in issued}) == 50
-    assert all(len(new.code) * 5 == 160 for new in issued)  # base 32: five bits a letter
+    chosen = [new.code[start : start + 4] for new in issued for start in range(0, len(new.code), 5)]
+    assert len(chosen) * 20 == 50 * 140 and len(set(chosen)) > 340  # base 32: five bits a letter, the fifth checks
     for row in Invitation.objects.values():
         assert not any(new.code in str(row) for new in issued)
 
 
-def test_who_has_an_account_is_left_out(study: Study, holder: DataHolder) -> None:
+def test_holders_with_an_account_are_left_out(study: Study, holder: DataHolder) -> None:
     assert holder.user is not None
     assert [new.pseudonym for new in invite(study, holder.pseudonym, "P-2")] == ["P-2"]
 
@@ -103,6 +105,33 @@ def test_a_replaced_code_opens_nothing(study: Study, invited: IssuedInvitation) 
 def test_a_code_may_be_typed_as_it_stands_on_paper(invited: IssuedInvitation) -> None:
     typed = invited.spelled.upper()
     assert invitations.invitation_open(code=typed, address=HERE) == invited.invitation
+
+
+def join(client: Client, code: str):
+    return client.post(reverse("join"), {"code": code})
+
+
+def test_a_mistyped_code_stays_and_the_group_that_is_wrong_is_named(invited: IssuedInvitation, client: Client) -> None:
+    groups = invited.spelled.split()
+    groups[2] = ("7" if groups[2][0] != "7" else "8") + groups[2][1:]
+    page = join(client, " ".join(groups))
+    assert page.status_code == 422
+    assert f"Group 3 ({groups[2]})" in page.text and "Group 4" not in page.text
+    assert f'value="{" ".join(groups)}"' in page.text
+    assert join(client, invited.spelled).status_code == 302
+
+
+def test_a_code_that_opens_nothing_stays_in_its_field(study: Study, invited: IssuedInvitation, client: Client) -> None:
+    invite(study, "P-1", replace=True)
+    page = join(client, invited.spelled)
+    assert page.status_code == 422 and "This invitation opens nothing" in page.text
+    assert f'value="{invited.spelled}"' in page.text
+
+
+def test_mistyped_codes_are_wrong_tries(invited: IssuedInvitation, client: Client, settings) -> None:
+    settings.INVITATION_TRIES = 2
+    assert [join(client, "nonsense").status_code for _ in range(3)] == [422, 422, 429]
+    assert join(client, invited.spelled).status_code == 429
 
 
 def test_an_open_place_becomes_one_new_holder(study: Study) -> None:
@@ -151,8 +180,8 @@ def test_the_link_alone_suffices_to_decide_look_up_change_and_withdraw(
     opened = client.get(link(invited.code))
     assert opened.url == reverse("consent:study", args=[study.slug])  # the code is gone from the address
     answer = {"form_version": 1, "policy_version": 1}
-    for choice in ("HIGH", "LOW"):
-        client.post(reverse("consent:decide", args=[study.slug]), {**answer, "choice": choice})
+    for choice, promise in (("HIGH", {}), ("LOW", {"promise": "1.0", "weaker": "on"})):
+        client.post(reverse("consent:decide", args=[study.slug]), {**answer, **promise, "choice": choice})
     assert "You take part: low protection." in page(client, "choice", study)
     client.post(reverse("consent:withdraw", args=[study.slug]))
     assert list(ConsentEvent.objects.order_by("sequence").values_list("kind", "level", "recorded_by", "holder")) == [
@@ -160,7 +189,9 @@ def test_the_link_alone_suffices_to_decide_look_up_change_and_withdraw(
         ("changed", "LOW", None, invited.invitation.holder_id),
         ("withdrawn", "", None, invited.invitation.holder_id),
     ]
-    assert Client().get(link(invited.code)).url == opened.url  # it opens again, in a year and elsewhere
+    assert Client().get(link(invited.code)).url == reverse(
+        "consent:choice", args=[study.slug]
+    )  # it opens again, in a year and elsewhere
 
 
 def test_opening_a_link_begins_a_new_session(
@@ -226,7 +257,7 @@ def test_an_account_takes_the_links_place_once_it_is_confirmed(
     assert again.get(reverse("consent:choice", args=[study.slug])).status_code == 200
 
 
-def test_who_mistypes_address_or_password_is_not_locked_out(
+def test_mistyped_address_or_password_locks_nobody_out(
     client: Client, study: Study, invited: IssuedInvitation, give: Decide
 ) -> None:
     give(invited.invitation.holder, "LOW")
@@ -302,7 +333,7 @@ def test_a_new_link_ends_the_old_one_and_is_on_record(
     visitor.get(link(invited.code))
     issued = new_link(steward, study)
     assert "protection" not in issued.text.lower().replace("how strongly your records are protected", "")
-    (code,) = set(re.findall(r"/join/([a-z2-7]{32})/", issued.text))
+    (code,) = set(re.findall(r"/join/([0-9a-z]{35})/", issued.text))
     assert Client().get(link(invited.code)).url == reverse("join")
     assert visitor.get(reverse("consent:choice", args=[study.slug])).status_code == 302
     holder = Client()
@@ -320,10 +351,12 @@ def test_a_new_link_ends_the_old_one_and_is_on_record(
     assert "Lost the letter; called back." in overseer.get(reverse("staff:holder_looks", args=[study.slug])).text
 
 
-def test_whoever_has_an_account_is_told_of_a_new_link(steward: Client, study: Study, holder: DataHolder) -> None:
+def test_holder_with_an_account_is_told_of_a_new_link(steward: Client, study: Study, holder: DataHolder) -> None:
     new_link(steward, study, holder.pseudonym)
     assert list(
-        Mail.objects.exclude(kind__in=("policy_approved", "role_changed")).values_list("kind", "user", "study")
+        Mail.objects.exclude(kind__in=("form_approved", "policy_approved", "role_changed")).values_list(
+            "kind", "user", "study"
+        )
     ) == [("new_link", holder.user_id, study.pk)]
 
 
@@ -336,7 +369,7 @@ def test_a_new_link_needs_a_person_and_a_reason(
     assert Client().get(link(invited.code)).url == reverse("consent:study", args=[study.slug])
 
 
-def test_who_decides_about_runs_makes_no_links(study: Study, invited: IssuedInvitation) -> None:
+def test_operator_makes_no_links(study: Study, invited: IssuedInvitation) -> None:
     otto = factories.user_create("otto")
     services.membership_add(study=study, user=otto, role=Role.OPERATOR, acting_user=None)
     client = as_(otto)
@@ -398,7 +431,7 @@ def revoked(study: Study) -> str:
 
 
 def wrong(study: Study) -> str:
-    return "a" * 32
+    return code_new(7)
 
 
 @pytest.mark.parametrize("kind", [used_up, revoked, wrong])
@@ -410,8 +443,12 @@ def test_whatever_is_wrong_with_a_code_the_answer_is_the_same(
     client = Client()
     with django_assert_num_queries(7):  # the same work, so the same time
         answer = client.get(link(code)) if way == "link" else client.post(reverse("join"), {"code": code})
-    assert (answer.status_code, answer.url, answer.content) == (302, reverse("join"), b"")
-    says = client.get(answer.url).content.decode()
+    if way == "link":
+        assert (answer.status_code, answer.url, answer.content) == (302, reverse("join"), b"")
+        says = client.get(answer.url).content.decode()
+    else:
+        assert answer.status_code == 422
+        says = answer.text
     assert "This invitation opens nothing" in says
     assert study.title not in says
     assert client.get(reverse("consent:my_studies")).status_code == 302
@@ -423,11 +460,11 @@ def few_tries(settings) -> int:
     return settings.INVITATION_TRIES
 
 
-def test_who_guesses_has_to_wait_and_waiting_tells_nothing(
+def test_guesser_has_to_wait_and_the_wait_tells_nothing(
     client: Client, invited: IssuedInvitation, clock: Clock, few_tries: int, settings
 ) -> None:
     for _ in range(few_tries):
-        assert client.post(reverse("join"), {"code": "a" * 32}).status_code == 302
+        assert client.post(reverse("join"), {"code": "a" * 32}).status_code == 422
     for code in ("a" * 32, invited.code):
         assert client.get(link(code)).url == reverse("join")
         for answer in (client.get(reverse("join")), client.post(reverse("join"), {"code": code})):
@@ -518,8 +555,7 @@ def test_new_invitations_are_shown_once_with_letters_and_list(operator: Client, 
     html = operator.post(path, {"pseudonyms": "P-1\nP-2", "open_places": 1}).content.decode()
     assert html.count('<li class="card letter">') == html.count('<svg aria-hidden="true" viewBox="0 0 ') == 3
     assert "data:text/csv;charset=utf-8,pseudonym%2Ccode%2Clink%0D%0AP-1%2C" in html
-    assert "asks whether it may learn" in html
-    assert "möchte wissen, ob" in html or 'lang="de"' in html
+    assert html.count('name="letters"') == 1 and html.count("&quot;code&quot;") == 3
     assert "/join/" not in operator.get(path).content.decode()
 
 

@@ -6,11 +6,20 @@ from django.test import Client
 from django.urls import reverse
 
 from consent import services
+from consent.facts import facts_of
 from consent.models import DataHolder, Study
 from tests import factories
 
 TEXTS = {"en": "We ask.", "de": "Wir fragen.", "fr": "Nous demandons."}
-FRENCH = {"title": "Étude Chiffres", "purpose": "Apprendre à lire.", "recipients": "Les archives."}
+FRENCH = {
+    "title": "Étude Chiffres",
+    "purpose": "Apprendre à lire.",
+    "recipients": "Les archives.",
+    "data_categories": "Des chiffres.",
+    "data_source": "Votre traitement.",
+    "retention": "Jusqu'à la fin.",
+    "harm": "Une assurance devine une maladie.",
+}
 
 
 @pytest.fixture
@@ -92,16 +101,23 @@ def test_after_a_decision_translations_can_be_added_and_not_changed(study: Study
     form = factories.form_publish(study, TEXTS)
     services.consent_give(holder=holder, level="LOW", form=form, acting_user=None)
     german = {"title": "Ziffern", "purpose": "Ziffern lesen lernen."}
-    services.study_update(study=study, translations={"fr": FRENCH, "de": german}, data_source="Your treatment here.")
     for changed in (
-        {"translations": {"fr": FRENCH, "de": german | {"purpose": "Mehr."}}},
-        {"translations": {"de": german}},
+        {"translations": {"fr": FRENCH, "de": german}},
+        {"translations": {"de": {"title": "Ziffern"}}},
         {"data_source": "Somebody else."},
         {"recipients": "The press."},
     ):
-        with pytest.raises(ValidationError, match="cannot change"):
+        with pytest.raises(ValidationError, match="belongs to the version"):
             services.study_update(study=study, **changed)
-    services.study_update(study=study, translations={"fr": FRENCH, "de": german | {"title": "Andere Ziffern"}})
+    services.study_update(study=study, translations={"fr": FRENCH, "de": {"title": "Andere Ziffern"}})
+    told = facts_of(study)
+    added = told | {"translations": told["translations"] | {"de": {"purpose": "Ziffern lesen lernen."}}}
+    factories.form_publish(study, TEXTS, facts=added)
+    study.refresh_from_db()
+    assert study.translations["de"] == {"title": "Andere Ziffern", "purpose": "Ziffern lesen lernen."}
+    changed = added | {"translations": told["translations"] | {"de": {"purpose": "Mehr."}}}
+    with pytest.raises(ValidationError, match="People consented to other facts: Purpose"):
+        factories.form_publish(study, TEXTS, facts=changed)
 
 
 def test_the_form_of_a_study_has_its_texts_in_each_language(db: None, client: Client) -> None:

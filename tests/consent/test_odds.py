@@ -5,8 +5,9 @@ import math
 import mpmath
 import pytest
 
+from accounting.caps import caps_of
 from common.gaussian_dp import gdp_mu
-from consent.odds import right_guesses_at, right_guesses_in_100, right_record_guesses_at
+from consent.odds import mu_of, right_guesses_at, right_guesses_in_100, right_record_guesses_at, times_as_much
 
 
 def in_100(probability: mpmath.mpf) -> int:
@@ -35,6 +36,21 @@ def test_are_those_of_the_gaussian_mechanism_with_this_epsilon_and_delta(epsilon
 def test_are_those_that_the_guarantee_is_stated_with() -> None:
     epsilons = (0.1, 0.25, 0.5, 1, 2, 3, 5, 8)
     assert [right_guesses_in_100(epsilon, 1e-5) for epsilon in epsilons] == [51, 52, 53, 56, 60, 65, 72, 80]
+
+
+def test_are_those_of_both_questions_that_people_are_told() -> None:
+    """Of a study at δ = 5·10⁻⁵, as the demonstration's."""
+    mus = [mu_of(epsilon, 5e-5) for epsilon in (1, 2, 3, 8)]
+    assert [right_guesses_at(mu) for mu in mus] == [56, 61, 66, 82]
+    assert [right_record_guesses_at(mu) for mu in mus] == [62, 71, 79, 97]
+
+
+@pytest.mark.parametrize("delta", [1e-9, 1e-5, 1e-2])
+@pytest.mark.parametrize("epsilon", [0.5, 2, 8])
+def test_compare_what_may_be_learned_by_the_caps_of_the_accounts(epsilon: float, delta: float) -> None:
+    ratio = float(caps_of(epsilon, delta) / caps_of(0.5, delta))
+    told = times_as_much(mu_of(epsilon, delta), mu_of(0.5, delta))
+    assert ratio <= told < ratio + 1
 
 
 def test_nothing_released_leaves_a_coin() -> None:

@@ -1,18 +1,26 @@
 """Tests of the data holder's pages."""
 
+import math
 import re
 from pathlib import Path
 
 import pytest
+from allauth.account.models import EmailAddress
 from django.conf import LazySettings, settings
 from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
 from django.test import Client
 from django.urls import reverse
+from django.utils import translation
 
+from accounting.caps import caps_of
 from consent import selectors, services
-from consent.models import ConsentEvent, DataHolder, Study
+from consent.models import CheckAnswers, ConsentEvent, DataHolder, Mail, Study
 from consent.questions import questions
+from consent.receipts import receipt_facts
 from consent.services.invitations import invitations_create
+from consent.services.mail import mail_render
+from consent.study_texts import contact_text
 from tests import factories
 from tests.consent.conftest import Decide
 from tests.pages import text
@@ -49,6 +57,7 @@ def submit(client: Client, name: str, holder: DataHolder, choice: str = "", **da
         "csrfmiddlewaretoken": token(client, url("study", study)),
         "form_version": selectors.consent_form_in_force(study).version,
         "policy_version": selectors.policy_in_force(study).version,
+        "promise": repr(last.epsilon) if (last := selectors.promise_last(holder)) else "",
         "choice": choice,
     }
     return client.post(url(name, study), {**fields, **data})
@@ -80,14 +89,43 @@ def test_the_study_page_says_who_asks_for_what_and_the_odds(browser: Client, hol
     page = text(browser.get(url("study", holder.study)))
     for part in ("University Hospital", "Learn to read handwritten digits.", "study@example.org", "Version 1 of this"):
         assert part in page
-    assert "Someone who guesses whether you took part would be right at most so often" in page
+    assert "Where both answers are equally likely beforehand, a coin is right 50 times in 100" in page
     for odds in (
-        "56 times in 100 instead of 50",
-        "60 times in 100",
-        "65 times in 100",
-        "50 times in 100, as with a coin",
+        "Took part? 56 in 100 Which records? 61 in 100",
+        "Took part? 60 in 100 Which records? 70 in 100",
+        "Took part? 65 in 100 Which records? 77 in 100",
+        "Took part? 50 in 100 Which records? 50 in 100 Your records are not used.",
     ):
-        assert odds in page
+        assert odds in " ".join(page.split())
+
+
+def test_findings_about_people_like_them_and_the_purpose_of_lower_protection_are_told(
+    browser: Client, holder: DataHolder
+) -> None:
+    page = text(browser.get(url("study", holder.study)))
+    assert "What is true of people like you can be found out whether or not you take part." in page
+    caps = caps_of([1.0, 2.0, 3.0], holder.study.delta)
+    average, low = (math.ceil(float(cap) / float(caps[0])) for cap in caps[1:])
+    assert (average, low) == (4, 8)
+    assert f"up to {average} times (average) or {low} times (low) as much from your records as at high" in page
+
+
+@pytest.mark.parametrize("page", ["study", "choice", "uses", "receipt", "my_studies"])
+def test_every_number_of_guesses_stands_with_its_condition(
+    browser: Client, holder: DataHolder, give: Decide, page: str
+) -> None:
+    give(holder, "HIGH")
+    path = reverse("consent:receipt", args=[holder.study.slug, 1]) if page == "receipt" else None
+    told = text(browser.get(path or url(page, holder.study if page != "my_studies" else None)))
+    for match in re.finditer(r"(?:times|\d\d) in 100", told):
+        assert "equally likely beforehand" in told[max(match.start() - 900, 0) : match.end() + 600], match
+
+
+def test_records_are_called_stored_only_where_some_are(browser: Client, holder: DataHolder) -> None:
+    services.consent_refuse(holder=holder, acting_user=None)
+    page = text(browser.get(url("choice", holder.study)))
+    assert "stored and not used" not in page
+    assert "No records of yours are stored here." in page
 
 
 def test_the_study_page_tells_rights_authority_and_source(browser: Client, hanna: User) -> None:
@@ -108,6 +146,36 @@ def test_the_study_page_tells_rights_authority_and_source(browser: Client, hanna
         assert part in page
 
 
+def test_contact_is_shown_with_telephone_and_hours_everywhere(
+    browser: Client, holder: DataHolder, give: Decide
+) -> None:
+    study = services.study_update(
+        study=holder.study,
+        contact_name="Dr Ada Example",
+        contact_telephone="+49 (30) 123-45",
+        contact_hours="Monday to Friday, 9 to 12",
+        translations={"de": {"contact_hours": "montags bis freitags, 9 bis 12 Uhr"}},
+    )
+    event = give(holder, "HIGH")
+    told = "Dr Ada Example, telephone +49 (30) 123-45 (Monday to Friday, 9 to 12), study@example.org"
+    for name in ("study", "choice"):
+        answer = browser.get(url(name, study))
+        assert told in text(answer) and 'href="tel:+493012345"' in answer.text
+    assert told in text(browser.get(reverse("consent:receipt", args=[study.slug, 1])))
+    assert ("Questions", told) in receipt_facts(event)
+    EmailAddress.objects.create(user=holder.user, email="hanna@example.org", verified=True, primary=True)
+    (mail,) = Mail.objects.filter(kind="receipt")
+    assert told in mail_render(mail).body
+    with translation.override("de"):
+        assert "(montags bis freitags, 9 bis 12 Uhr)" in contact_text(study)
+    assert browser.get(url("export", study)).json()["study"]["contact_telephone"] == "+49 (30) 123-45"
+
+
+def test_a_telephone_is_a_number(study: Study) -> None:
+    with pytest.raises(ValidationError, match="Digits"):
+        services.study_update(study=study, contact_telephone="call me")
+
+
 def test_what_the_limit_does_not_cover_is_said_where_it_is_promised(
     browser: Client, holder: DataHolder, give: Decide
 ) -> None:
@@ -119,9 +187,8 @@ def test_what_the_limit_does_not_cover_is_said_where_it_is_promised(
             assert gap in page
 
 
-def test_the_harder_question_stands_among_the_details_for_experts(browser: Client, holder: DataHolder) -> None:
+def test_the_numbers_behind_the_odds_stand_among_the_details_for_experts(browser: Client, holder: DataHolder) -> None:
     page = browser.get(url("study", holder.study))
-    assert "Which of two possible records is yours?" in text(page)
     assert rows(page)[1:] == [
         ["High protection", "1", "0.268", "56", "61"],
         ["Average protection", "2", "0.502", "60", "70"],
@@ -136,7 +203,7 @@ def test_the_same_odds_are_told_everywhere(browser: Client, hanna: User, delta: 
     told = [browser.get(url("study", study)), checked(browser, holder, "HIGH")]
     submit(browser, "decide", holder, "HIGH")
     told += [browser.get(url("choice", study)), browser.get(reverse("consent:receipt", args=[study.slug, 1]))]
-    assert [f"{right} times in 100 instead of 50" in text(response) for response in told] == [True] * 4
+    assert f"Took part? {right} in 100" in " ".join(text(told[0]).split())
     assert [f"at most {right} times in 100 instead of 50" in text(response) for response in told[1:]] == [True] * 3
     export = browser.get(url("export", study)).json()
     assert export["decisions"][0]["extension"]["right_guesses_in_100"] == right
@@ -196,6 +263,50 @@ def test_check_questions_explain_and_never_block(browser: Client, holder: DataHo
     assert sorted(answers) == ["No"] * 4 + ["Yes"] * 4
     assert "“At most 56 times in 100”: what is that?" in text(browser.get(url("study", holder.study)))
     assert "<input" not in questions  # nothing is sent, nothing is in the way
+
+
+def opened(client: Client, holder: DataHolder, question: str, right: bool, also: dict[str, str] | None = None):
+    """Send what the page sends when somebody opens an answer."""
+    page = client.get(url("study", holder.study)).content.decode()
+    csrf = re.search(r'"csrfmiddlewaretoken": "(\w+)"', page).group(1)
+    asked = next(each for each in questions(holder, 56) if each.key == question)
+    place = [answer.right for answer in asked.answers].index(right)
+    data = {"csrfmiddlewaretoken": csrf, "question": question, "answer": str(place), **(also or {})}
+    return client.post(url("check_answer", holder.study), data)
+
+
+def kept(client: Client, holder: DataHolder) -> list[dict[str, object]]:
+    return client.get(url("export", holder.study)).json()["check_questions"]
+
+
+def test_the_first_answer_to_a_check_question_is_kept_and_told_to_the_person_alone(
+    browser: Client, holder: DataHolder
+) -> None:
+    assert kept(browser, holder) == []
+    assert opened(browser, holder, "odds", False).status_code == 204
+    assert opened(browser, holder, "odds", True).status_code == 204
+    assert opened(browser, holder, "withdrawal", True).status_code == 204
+    assert kept(browser, holder) == [
+        {"form_version": 1, "first_answer_right": {"odds": False, "withdrawal": True}, "counted": False}
+    ]
+    page = text(browser.get(url("study", holder.study)))
+    assert "whether the first answer that was opened is right" in page
+    assert "Nobody is shown it of one person." in page
+    assert "Nobody learns what you open" not in page
+
+
+@pytest.mark.parametrize("wrong", [{"question": "other"}, {"answer": "2"}, {"answer": ""}, {"answer": "x"}])
+def test_an_answer_to_no_question_is_refused(browser: Client, holder: DataHolder, wrong: dict[str, str]) -> None:
+    assert opened(browser, holder, "odds", True, wrong).status_code == 400
+    assert kept(browser, holder) == []
+
+
+def test_a_closed_study_keeps_no_answers(browser: Client, holder: DataHolder) -> None:
+    csrf = token(browser, url("study", holder.study))
+    Study.objects.filter(pk=holder.study_id).update(closed_at="2026-01-01T00:00:00Z")
+    data = {"csrfmiddlewaretoken": csrf, "question": "odds", "answer": "0"}
+    assert browser.post(url("check_answer", holder.study), data).status_code == 204
+    assert not CheckAnswers.objects.exists()
 
 
 def right_places(holder: DataHolder) -> list[int]:
@@ -275,7 +386,7 @@ def test_what_changed_meanwhile_must_be_read_first(browser: Client, holder: Data
     else:
         factories.policy_approve(holder.study, 2, 3, 4)
         response = submit(browser, step, holder, "HIGH", policy_version=1)
-        assert "68 times in 100" in text(response)
+        assert "68 in 100" in text(response)
     html = response.content.decode()
     assert response.status_code == 422
     assert "has changed since you opened this page" in html
@@ -295,7 +406,7 @@ def test_what_had_been_decided_already_is_not_said_to_be_recorded(
     page = text(browser.get(url("choice", holder.study)))
     assert "This is what you had decided already. Nothing has changed." in page
     assert "recorded" not in page
-    submit(browser, "decide", holder, "LOW")
+    submit(browser, "decide", holder, "LOW", weaker="on")
     assert "Your decision is recorded." in text(browser.get(url("choice", holder.study)))
 
 
@@ -310,7 +421,7 @@ def test_consent_given_again_at_the_same_level_is_no_change_of_it(
     assert "changed" not in page
 
 
-def test_who_is_asked_again_reads_what_changed_since_they_agreed(
+def test_holder_asked_again_reads_changes_since_their_consent(
     browser: Client, holder: DataHolder, give: Decide
 ) -> None:
     give(holder, "HIGH")
@@ -330,7 +441,7 @@ def test_withdrawing_says_what_becomes_of_stored_records(browser: Client, hanna:
     study = factories.study_open("kept", retention="Until 2030.")
     give(factories.holder_create(study, user=hanna), "HIGH")
     shown = text(browser.get(url(page, study)))
-    assert "your stored records are erased here within a day, or they stay stored and are not used" in shown
+    assert "Your stored records are then erased here, within a day. Only if you say that they stay" in shown
     assert "What University Hospital holds about you for other purposes is not part of this." in shown
     assert "How long they are stored: Until 2030." in shown
 
@@ -354,10 +465,10 @@ def test_a_bound_that_excludes_nothing_is_not_called_one(
     settings.EPSILON_CAP = 50
     factories.policy_approve(holder.study, 1, 2, 50)
     give(holder, "LOW")
-    for page in ("study", "choice"):
+    for page, told in (("study", "nearly always"), ("choice", "nearly always instead of 50 times in 100")):
         shown = text(browser.get(url(page, holder.study)))
-        assert "nearly always instead of 50 times in 100" in shown
-        assert "100 times in 100" not in shown
+        assert told in shown
+        assert "100 times in 100" not in shown and "100 in 100" not in shown
 
 
 def test_withdrawing_takes_one_page_and_one_click(browser: Client, holder: DataHolder, give: Decide) -> None:
@@ -374,7 +485,7 @@ def test_withdrawing_takes_one_page_and_one_click(browser: Client, holder: DataH
     assert "You withdrew." in text(browser.get(url("choice", holder.study)))
 
 
-def test_where_nothing_stands_there_is_nothing_to_withdraw(browser: Client, holder: DataHolder) -> None:
+def test_nothing_can_be_withdrawn_without_a_consent(browser: Client, holder: DataHolder) -> None:
     assert browser.get(url("withdraw", holder.study)).url == url("choice", holder.study)
 
 

@@ -10,7 +10,9 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from consent import selectors, services
-from consent.models import ConsentEvent, Mail, Study
+from consent.models import ConsentEvent, Disposal, Mail, Study
+from consent.services.erasures import holders_waiting
+from consent.services.handover import circumstance_record
 from consent.services.paper import PaperConsent, PaperError, paper_consents_record, paper_list_read
 from consent.standing import standing
 from tests import factories
@@ -76,9 +78,34 @@ def test_evidence_is_part_of_the_hash_and_older_hashes_still_hold(study: Study, 
 
 def test_a_later_paper_changes_the_level_or_withdraws(study: Study) -> None:
     record(study, row(level="HIGH", day=2))
-    record(study, row(level="LOW", day=3))
+    record(study, row(level="LOW", day=3, weaker=True))
     record(study, row(level="NONE", day=4))
     assert events("P-1") == [("given", "HIGH"), ("changed", "LOW"), ("withdrawn", "")]
+
+
+@pytest.mark.parametrize("records", ["", "keep"])
+def test_a_withdrawal_on_paper_erases_the_records_unless_the_letter_says_that_they_stay(
+    study: Study, records: str
+) -> None:
+    record(study, row(level="LOW", day=3))
+    record(study, row(level="NONE", day=4, records=records))
+    assert bool(holders_waiting(study)) is (records == "")
+    assert [each.kind for each in Disposal.objects.all()] == ["kept" if records else "asked"]
+
+
+def test_paper_weakens_nothing_without_its_own_box_and_tells_nobody_so(study: Study) -> None:
+    record(study, row(level="HIGH", day=2), row("P-2", level="LOW", day=2, number=3))
+    file = io.StringIO(
+        "pseudonym,level,form_version,signed_on,evidence,weaker\n"
+        "P-1,LOW,1,2026-01-03,a.pdf,\nP-2,LOW,1,2026-01-03,a.pdf,no\nP-3,LOW,1,2026-01-03,a.pdf,yes\n"
+    )
+    assert record(study, *paper_list_read(file)) == 3, "no error tells who was promised more"
+    assert events("P-1") == [("given", "HIGH"), ("changed", "HIGH")]
+    assert events("P-2")[-1] == ("changed", "LOW")
+    record(study, row(level="LOW", day=4, weaker=True))
+    event = ConsentEvent.objects.filter(holder__pseudonym="P-1").latest("sequence")
+    assert (event.level, event.epsilon_before) == ("LOW", 1)
+    assert list(selectors.promise_faults(study)) == []
 
 
 def test_what_was_decided_since_stands(study: Study, give: Decide) -> None:
@@ -118,6 +145,8 @@ def test_an_earlier_version_that_was_signed_counts_as_that_version(study: Study)
         (row(day=20), "Row 2: the day of the signature has not come yet"),
         (row(signed_on=date(2025, 12, 31)), "Row 2: no ε policy was in force on that day"),
         (row(evidence="b.pdf"), "Row 2: the scan “b.pdf” is missing"),
+        (row(records="yes"), "Row 2: records is “yes”. Write keep for somebody who withdraws, or nothing."),
+        (row(records="keep"), "Row 2: records is “keep”. Write keep for somebody who withdraws, or nothing."),
     ],
 )
 def test_what_is_wrong_is_told_by_row_and_nothing_is_recorded(study: Study, wrong: PaperConsent, message: str) -> None:
@@ -148,7 +177,7 @@ def test_long_lists_are_recorded_in_parts_and_whole(study: Study, monkeypatch: p
     assert list(ConsentEvent.chain_faults(study.pk)) == []
 
 
-def test_whoever_waits_can_watch_the_list_being_checked_and_recorded(study: Study) -> None:
+def test_progress_of_checking_and_recording_a_list_is_reported(study: Study) -> None:
     seen: list[int] = []
 
     def watch(consents):
@@ -160,6 +189,52 @@ def test_whoever_waits_can_watch_the_list_being_checked_and_recorded(study: Stud
     assert seen == [2, 3]
     record(study, row("P-1", number=2), row("P-2", number=3), watch=watch)
     assert seen == [2, 3] * 3
+
+
+# --- Declarations of whoever answers for another person -------------------------------------------------------------
+
+
+def guardian_recorded(study: Study) -> None:
+    circumstance_record(
+        study=study,
+        acting_user=factories.user_create("olga"),
+        pseudonym="P-1",
+        kind="guardian",
+        until=date(2040, 1, 1),
+        reason="x",
+    )
+
+
+def test_a_list_takes_the_declaration_of_a_guardian(study: Study) -> None:
+    guardian_recorded(study)
+    head = HEAD.strip() + ",authority,text\n"
+    file = io.StringIO(head + "P-1,LOW,1,2026-01-05,a.pdf,Parents,de\nP-2,LOW,1,2026-01-05,a.pdf,,\n")
+    record(study, *paper_list_read(file))
+    declared, other = ConsentEvent.objects.order_by("sequence")
+    assert (declared.answered_by, declared.authority, declared.text_read) == ("guardian", "parents", "de")
+    assert declared.statement.startswith("Ich darf über die Daten dieser Person entscheiden"), "as on the form"
+    assert (other.authority, other.statement, other.text_read) == ("", "", "")
+    assert list(ConsentEvent.chain_faults(study.pk)) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (row(), "write in authority which right they marked beside the statement, one of parents, guardianship, other"),
+        (row(authority="power"), "one of parents, guardianship, other"),
+        (row("P-2", authority="parents"), "“P-2” answered for themselves by the record. Leave authority empty."),
+        (row(authority="parents", text="fr"), "version 1 of the form has no text “fr”. Write one of de, en"),
+    ],
+)
+def test_a_declaration_that_cannot_be_is_told(study: Study, wrong: PaperConsent, message: str) -> None:
+    guardian_recorded(study)
+    assert message in error_message(study, wrong)
+
+
+def test_a_guardian_says_no_without_a_declaration(study: Study) -> None:
+    guardian_recorded(study)
+    record(study, row(level="NONE"))
+    assert ConsentEvent.objects.get().authority == ""
 
 
 # --- Lists ----------------------------------------------------------------------------------------------------------
@@ -223,9 +298,11 @@ def test_the_command_says_what_is_wrong(study: Study, folder: Path) -> None:
         run(folder)
 
 
-def test_whoever_has_an_account_gets_a_receipt_by_mail(study: Study) -> None:
+def test_holder_with_an_account_gets_a_receipt_by_mail(study: Study) -> None:
     services.holder_link(holder=study.holders.get(pseudonym="P-1"), user=factories.user_create("hanna"))
     record(study, row("P-1", "LOW"), row("P-2", "NONE", number=3))
     assert list(
-        Mail.objects.exclude(kind__in=("policy_approved", "role_changed")).values_list("kind", "user__username")
+        Mail.objects.exclude(kind__in=("form_approved", "policy_approved", "role_changed")).values_list(
+            "kind", "user__username"
+        )
     ) == [("receipt", "hanna")]

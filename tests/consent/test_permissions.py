@@ -26,6 +26,7 @@ TABLE = {
     "consent.view_circumstance": {"steward", "auditor"},
     "consent.view_holder_level": {"steward"},
     "consent.view_levelaccess": {"steward", "auditor"},
+    "consent.check_receipt": {"steward", "auditor"},
     "consent.view_rolechange": {"committee", "chair", "auditor"},
     "consent.view_configurationchange": {"committee", "chair", "auditor"},
     "consent.view_sealedchange": {"auditor"},

@@ -21,10 +21,12 @@ from django.utils.html import strip_tags
 
 from common.append_only import triggers_remove
 from consent import services
+from consent.facts import facts_of
 from consent.models import ConsentEvent, DataHolder, Level, Study
-from consent.receipts import receipt_code, receipt_copy_facts, receipt_event, receipt_number
+from consent.receipts import receipt_code, receipt_event, receipt_facts, receipt_number, receipt_told
 from consent.services.access import holder_level_access
 from consent.services.paper import PaperConsent, paper_consents_record
+from consent.views.decision import events_of
 from tests import factories
 from tests.consent.conftest import Decide
 from tests.pages import as_
@@ -168,10 +170,10 @@ def test_a_receipt_says_the_decision_in_a_sentence_and_has_a_code_to_read_out(
     page = text(browser.get(url("receipt", study, 1)))
     assert f"you allowed University Hospital to learn from your records for the study “{study.title}”" in page
     code = receipt_code(receipt_number(event.hash))
-    assert code in page and len(code) == 14
+    assert code in page and len(code) == 17
     for heard in (code, code.lower(), code.replace("-", " "), code.replace("0", "o").replace("1", "l")):
         assert receipt_event("".join(heard.split()).lower()) == event
-    assert receipt_event("0000-0000-0000") is None
+    assert receipt_event("00000-00000-00000") is None
 
 
 def test_what_was_read_then_stays_readable_after_newer_versions(
@@ -319,24 +321,25 @@ def test_nobody_else_reaches_them(
 
 
 @pytest.mark.parametrize("field", ["data_categories", "recipients", "retention", "jurisdiction"])
-def test_what_a_receipt_says_cannot_change_afterwards(give: Decide, db: None, field: str) -> None:
+def test_what_a_receipt_says_stays_as_it_was_read(give: Decide, db: None, field: str) -> None:
     study = factories.study_open("told", **{field: "before"})
-    give(factories.holder_create(study), "HIGH")
-    with pytest.raises(Exception, match="cannot change"):
+    holder = factories.holder_create(study)
+    give(holder, "HIGH")
+    with pytest.raises(Exception, match="belongs to the version"):
         services.study_update(study=study, **{field: "after"})
-
-
-def test_an_unsaid_retention_is_said_to_be_unsaid(browser: Client, hanna: User) -> None:
-    study = factories.study_open("silent")
-    factories.holder_create(study, user=hanna)
-    page = browser.get(url("study", study)).content.decode()
-    assert "has not said. Ask, if that matters to you." in page
+    factories.form_publish(study, {"en": "New."}, renewal="required", facts=facts_of(study) | {field: "after"})
+    study.refresh_from_db()
+    give(holder, "HIGH")
+    first, second = (dict(receipt_facts(event)).values() for event in events_of(holder)[::-1])
+    assert "before" in first and "after" not in first
+    assert "after" in second and "before" not in second
+    assert getattr(study, field) == "after"
 
 
 @pytest.mark.parametrize(
     ("renewal", "says"), [("asked", "Until then your decision stands."), ("required", "Your records are not used now.")]
 )
-def test_who_is_asked_again_is_told_what_counts_meanwhile(
+def test_holder_asked_again_is_told_what_counts_meanwhile(
     browser: Client, study: Study, holder: DataHolder, give: Decide, renewal: str, says: str
 ) -> None:
     give(holder, "HIGH")
@@ -347,7 +350,18 @@ def test_who_is_asked_again_is_told_what_counts_meanwhile(
         assert "ecide again" in told, "what to do"
         assert "That stands until you decide otherwise" not in told
         assert ("You take part: high protection." in told) is (renewal == "asked"), page
-    assert says in dict(receipt_copy_facts(ConsentEvent.objects.get())).popitem()[1], "in the PDF"
+    assert says in dict(receipt_told(ConsentEvent.objects.get())["facts"]).popitem()[1], "in the PDF"
     issued = browser.get(url("receipt_json", study, 1)).json()["extension"]
     assert issued["counts_when_issued"] is (renewal == "asked")
     assert ConsentEvent.objects.count() == 1
+
+
+def test_a_receipt_says_that_somebody_talked_about_it(browser: Client, study: Study, holder: DataHolder) -> None:
+    answers = {"form_version": 1, "policy_version": 1, "choice": "HIGH"}
+    browser.post(url("decide", study), {**answers, "talked": "on"})
+    event = ConsentEvent.objects.get()
+    assert event.talked
+    assert "yes, with somebody, before the decision" in browser.get(url("receipt", study, 1)).content.decode()
+    browser.post(url("decide", study), {**answers, "choice": "LOW", "promise": "1.0", "weaker": "on"})
+    assert not ConsentEvent.objects.latest("sequence").talked, "it belongs to one decision"
+    assert "Talked about it" not in browser.get(url("receipt", study, 2)).content.decode()

@@ -35,7 +35,7 @@ def test_the_course_follows_each_decision(timed: Study, clock: Clock, give: Deci
     ]
 
 
-def test_of_a_long_course_the_first_and_the_last_day_are_shown(timed, clock, give, monkeypatch) -> None:
+def test_first_and_last_day_of_a_long_course_are_shown(timed, clock, give, monkeypatch) -> None:
     monkeypatch.setattr(recruitment, "DAYS_SHOWN", 3)
     for number in range(6):
         give(factories.holder_create(timed, f"P-{number}"), "HIGH")

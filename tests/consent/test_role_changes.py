@@ -161,7 +161,7 @@ def test_roles_that_must_not_meet_do_not(study: Study, hanna: User, root: User, 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_both_roles_given_at_once_one_is_refused() -> None:
+def test_one_of_two_exclusive_roles_given_at_once_is_refused() -> None:
     study, hanna = factories.study_create(), factories.user_create("hanna")
     roles = ("operator", "committee", "chair", "auditor") * 2
     outcomes = at_once([lambda role=role: give(study, hanna, role) for role in roles])

@@ -136,7 +136,7 @@ def test_both_are_done_by_two_on_record(study: Study, otto: User) -> None:
     ]
 
 
-def test_whoever_watches_gives_themself_no_role_either(study: Study) -> None:
+def test_watcher_gives_themself_no_role_either(study: Study) -> None:
     clara, carla = User.objects.get(username="clara"), User.objects.get(username="carla")
     give(study, "new", "committee", clara)
     with pytest.raises(ValidationError, match="You proposed this yourself"):

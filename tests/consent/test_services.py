@@ -140,7 +140,8 @@ def test_a_draft_is_kept_until_it_is_published(study: Study, hanna: User) -> Non
     for text in ("First", "Second"):
         draft = services.consent_form_draft_save(study=study, acting_user=hanna, texts={"en": text, "de": " "})
     assert (draft.texts, draft.saved_by_id) == ({"en": "Second"}, hanna.pk)
-    form = services.consent_form_publish(study=study, acting_user=hanna, texts=draft.texts)
+    proposal = services.consent_form_propose(study=study, acting_user=hanna, texts=draft.texts)
+    form = services.consent_form_approve(proposal=proposal, acting_user=factories.user_create("conrad"))
     assert (form.texts, form.renewal) == ({"en": "Second"}, Renewal.NOT_ASKED)
     assert not ConsentFormDraft.objects.exists()
 
@@ -215,7 +216,7 @@ def test_a_policy_is_approved_once(study: Study) -> None:
 
 
 def test_an_older_policy_cannot_overtake_a_newer_one(study: Study, hanna: User) -> None:
-    older = services.epsilon_policy_propose(study=study, acting_user=hanna, high=1, average=2, low=9, reason="Why not")
+    older = services.epsilon_policy_propose(study=study, acting_user=hanna, high=1, average=2, low=5, reason="Why not")
     newer = factories.policy_approve(study, 1, 2, 4)
     with pytest.raises(ValidationError, match="newer policy"):
         services.epsilon_policy_approve(policy=older, acting_user=factories.user_create("conrad"))
@@ -278,7 +279,7 @@ def test_a_role_is_given_once(study: Study, hanna: User) -> None:
 
 
 @pytest.mark.django_db
-def test_whoever_creates_a_study_operates_it(hanna: User) -> None:
+def test_creator_of_a_study_operates_it(hanna: User) -> None:
     fields = {"title": "T", "purpose": "P", "controller": "C", "contact": "c@example.org"}
     study = services.study_create(acting_user=hanna, slug="first", delta=1e-6, **fields)
     assert hanna.has_perm("training.propose_run", study)

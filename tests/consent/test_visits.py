@@ -194,7 +194,7 @@ def test_a_press_after_the_link_was_replaced_says_that_nothing_was_changed(
 ) -> None:
     visitor.post(url("decide", study), {**ANSWER, "choice": "LOW"})
     if page == "erase":
-        visitor.post(url("withdraw", study))
+        visitor.post(url("withdraw", study), {"records": "keep"})
     olga = factories.user_create("olga")
     new = invitations.link_reissue(study=study, pseudonym="P-1", reason="It was lost.", acting_user=olga)
     told = visitor.post(url(page, study), {"records": "erase"}, follow=True)

@@ -49,7 +49,7 @@ from tests.workers import wait_until, worker
 from training.models import Run
 from training.services.erasures import records_erase
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow, pytest.mark.usefixtures("storages_apart")]
 
 if (
     connection.vendor == "postgresql"
@@ -57,16 +57,6 @@ if (
     and os.environ.get("IPATE_REQUIRE_SERVICES") != "1"
 ):
     pytestmark.append(pytest.mark.skip("PostgreSQL's client programs are not installed"))
-
-
-@pytest.fixture(autouse=True)
-def _storages_of_its_own(settings: Any, tmp_path: Path) -> None:
-    """Storages that hold nothing of other tests."""
-    settings.STORAGES = settings.STORAGES | {
-        alias: settings.STORAGES[alias]
-        | {"OPTIONS": settings.STORAGES[alias]["OPTIONS"] | {"location": str(tmp_path / "var" / alias)}}
-        for alias in STORAGES
-    }
 
 
 IDENTITY = pyrage.x25519.Identity.generate()
@@ -186,7 +176,7 @@ def test_a_backup_made_while_a_worker_releases_is_whole_and_locked_until_settled
     head_counts_draw(study=study, acting_user=user_create("otta"), noise=SimulationNoise(2))
 
 
-def test_where_nothing_was_lost_nothing_is_locked_and_everything_is_as_it_was(tmp_path: Path) -> None:
+def test_restore_without_loss_locks_and_changes_nothing(tmp_path: Path) -> None:
     study = study_with_table()
     run = run_finish(run_start(study, share=0.25, **TABLE_RUN))
     call_command("verify_ledger", stdout=StringIO())
@@ -210,7 +200,7 @@ def test_records_erased_after_a_backup_come_back_and_are_erased_again(tmp_path: 
     left, owned = study.holders.first(), dataset.rows
     made = backup(tmp_path / "backup")
 
-    consent_withdraw(holder=left, acting_user=None, erase=True)
+    consent_withdraw(holder=left, acting_user=None)
     assert records_erase(study.pk) == 1
     dataset.refresh_from_db()
     assert dataset.rows == owned - 1
@@ -225,7 +215,7 @@ def test_records_erased_after_a_backup_come_back_and_are_erased_again(tmp_path: 
 
 
 @pytest.mark.parametrize("journal", ["lost", "older"])
-def test_where_the_journal_does_not_reach_as_far_everything_counts_as_used(tmp_path: Path, journal: str) -> None:
+def test_everything_counts_as_used_with_a_shorter_journal(tmp_path: Path, journal: str) -> None:
     study = study_with_table()
     shutil.copytree(settings.JOURNAL_DIR, tmp_path / "older")
     run_finish(run_start(study, share=0.25, **TABLE_RUN))
@@ -536,7 +526,7 @@ def test_backups_are_deleted_by_age_and_the_last_one_only_once_something_was_era
     assert forgotten == pytest.approx([35, 35], abs=0.01)
     assert len(failing()) == 1, "the last good one stays while nothing was erased since"
     assert forgotten[2:] == pytest.approx([40], abs=0.01), "what the last one lacks is still known"
-    consent_withdraw(holder=study.holders.first(), acting_user=None, erase=True)
+    consent_withdraw(holder=study.holders.first(), acting_user=None)
     records_erase(study.pk)
     assert failing() == set(), "whoever was erased is in no backup beyond the days that were stated"
     assert forgotten[3:] == pytest.approx([35], abs=0.01)

@@ -34,7 +34,7 @@ def test_site_and_workers_use_it() -> None:
         assert isinstance(connection.transport, Transport)
 
 
-def test_whoever_looks_while_a_message_is_written_finds_none(connection: Connection) -> None:
+def test_half_written_message_is_not_found(connection: Connection) -> None:
     writer, reader = connection.channel(), connection.channel()
 
     class Payload:

@@ -110,7 +110,7 @@ def fields(transactional_db: None) -> dict[str, tuple[dict[str, str], dict[str, 
 def test_the_limit_holds_across_processes_and_ends(processes, fields, path: str) -> None:
     one, other = processes
     wrong, right = fields[path]
-    judged = 302 if path == JOIN else 200
+    judged = 422 if path == JOIN else 200
     assert one.post(path, wrong, 3) == [judged] * 3
     assert other.post(path, wrong, 2) == [judged] * 2
     for process in processes:

@@ -154,7 +154,8 @@ def test_a_letter_waits_from_the_day_on_which_it_is_due(study: Study) -> None:
 
 def test_a_version_that_a_researcher_asked_for_waits_for_operators(study: Study) -> None:
     run = run_draft(study, title="First", **TABLE_RUN)
-    rosa, fields = member(study, "researcher"), {"run": run, "learner": "any", "artifact": "none", "card": {}}
+    rosa = member(study, "researcher")
+    fields = {"run": run, "learner": "any", "artifact": "none", "card": {}, "calibration": {"scale": 1, "offsets": []}}
     run.student = StudentModel.objects.create(**fields)
     run.save()
     StudentModel.objects.create(**fields, version=2, asked_by=member(study, "operator"))  # who decides themself
@@ -197,7 +198,7 @@ def test_a_young_study_says_to_each_what_comes_next() -> None:
     }
 
 
-def test_whoever_may_appoint_is_told_where_a_second_person_is_missing() -> None:
+def test_administrator_is_told_of_a_missing_second_person() -> None:
     study = factories.study_create("alone")
     olga, chair = factories.user_create("olga"), factories.user_create("clara")
     services.membership_add(study=study, user=chair, role=Role.CHAIR, acting_user=None)
@@ -260,6 +261,7 @@ def test_home_and_api_tell_the_same(study: Study) -> None:
         "text": "Run: First",
         "url": f"http://127.0.0.1:8000/studies/table/runs/{run.pk}/approve/",
         "since": run.created_at.replace(second=0, microsecond=0).isoformat().replace("+00:00", "Z"),
+        "answer_by": None,
         "own": False,
     }
     for each in document:

@@ -4,11 +4,14 @@ from typing import Any
 
 import numpy as np
 
+from tests.factories import user_create
 from training.engine.asking import Asking
 from training.engine.shards import shards_done
 from training.methods import method_of
 from training.models import Run
 from training.services.advance import run_advance, shard_ask
+from training.services.ending import run_fail
+from training.services.runs import run_cancel
 
 #: For run_draft and the like: what makes a run one in which every holder votes.
 EVERYBODY: dict[str, Any] = {"method": Run.Method.NEIGHBOURS}
@@ -24,6 +27,15 @@ SAMPLED_RUN = EVERYBODY | {
     "variant": Run.Variant.SCALE,
     "choices": {"steps": 6, "expected": 1e6},
     "batch_size": 2,
+}
+#: One that counts the holders by their classes, without public points and without a student.
+COUNTS_RUN: dict[str, Any] = {
+    "method": Run.Method.COUNTS,
+    "choices": {"column": "class"},
+    "public_dataset": None,
+    "test_dataset": None,
+    "student_learner": "",
+    "batch_size": 1,
 }
 
 
@@ -46,7 +58,7 @@ def asking_of(run: Run) -> Asking:
 
 def shards_ask(run: Run) -> Run:
     """Do what workers would until every shard of the batch under way is done, where every holder votes."""
-    if run.status in (Run.Status.ASKING, Run.Status.LEARNING):
+    if run.status == Run.Status.ASKING and method_of(run).asking is not None:
         run_advance(run.pk)
         for shard in run.shards.all():
             shard_ask(shard.pk)
@@ -90,3 +102,12 @@ def run_ask(run: Run, batches: int | None = None) -> Run:
 def batch_ask(run: Run) -> Run:
     """Ask every holder until another batch was released, or the run ends."""
     return run_ask(run, run.batches.count() + 1)
+
+
+def run_end(run: Run, end: str, commits: Any) -> None:
+    """Cancel a run or let it fail, as ``end`` says, and do what follows the commit."""
+    with commits(execute=True):
+        if end == "cancel":
+            run_cancel(run=run, acting_user=user_create("olga"))
+        else:
+            run_fail(run.pk, "A disk was full.")

@@ -4,6 +4,7 @@ from typing import Any
 
 from consent import services as consent_services
 from consent.models import ConsentForm, DataHolder, Study
+from tests.factories import consent_choose
 from tests.training.runs import study_with_table
 
 HOLDERS = 12
@@ -22,7 +23,7 @@ def everybody(study: Study) -> list[DataHolder]:
 def decide(who: DataHolder, level: str) -> None:
     """Choose a level on the newest form."""
     form = ConsentForm.objects.filter(study=who.study).latest("version")
-    consent_services.consent_give(holder=who, level=level, form=form, acting_user=None)
+    consent_choose(holder=who, level=level, form=form)
 
 
 def withdraw(who: DataHolder) -> None:

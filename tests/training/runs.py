@@ -1,29 +1,33 @@
 """Small studies and runs: some of the digits that scikit-learn ships, or a table that any learner can read."""
 
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
 import numpy as np
 from django.contrib.auth.models import User
+from django.db import transaction
 
 from accounting.book import charges_of
 from accounting.head_counts import head_counts_enter
 from accounting.models import Release
 from accounting.verification import study_faults
+from common.artifacts import arrays_load, arrays_save
 from consent import services
 from consent.counts import holders_per_level
 from consent.models import ConsentForm, DataHolder, Level, Role, Study
 from learning.formats import Rows, Splits, TabularSchema, catalogue_load
 from learning.formats.columns import NumericColumn
 from learning.mechanisms.pate.choices import Teachers
-from tests.factories import study_create, study_open, user_create
+from tests.factories import consent_choose, study_create, study_open, user_create
 from tests.snapshots import built_once
-from tests.training.asking import shards_ask
+from tests.training.asking import asking_of, shards_ask
 from training.methods.pate.preparation import run_prepare
 from training.models import Dataset, Run
 from training.services.advance import chunk_train, run_advance
 from training.services.datasets import dataset_import
 from training.services.runs import run_approve, run_propose
+from training.verification import release_faults
 
 #: Two measurements, of which the first tells the class.
 TABLE = TabularSchema((NumericColumn("length", 0, 1), NumericColumn("width", 0, 1)), ("a", "b", "c"))
@@ -56,7 +60,15 @@ def consents_give(study: Study, levels: str = "HHHAAAALLL") -> None:
     for place, holder in enumerate(DataHolder.objects.filter(study=study).order_by("pk")):
         letter = levels[place % len(levels)]
         if letter in names:
-            services.consent_give(holder=holder, level=names[letter], form=form, acting_user=None)
+            consent_choose(holder=holder, level=names[letter], form=form)
+
+
+def study_with_consents(slug: str = "digits", holders: int = 9, levels: str = "HAL", **fields: Any) -> Study:
+    """A study whose holders, P-0 and so on, have consented; it has no data."""
+    study = study_open(slug, **fields)
+    services.holders_register(study=study, pseudonyms=[f"P-{number}" for number in range(holders)])
+    consents_give(study, levels)
+    return study
 
 
 @built_once
@@ -165,6 +177,33 @@ def teachers_chosen(fields: dict[str, Any]) -> dict[str, Any]:
 def run_start(study: Study, *, share: float = 1.0, **fields: Any) -> Run:
     """A run that ``olga`` has approved and no worker has picked up; it may use ``share`` of every cap."""
     return run_approve(run=run_draft(study, **fields), acting_user=user_create("olga"), share=share)
+
+
+def run_like(study: Study, recipe: dict[str, Any], *, share: float = 0.5, **fields: Any) -> Run:
+    """An approved run of a recipe such as `ASKING_RUN`; ``choices`` adds to those of the recipe."""
+    chosen = recipe["choices"] | fields.pop("choices", {})
+    return run_start(study, share=share, **recipe | fields | {"choices": chosen})
+
+
+def run_begun(run: Run) -> Run:
+    """The same run with its first round open, and nobody asked."""
+    assert asking_of(run).open(run)
+    run.refresh_from_db()
+    return run
+
+
+def assert_found(run: Run, chunk: str, forgeries: Iterable[tuple[Callable[[Run], object], str]]) -> None:
+    """Every change of what was released is told of; what a change does to the file ``chunk`` is undone."""
+    kept, plan = arrays_load(chunk), run.plan
+    for forge, fault in forgeries:
+        with transaction.atomic():
+            forge(run)
+            found = list(release_faults(Run.objects.get(pk=run.pk)))
+            transaction.set_rollback(True)
+        arrays_save(chunk, **kept)
+        run.refresh_from_db()
+        assert run.plan == plan
+        assert any(fault in line for line in found), (fault, found)
 
 
 def run_prepared(run: Run) -> Run:

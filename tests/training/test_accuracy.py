@@ -20,5 +20,5 @@ def test_the_step_depends_on_the_number_of_points_alone(points: int, step: str) 
         assert abs(exact - Fraction(right, points)) <= Fraction(step) / 2
 
 
-def test_of_no_points_nothing_is_said() -> None:
+def test_nothing_is_said_of_no_points() -> None:
     assert published_accuracy(0, 0) is None

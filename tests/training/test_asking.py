@@ -28,8 +28,8 @@ from consent.services.handover import circumstance_record
 from learning.formats import Rows
 from learning.mechanisms.base import PlanError
 from learning.representations import Learned
-from tests.factories import policy_approve, user_create
-from tests.training.asking import ASKING_RUN, asking_of, attempt, commit
+from tests.factories import form_publish, policy_approve, user_create
+from tests.training.asking import ASKING_RUN, asking_of, attempt, commit, run_end
 from tests.training.people import HOLDERS, decide, everybody, small_study, withdraw
 from tests.training.runs import (
     TABLE,
@@ -38,8 +38,10 @@ from tests.training.runs import (
     digits,
     head_counts_state,
     rehearsal_with_table,
+    run_begun,
     run_draft,
     run_finish,
+    run_like,
     run_start,
     run_teach,
     study_with_data,
@@ -63,16 +65,12 @@ Commits = Any  # the fixture django_capture_on_commit_callbacks
 
 def asked_run(study: Study, *, share: float = 0.5, **fields: Any) -> Run:
     """A run that has been approved; ``choices`` adds to how holders are asked."""
-    chosen = ASKING_RUN["choices"] | fields.pop("choices", {})
-    return run_start(study, share=share, **ASKING_RUN | fields | {"choices": chosen})
+    return run_like(study, ASKING_RUN, share=share, **fields)
 
 
 def opened(study: Study, **fields: Any) -> Run:
     """A run that asks, and has not yet begun."""
-    run = asked_run(study, **fields)
-    assert asking_of(run).open(run)
-    run.refresh_from_db()
-    return run
+    return run_begun(asked_run(study, **fields))
 
 
 def begun(study: Study, **fields: Any) -> Run:
@@ -244,7 +242,7 @@ def test_a_wanted_number_of_labels_is_all_that_is_asked() -> None:
 # --- Who is heard ---------------------------------------------------------------------------------------------------
 
 
-def test_who_withdraws_before_the_release_is_not_heard_nor_charged(exact: None) -> None:
+def test_holder_who_withdraws_before_the_release_is_neither_heard_nor_charged(exact: None) -> None:
     study = small_study()
     run = begun(study)
     withdraw(holder(study, 4))
@@ -260,11 +258,11 @@ def test_who_withdraws_before_the_release_is_not_heard_nor_charged(exact: None) 
     assert_whole(run_finish(run))
 
 
-def test_whose_consent_ends_is_not_heard_from_the_next_release_on(exact: None, monkeypatch) -> None:
+def test_holder_whose_consent_ends_is_not_heard_from_the_next_release_on(exact: None, monkeypatch) -> None:
     """By a day that comes, by a death, by somebody else who answers: as by a withdrawal, and charged nothing more."""
     study = small_study()
-    olga, year = user_create("olga"), consent_services.Valid(months=12)
-    consent_services.consent_form_publish(study=study, acting_user=olga, texts={"en": "A year."}, valid=year)
+    year = consent_services.Valid(months=12)
+    form_publish(study, texts={"en": "A year."}, valid=year)
     decide(holder(study, 2), "LOW")
     run = begun(study)
     for place, kind in ((4, "died"), (5, "proxy")):
@@ -286,7 +284,7 @@ def test_whose_consent_ends_is_not_heard_from_the_next_release_on(exact: None, m
     assert_whole(run)
 
 
-def test_who_comes_counts_from_the_next_batch_on(exact: None) -> None:
+def test_new_holder_counts_from_the_next_batch_on(exact: None) -> None:
     study = small_study(levels="HALHAL------")
     run = begun(study)
     decide(holder(study, 8), "LOW")
@@ -361,7 +359,7 @@ def test_one_at_a_level_classes_that_nobody_has_and_bad_records_are_ordinary(exa
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
-def test_where_nobody_takes_part_every_point_is_asked_all_the_same(rounds: int) -> None:
+def test_every_point_is_asked_without_participants_too(rounds: int) -> None:
     study = small_study()
     for who in everybody(study):
         withdraw(who)
@@ -371,7 +369,7 @@ def test_where_nobody_takes_part_every_point_is_asked_all_the_same(rounds: int) 
     assert_whole(run)
 
 
-def test_who_owns_no_record_of_the_dataset_is_not_asked() -> None:
+def test_holder_without_records_is_not_asked() -> None:
     study = small_study()
     few = dataset_import(study=study, name="few", kind="private", rows=table_rows(2, ["p-003", "p-009"]), schema=TABLE)
     run = run_finish(asked_run(study, private_dataset=few))
@@ -493,11 +491,7 @@ def test_a_run_that_ends_in_mid_batch_keeps_what_was_released_and_nothing_else(
     study = small_study()
     run = attempt(commit(begun(study)))
     late = run.shards.get()
-    with django_capture_on_commit_callbacks(execute=True):
-        if end == "cancel":
-            run_commands.run_cancel(run=run, acting_user=user_create("olga"))
-        else:
-            ending.run_fail(run.pk, "A disk was full.")
+    run_end(run, end, django_capture_on_commit_callbacks)
     run.refresh_from_db()
     assert run.status == ("cancelled" if end == "cancel" else "failed")
     assert run.position == 4 == Query.objects.filter(run=run).count()
@@ -538,7 +532,7 @@ def test_only_one_run_of_a_study_spends_at_a_time_whatever_its_method() -> None:
     run_teach(teachers)
     assert asking_of(holders).open(holders)
     teachers = run_teach(teachers)
-    assert teachers.status == Run.Status.TRAINING and "another run" in teachers.message
+    assert teachers.status == Run.Status.PREPARING and "another run" in teachers.message
     assert not method_of(teachers).may_go_on(teachers)
     assert run_finish(Run.objects.get(pk=holders.pk)).status == Run.Status.FINISHED
     assert run_finish(teachers).status == Run.Status.FINISHED

@@ -74,9 +74,7 @@ def at_once(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("share", "fit"), [(0.15, 6), (1.0, 1)])
-def test_of_fifty_runs_that_are_approved_at_once_only_those_are_that_fit(
-    sent: list[tuple[str, str]], share: float, fit: int
-) -> None:
+def test_only_runs_that_fit_are_approved_of_fifty_at_once(sent: list[tuple[str, str]], share: float, fit: int) -> None:
     study, olga = study_with_table(holders=12, delta=1e-5), user_create("olga")
     drafts = [run_draft(study, **TABLE_RUN | {"teachers": 3}) for _ in range(50)]
     outcomes = at_once([lambda run=run: run_approve(run=run, acting_user=olga, share=share) for run in drafts])
@@ -112,7 +110,7 @@ def test_runs_that_many_workers_carry_on_vote_one_after_the_other(sent: list[tup
     study = study_with_table(retain_votes=True)
     fields = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 14.0}, "batch_size": 3}
     runs = [run_teach(run_start(study, **fields, share=share)) for share in (0.1, 0.2, 0.3, 0.4)]
-    voting, beside = Run.objects.filter(study=study, status=Run.Status.VOTING), []
+    voting, beside = Run.objects.filter(study=study, status=Run.Status.ASKING), []
     deadline = time.monotonic() + 120
 
     def work(first: int) -> None:
@@ -145,4 +143,4 @@ def test_runs_that_many_workers_carry_on_vote_one_after_the_other(sent: list[tup
         assert charged <= CAPS[study.consent_events.get(holder=holder).level]
     assert list(study_faults(study)) == []
     with pytest.raises(IntegrityError), transaction.atomic():
-        Run.objects.filter(pk__in=[run.pk for run in runs[:2]]).update(status=Run.Status.VOTING)
+        Run.objects.filter(pk__in=[run.pk for run in runs[:2]]).update(status=Run.Status.ASKING)

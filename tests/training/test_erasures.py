@@ -13,6 +13,7 @@ from django.core.exceptions import ValidationError
 from django.core.files.storage import storages
 from django.core.management import call_command
 from django.db import connection
+from django.test import Client
 from django.utils import timezone
 
 from accounting.book import balances
@@ -25,7 +26,7 @@ from consent.services.erasures import erasure_ask, erasure_state
 from consent.services.invitations import invitations_create
 from consent.services.paper import PaperConsent, paper_consents_record, scan_load
 from learning.formats import DataError, Rows
-from tests.factories import user_create
+from tests.factories import consent_choose, form_publish, user_create
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, run_ask
 from tests.training.people import HOLDERS, small_study
 from tests.training.runs import (
@@ -84,10 +85,10 @@ def scan_add(study: Study, pseudonym: str, level: str = "HIGH") -> str:
     return ConsentEvent.objects.get(holder__study=study, holder__pseudonym=pseudonym).evidence
 
 
-def withdraw(holder: DataHolder, commits: Commits, *, erase: bool = False) -> None:
+def withdraw(holder: DataHolder, commits: Commits, *, keep: bool = False) -> None:
     """Withdraw, and do what the worker is sent for."""
     with commits(execute=True):
-        services.consent_withdraw(holder=holder, acting_user=None, erase=erase)
+        services.consent_withdraw(holder=holder, acting_user=None, keep=keep)
     with commits(execute=True):
         records_erase(holder.study_id)
 
@@ -147,13 +148,13 @@ def _owned(dataset: Dataset) -> tuple[list[int], list[tuple[float, ...]]]:
     return arrays["holder"].tolist(), [tuple(row) for row in arrays["x"].tolist()]
 
 
-def test_whoever_is_asked_decides_themselves_and_a_new_consent_keeps_what_is_not_erased_yet(
+def test_holder_decides_on_erasure_and_a_new_consent_keeps_what_is_left(
     django_capture_on_commit_callbacks: Commits,
 ) -> None:
     study = small_study()
     first, second, third = DataHolder.objects.filter(study=study).order_by("pk")[:3]
-    withdraw(first, django_capture_on_commit_callbacks)
-    withdraw(second, django_capture_on_commit_callbacks, erase=True)
+    withdraw(first, django_capture_on_commit_callbacks, keep=True)
+    withdraw(second, django_capture_on_commit_callbacks)
     assert first.pk in owners_of(private(study)) and second.pk not in owners_of(private(study))
 
     with pytest.raises(ValidationError, match="Withdraw first"):
@@ -161,20 +162,20 @@ def test_whoever_is_asked_decides_themselves_and_a_new_consent_keeps_what_is_not
     assert erasure_ask(holder=first, acting_user=None)
     assert not erasure_ask(holder=first, acting_user=None), "asked for once is enough"
     form = ConsentForm.objects.get(study=study)
-    services.consent_give(holder=first, level="LOW", form=form, acting_user=None)
+    consent_choose(holder=first, level="LOW", form=form)
     assert records_erase(study.pk) == 0
     assert first.pk in owners_of(private(study))
     assert faults(study) == []
 
 
-def test_whoever_comes_back_keeps_the_account_and_is_stored_only_with_consent(
+def test_returning_holder_keeps_their_account_and_is_stored_only_with_consent(
     django_capture_on_commit_callbacks: Commits,
 ) -> None:
     study = small_study()
     run_ask(run_start(study, share=0.5, **ASKING_RUN))
     holder = holder_of(study)
     spent = balances(study).of(np.array([holder.pk]))
-    withdraw(holder, django_capture_on_commit_callbacks, erase=True)
+    withdraw(holder, django_capture_on_commit_callbacks)
 
     again = Rows(*(getattr(table_rows(3), name) for name in ("x", "y")), ["p-001", "p-002", "new"])
     stored = dataset_import(study=study, name="again", kind="private", rows=again, schema=TABLE)
@@ -183,7 +184,7 @@ def test_whoever_comes_back_keeps_the_account_and_is_stored_only_with_consent(
         alone = Rows(table_rows(1).x, table_rows(1).y, ["p-001"])
         dataset_import(study=study, name="alone", kind="private", rows=alone, schema=TABLE)
 
-    services.consent_give(holder=holder, level="LOW", form=ConsentForm.objects.get(study=study), acting_user=None)
+    consent_choose(holder=holder, level="LOW", form=ConsentForm.objects.get(study=study))
     stored = dataset_import(study=study, name="third time", kind="private", rows=again, schema=TABLE)
     holder.refresh_from_db()
     assert holder.pk in owners_of(stored) and holder.pseudonym == "p-001" and holder.erased_at is None
@@ -196,7 +197,7 @@ def test_without_the_key_to_erased_pseudonyms_nobody_is_taken_for_new(
     django_capture_on_commit_callbacks: Commits,
 ) -> None:
     study = small_study()
-    withdraw(holder_of(study), django_capture_on_commit_callbacks, erase=True)
+    withdraw(holder_of(study), django_capture_on_commit_callbacks)
     storages["private"].delete(f"commitments/{study.pk}.npz")
     with pytest.raises(ValidationError, match="Restore the file"):
         invitations_create(study=study, acting_user=None, pseudonyms=["p-001"])
@@ -235,7 +236,7 @@ def test_a_run_goes_on_when_records_are_erased_between_a_batch_and_its_release(
         run_advance(run.pk)
     assert shards_done(run) == answered and run.shards.exists(), "a batch is under way"
     holder = holder_of(study)
-    withdraw(holder, django_capture_on_commit_callbacks, erase=True)
+    withdraw(holder, django_capture_on_commit_callbacks)
     assert not [name for name in files(f"runs/{run.pk}") if "coordinates" in name]
     with django_capture_on_commit_callbacks(execute=True):
         run_ask(run)
@@ -247,7 +248,7 @@ def test_a_run_goes_on_when_records_are_erased_between_a_batch_and_its_release(
 def test_a_worker_that_meets_an_erasure_reads_the_new_file(django_capture_on_commit_callbacks: Commits) -> None:
     study = small_study()
     stale = private(study)
-    withdraw(holder_of(study), django_capture_on_commit_callbacks, erase=True)
+    withdraw(holder_of(study), django_capture_on_commit_callbacks)
     assert len(records_load(stale)["y"]) == HOLDERS - 1
 
 
@@ -257,7 +258,7 @@ def test_a_late_worker_leaves_no_coordinates_of_whoever_left(django_capture_on_c
     (cache,) = [name for name in files(f"runs/{run.pk}") if "coordinates" in name]
     kept, holder = arrays_load(cache), holder_of(study)
     assert holder.pk in kept["owner"]
-    withdraw(holder, django_capture_on_commit_callbacks, erase=True)
+    withdraw(holder, django_capture_on_commit_callbacks)
     with storages["private"].open(cache, "wb") as file:  # a worker that was late writes what it had worked out
         np.savez(file, allow_pickle=False, **kept)
     run_ask(run, run.batches.count() + 1)
@@ -278,7 +279,7 @@ def test_a_vote_of_teachers_goes_on_and_keeps_nothing_that_was_learned_from_the_
     else:
         run = run_finish(run)
         assert run.status == Run.Status.FINISHED, run.message
-    withdraw(holder, django_capture_on_commit_callbacks, erase=True)
+    withdraw(holder, django_capture_on_commit_callbacks)
     with django_capture_on_commit_callbacks(execute=True):
         run = run_finish(run)
     assert run.status == Run.Status.FINISHED, run.message
@@ -297,7 +298,7 @@ def _voting(run: Run) -> Run:
     run.refresh_from_db()
     vote_batch(run)
     run.refresh_from_db()
-    assert run.status == Run.Status.VOTING and run.position
+    assert run.status == Run.Status.ASKING and run.position
     return run
 
 
@@ -354,14 +355,14 @@ def test_a_closed_study_asks_nobody_and_learns_nothing(django_capture_on_commit_
         lambda: run_draft(study, **ASKING_RUN),
         lambda: invitations_create(study=study, acting_user=None, open_places=1),
         lambda: services.consent_give(holder=undecided, level="LOW", form=form, acting_user=None),
-        lambda: services.consent_form_publish(study=study, acting_user=olga, texts={"en": "More"}),
+        lambda: form_publish(study, texts={"en": "More"}),
     ]
     for refusal in refusals:
         with pytest.raises(ValidationError, match="closed"):
             refusal()
     with pytest.raises(DataError, match="closed"):
         dataset_import(study=study, name="more", kind="private", rows=table_rows(1, ["p-9"]), schema=TABLE)
-    withdraw(holder, django_capture_on_commit_callbacks, erase=True)
+    withdraw(holder, django_capture_on_commit_callbacks)
     assert holder.pk not in owners_of(private(study)), "withdrawing and erasing stay possible"
     assert faults(study) == []
 
@@ -373,7 +374,7 @@ def test_nobody_is_told_one_last_day_and_kept_until_another() -> None:
         closing.study_close(
             study=study, reason="Done.", acting_user=user_create("olga"), erase_after=told + timedelta(days=1)
         )
-    with pytest.raises(ValidationError, match="cannot change"):
+    with pytest.raises(ValidationError, match="new version"):
         services.study_update(study=study, retention_until=told + timedelta(days=1))
     closing.study_close(study=study, reason="Done.", acting_user=user_create("olga"))
     study.refresh_from_db()
@@ -432,7 +433,7 @@ def test_verification_finds_what_was_not_erased(django_capture_on_commit_callbac
     holder, dataset = holder_of(study), private(study)
     before = dataset.artifact
     content = arrays_load(before)
-    withdraw(holder, django_capture_on_commit_callbacks, erase=True)
+    withdraw(holder, django_capture_on_commit_callbacks)
     assert list(record_faults(study)) == []
     dataset.refresh_from_db()
     with storages["private"].open(dataset.artifact, "wb") as file:
@@ -443,3 +444,15 @@ def test_verification_finds_what_was_not_erased(django_capture_on_commit_callbac
     with pytest.raises(FileNotFoundError):
         records_load(dataset)
     assert "its file is missing" in " ".join(record_faults(study))
+
+
+def test_holder_who_keeps_their_records_reads_that_they_stay() -> None:
+    study = small_study()
+    holder, user = holder_of(study), user_create("hanna")
+    services.holder_link(holder=holder, user=user)
+    services.consent_withdraw(holder=holder, acting_user=user, keep=True)
+    browser = Client()
+    browser.force_login(user)
+    page = browser.get(f"/my/{study.slug}/choice/").text
+    assert "that your records stay stored. They are not used." in page
+    assert "No records of yours are stored here." not in page

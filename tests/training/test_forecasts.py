@@ -1,12 +1,16 @@
 """One forecast on every way in, with warnings that know the noise of the check, two classes and small groups."""
 
 import json
+from dataclasses import asdict
 from io import StringIO
 from typing import Any
 
+import numpy as np
 import pytest
 from django.core.management import CommandError, call_command
+from django.urls import reverse
 
+from accounting.caps import caps_of
 from accounting.models import HeadCount
 from accounting.shares import share_free, share_suggested
 from consent import services
@@ -15,6 +19,7 @@ from ipate_web.staff.forms.runs import initial_for
 from learning.mechanisms.pate.aggregators import AGGREGATORS
 from tests import factories
 from tests.pages import as_
+from tests.training.asking import ASKING_RUN, STEPS_RUN
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_start, study_with_table
 from training.models import Dataset, Run
 from training.services.forecasts import forecast
@@ -126,3 +131,35 @@ def test_small_groups_are_warned_of(study: Study) -> None:
     assert "Only 4 holders have the promise LOW" in notes
     assert "The head count of HIGH, 12, was drawn with noise of standard deviation 8" in notes
     assert "AVERAGE, " not in notes
+
+
+@pytest.mark.parametrize("recipe", [ASKING_RUN, STEPS_RUN], ids=["votes", "steps"])
+def test_a_plan_says_what_levels_bring(study: Study, recipe: dict[str, Any]) -> None:
+    run = run_draft(study, **recipe)
+    expected = forecast(run)
+    levels, threshold, smallest = expected.alternatives
+    mu = np.sqrt(caps_of([1.0, 2.0, 3.0], study.delta))  # ten people of each
+    assert (levels.holders, levels.signal) == (30, pytest.approx(10 * mu.sum()))
+    best = int(np.argmax(mu * [30, 20, 10]))
+    assert (threshold.epsilon, threshold.holders) == (best + 1.0, 30 - 10 * best)
+    assert threshold.signal == pytest.approx((mu * [30, 20, 10]).max())
+    assert (smallest.epsilon, smallest.holders, smallest.signal) == (1.0, 30, pytest.approx(30 * mu[0]))
+    assert all(each.right is not None and 0 <= each.right <= 1 for each in expected.alternatives)
+    assert planned(run)["alternatives"] == [asdict(each) for each in expected.alternatives]
+    approval = as_("ada").get(reverse("staff:run_approve", args=[study.slug, run.pk])).text
+    assert "What levels bring" in approval and f"all at ε = {best + 1}" in approval
+
+
+def test_a_plan_says_where_levels_bring_little() -> None:
+    study = study_with_table(levels="LLLLLLLLLA")
+    expected = forecast(run_draft(study, **TABLE_RUN))
+    (note,) = [str(note) for note in expected.notes if "Levels bring little" in str(note)]
+    _levels, threshold, _smallest = expected.alternatives
+    assert f"ε = {threshold.epsilon:g} " in note
+    assert [each.right for each in expected.alternatives] == [None] * 3, "teachers have no forecast of points"
+
+
+def test_with_one_promise_there_is_nothing_to_compare() -> None:
+    assert forecast(run_draft(study_with_table(levels="H"), **TABLE_RUN)).alternatives == ()
+    run = run_draft(rehearsal_with_table(), **TABLE_RUN)
+    assert forecast(run).alternatives == ()

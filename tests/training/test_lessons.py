@@ -12,7 +12,7 @@ from learning.students import counted, neighbourhoods, refined, student_create, 
 from tests.training.asking import EVERYBODY, STEPS_RUN
 from tests.training.runs import run_finish, run_start, study_with_data, study_with_table
 from training.engine import noise
-from training.methods import method_of
+from training.methods import lesson_of
 from training.methods.lessons import student_fit
 from training.methods.neighbours.rounds import question_load
 from training.methods.space import points_of
@@ -47,7 +47,7 @@ def test_the_suggested_student_of_images_learns_from_every_method(
     model, points = published_load(student, model_fetch(run.student.artifact)), points_of(run.test_dataset)
     assert model.predict_proba(points).shape == (len(points), 10)
     assert run.student.accuracy >= right, "ten classes, a few hundred people, a few steps"
-    again = student_fit(run, method_of(run).lesson(run))
+    again = student_fit(run, lesson_of(run))
     np.testing.assert_array_equal(again.predict_proba(points), model.predict_proba(points))
 
 
@@ -80,7 +80,7 @@ def asked(study: Any, **asking: Any) -> Run:
 
 def test_the_lesson_of_votes_holds_every_count_with_its_noise_and_its_neighbours() -> None:
     run = asked(study_with_table(points=12, levels="L"), rounds=2, first_queries=5, radius_share=0.4)
-    released = method_of(run).lesson(run).releases
+    released = lesson_of(run).releases
     kept = dict(Query.objects.filter(run=run).values_list("row", "label"))
     assert dict(zip(released.rows.tolist(), released.labels.tolist(), strict=True)) == kept
     points = points_of(run.public_dataset)
@@ -110,9 +110,7 @@ def test_counts_of_images_are_refined_where_the_votes_were_cast() -> None:
     expected = refined(public, counted(told.rows, [counts[row] for row in told.rows], told.sigma, reach=reach), seed=0)
     learner = student_create(run.student_learner, run.student_parameters)
     model = student_learn(learner, points, expected, seed=0)
-    np.testing.assert_array_equal(
-        student_fit(run, method_of(run).lesson(run)).predict_proba(points), model.predict_proba(points)
-    )
+    np.testing.assert_array_equal(student_fit(run, lesson_of(run)).predict_proba(points), model.predict_proba(points))
 
 
 def test_what_gradient_steps_publish_does_not_depend_on_the_test_data() -> None:

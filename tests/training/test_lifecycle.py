@@ -195,7 +195,7 @@ def to_voting(study: Any) -> Run:
 
 def to_student(study: Any) -> Run:
     run = to_voting(study)
-    while Run.objects.get(pk=run.pk).status == Run.Status.VOTING:
+    while Run.objects.get(pk=run.pk).status == Run.Status.ASKING:
         voting.vote_batch(run)
     return run
 
@@ -349,7 +349,7 @@ def test_what_nobody_expected_ends_the_run_without_telling_details(monkeypatch: 
     def explode(run: Run) -> bool:
         raise ZeroDivisionError("P-17 has label 3")
 
-    monkeypatch.setitem(METHODS["pate"].steps, Run.Status.TRAINING, explode)
+    monkeypatch.setitem(METHODS["pate"].steps, Run.Status.PREPARING, explode)
     run = run_start(study_with_table(), **TABLE_RUN)
     advance.run_advance(run.pk)
     run.refresh_from_db()

@@ -25,8 +25,7 @@ from consent.services import consent_withdraw
 from consent.services.accounts import administrator_set
 from consent.services.mail import mails_deliver
 from tests import factories
-from tests.pages import as_, roles_fill, text, url
-from tests.training.runs import study_with_table
+from tests.pages import as_, study_with_roles, text, url
 from training.models import Verification
 from training.services.verifying import studies_verify
 from training.tasks import studies_verify as task
@@ -39,7 +38,7 @@ STAFF = ("operator", "steward", "committee", "chair", "auditor")
 
 @pytest.fixture
 def study() -> Study:
-    study = roles_fill(study_with_table())
+    study = study_with_roles()
     for role in (*STAFF, "researcher"):
         user = factories.user_create(role)
         EmailAddress.objects.create(user=user, email=f"{role}@example.org", verified=True, primary=True)
@@ -158,7 +157,7 @@ def test_what_somebody_chose_is_told_to_nobody_who_decides(
     study: Study, metric: Callable[[str], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An erasure that was asked for and not done is a fault that follows from one person's choice."""
-    consent_withdraw(holder=study.holders.first(), acting_user=None, erase=True)
+    consent_withdraw(holder=study.holders.first(), acting_user=None)
     monkeypatch.setattr("training.verification.LONGEST_WAIT", timedelta(0))
     mailed()
     studies_verify()

@@ -101,7 +101,7 @@ def test_no_run_is_planned_where_delta_is_above_one_in_the_people_counted(method
     assert method_of(run).plan(run, 0.5)
 
 
-def test_who_consents_and_withdraws_changes_no_plan() -> None:
+def test_plan_is_independent_of_consents_and_withdrawals() -> None:
     study = study_with_table()
     run = run_draft(study, **TABLE_RUN)
     before = run_plan(run).to_json()
@@ -165,7 +165,7 @@ def test_entered_head_counts_are_for_the_policy_in_force() -> None:
     assert [promise.epsilon for promise in planned.promises] == [0.5, 1.5, 2.5]
 
 
-def test_where_no_share_is_free_there_is_no_plan_and_one_that_takes_all_is_warned_of() -> None:
+def test_plan_needs_a_free_share_and_warns_where_it_takes_all() -> None:
     study = study_with_table()
     draft = run_draft(study, **TABLE_RUN)
     assert any("all that is left" in note for note in run_plan(draft, 1.0).notes)

@@ -61,9 +61,9 @@ def test_an_approval_leaves_the_people_to_a_worker(study: Study, monkeypatch: py
         patch.setattr(preparation, "consent_snapshot", unwanted)
         patch.setattr(preparation, "owners_of", unwanted)
         run = run_start(study, **TABLE_RUN)
-    assert (run.status, run.assignment, run_progress(run).stages[0]) == ("approved", "", ("preparing", 0.0))
+    assert (run.status, run.assignment, run_progress(run).stages[0].share) == ("approved", "", 0.0)
     run = run_prepared(run)
-    assert (run.status, run_progress(run).stages[0]) == ("training", ("preparing", 1.0))
+    assert (run.status, run_progress(run).stages[0].share) == ("preparing", 1.0)
     assert members(run) == set(consent_snapshot(study).holders.tolist())
 
 
@@ -91,7 +91,7 @@ def test_the_progress_moves_in_tenths_and_pages_and_the_api_tell_it(
 
     shares_seen(monkeypatch, run, 0.4, lambda: look() if not told else None)
     run_prepared(run)
-    assert told == [True, {"stage": "preparing", "share": 0.4}, "preparing"]
+    assert told == [True, {"stage": "people", "share": 0.4}, "preparing"]
 
 
 @pytest.mark.parametrize("people", [0, 1, 3, 9, 15])

@@ -96,7 +96,7 @@ def test_when_a_run_is_expected_to_end(study: Study, operator: User) -> None:
     assert queue_for(operator).under_way[0].ends is None, "it is late, and nobody knows by how much"
 
 
-def test_of_other_studies_runs_only_their_number_is_told(study: Study, operator: User) -> None:
+def test_only_the_number_of_other_studies_runs_is_told(study: Study, operator: User) -> None:
     foreign = run_start(study_with_table("foreign"), title="Nobody's business", **TABLE_RUN)
     mine = run_start(study, title="Mine", **TABLE_RUN)
     foreign.study.memberships.filter(user=operator).delete()

@@ -7,6 +7,7 @@ import pytest
 from django.utils import timezone
 
 from accounting.book import balances
+from consent.models import Study
 from consent.selectors import consent_current
 from consent.services import consent_give
 from consent.services.handover import circumstance_record
@@ -40,7 +41,7 @@ def test_before_the_vote_they_are_taken_out_and_charged_nothing() -> None:
     assert len(charged.holders) == 10
 
 
-def test_where_the_old_consent_stands_nobody_is_taken_out() -> None:
+def test_nobody_is_taken_out_while_the_old_consent_stands() -> None:
     study = study_with_table()
     run = run_teach(run_start(study, **TABLE_RUN))
     ask_again(study, "asked", 20)
@@ -48,30 +49,38 @@ def test_where_the_old_consent_stands_nobody_is_taken_out() -> None:
     assert len(balances(study).holders) == 30
 
 
-def test_during_the_vote_their_teachers_fall_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard = []
+@pytest.fixture
+def silenced(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """Teachers that fall silent, batch by batch."""
+    told: list[list[int]] = []
     votes = Ballot.votes
-    monkeypatch.setattr(Ballot, "votes", lambda *args: heard.append(np.flatnonzero(args[2]).tolist()) or votes(*args))
-    study = study_with_table(points=40)
+    monkeypatch.setattr(Ballot, "votes", lambda *args: told.append(np.flatnonzero(args[2]).tolist()) or votes(*args))
+    return told
+
+
+def run_with_a_batch(study: Study) -> Run:
     run = run_teach(run_start(study, **{**TABLE_RUN, "aggregator": {"name": "gnmax", "sigma": 100.0}}))
     voting.vote_open(run)
     voting.vote_batch(run)
+    return run
+
+
+def test_during_the_vote_their_teachers_fall_silent(silenced: list[list[int]]) -> None:
+    study = study_with_table(points=40)
+    run = run_with_a_batch(study)
     (silent,) = ask_again(study, "required", 1)
     voting.vote_batch(run)
     ballot = ballot_load(run.pk)
     teachers = np.unique(ballot.teacher[ballot.holder == silent.pk]).tolist()
-    assert heard == [[], teachers]
+    assert silenced == [[], teachers]
 
 
 @pytest.mark.parametrize("kind", ["died", "guardian"])
-def test_during_the_vote_a_death_or_a_guardian_silences_as_a_withdrawal_does(monkeypatch, kind: str) -> None:
-    heard = []
-    votes = Ballot.votes
-    monkeypatch.setattr(Ballot, "votes", lambda *args: heard.append(np.flatnonzero(args[2]).tolist()) or votes(*args))
+def test_during_the_vote_a_death_or_a_guardian_silences_as_a_withdrawal_does(
+    silenced: list[list[int]], kind: str
+) -> None:
     study = study_with_table(points=40)
-    run = run_teach(run_start(study, **{**TABLE_RUN, "aggregator": {"name": "gnmax", "sigma": 100.0}}))
-    voting.vote_open(run)
-    voting.vote_batch(run)
+    run = run_with_a_batch(study)
     who = study.holders.order_by("pk").first()
     until = timezone.now().date() + timedelta(days=900) if kind == "guardian" else None
     circumstance_record(
@@ -79,10 +88,10 @@ def test_during_the_vote_a_death_or_a_guardian_silences_as_a_withdrawal_does(mon
     )
     voting.vote_batch(run)
     ballot = ballot_load(run.pk)
-    assert heard == [[], np.unique(ballot.teacher[ballot.holder == who.pk]).tolist()]
+    assert silenced == [[], np.unique(ballot.teacher[ballot.holder == who.pk]).tolist()]
 
 
-def test_who_dies_before_the_vote_is_taken_out_and_charged_nothing() -> None:
+def test_holder_who_dies_before_the_vote_is_taken_out_and_charged_nothing() -> None:
     study = study_with_table()
     run = run_teach(run_start(study, **TABLE_RUN))
     who = study.holders.order_by("pk").first()

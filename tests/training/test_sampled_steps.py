@@ -25,10 +25,12 @@ from tests.factories import policy_approve, user_create
 from tests.training.asking import SAMPLED_RUN, asking_of, attempt, commit, run_ask
 from tests.training.people import decide, everybody, small_study, withdraw
 from tests.training.runs import (
+    assert_found,
     head_counts_state,
     rehearsal_with_table,
+    run_begun,
     run_draft,
-    run_start,
+    run_like,
     study_with_data,
 )
 from training.engine import asking, attempts, noise
@@ -53,16 +55,12 @@ def repeated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def approved(study: Study, *, share: float = 0.5, **fields: Any) -> Run:
     """A run that has been approved; ``choices`` adds to how the steps are made."""
-    chosen = SAMPLED_RUN["choices"] | fields.pop("choices", {})
-    return run_start(study, share=share, **SAMPLED_RUN | fields | {"choices": chosen})
+    return run_like(study, SAMPLED_RUN, share=share, **fields)
 
 
 def begun(study: Study, **fields: Any) -> Run:
     """A run of which everybody is about to be charged."""
-    run = approved(study, **fields)
-    assert asking_of(run).open(run)
-    run.refresh_from_db()
-    return attempt(run)
+    return attempt(run_begun(approved(study, **fields)))
 
 
 def charged(run: Run) -> dict[int, float]:
@@ -148,7 +146,7 @@ def test_everybody_is_charged_for_all_steps_before_the_first(retain: bool) -> No
 
 
 @pytest.mark.parametrize("variant", ["sample", "scale"])
-def test_who_is_drawn_by_chance_is_charged_as_the_loss_distribution_says(variant: str) -> None:
+def test_sampled_holders_are_charged_as_the_loss_distribution_says(variant: str) -> None:
     study = small_study()
     asking = {"steps": 3, "expected": 4, "network": "mlp"}
     run = run_ask(approved(study, variant=variant, choices=asking))
@@ -199,7 +197,7 @@ def test_what_is_published_can_be_chosen_and_predicts(publish: str, learner: str
 # --- Who takes part -------------------------------------------------------------------------------------------------
 
 
-def test_who_has_less_left_than_the_run_costs_takes_no_part_and_is_charged_nothing() -> None:
+def test_holder_with_too_little_left_takes_no_part_and_is_charged_nothing() -> None:
     study = small_study()
     people = everybody(study)
     run_ask(approved(study, share=0.6))
@@ -212,7 +210,7 @@ def test_who_has_less_left_than_the_run_costs_takes_no_part_and_is_charged_nothi
     assert_whole(run)
 
 
-def test_who_withdraws_or_lowers_their_level_is_not_heard_from_the_next_chunk_on(exact: None) -> None:
+def test_holder_who_withdraws_or_lowers_their_level_is_not_heard_from_the_next_chunk_on(exact: None) -> None:
     study = small_study()
     people = everybody(study)
     run = commit(begun(study, batch_size=1))
@@ -250,7 +248,7 @@ def test_nobody_joins_later_and_a_raised_level_counts_in_the_next_run(exact: Non
     assert usage_of.uses == [] and usage(people[0]).uses != []
 
 
-def test_who_leaves_before_the_charge_is_not_charged() -> None:
+def test_holder_who_leaves_before_the_charge_is_not_charged() -> None:
     study = small_study()
     people = everybody(study)
     run = begun(study)
@@ -455,16 +453,7 @@ FORGERIES: list[tuple[Callable[[Run], object], str]] = [
 
 def test_what_does_not_follow_from_the_releases_is_found() -> None:
     run = run_ask(approved(small_study()))
-    chunk = run.batches.get(index=2).released
-    kept = arrays_load(chunk)
-    for forge, fault in FORGERIES:
-        with transaction.atomic():
-            forge(run)
-            found = list(release_faults(Run.objects.get(pk=run.pk)))
-            transaction.set_rollback(True)
-        arrays_save(chunk, **kept)
-        run.refresh_from_db()
-        assert any(fault in line for line in found), (fault, found)
+    assert_found(run, run.batches.get(index=2).released, FORGERIES)
     assert_whole(run)
 
 

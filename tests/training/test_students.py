@@ -119,6 +119,8 @@ def test_a_model_is_entered_into_the_register() -> None:
         "learner": "nearest_neighbour",
         "labels": run.labels,
         "version": 1,
+        "calibration": run.student.calibration,
+        "published": True,
     }
     assert (release.charge, release.charges) == (0.0, ""), "it follows from labels that were charged"
 

@@ -16,7 +16,7 @@ from common.artifacts import arrays_load
 from common.jobs import parts
 from consent import services as consent_services
 from consent.models import Study
-from learning.learners.registry import learner_class
+from learning.learners import LEARNERS
 from learning.mechanisms.pate import NO_VOTE
 from tests.training.runs import TABLE_RUN, run_finish, run_prepared, run_start, run_teach, study_with_table
 from training.methods.pate import preparation, teaching, voting
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 def lessons(monkeypatch: pytest.MonkeyPatch) -> dict[int, np.ndarray]:
     """Records that each teacher last learned from, by the seed of its training."""
     seen: dict[int, np.ndarray] = {}
-    learner = learner_class("nearest_neighbour")
+    learner = LEARNERS["nearest_neighbour"]
     fit = learner.fit
 
     def watched(self: Any, x: Any, y: Any, *, classes: int, seed: int, **options: Any) -> Any:
@@ -70,7 +70,7 @@ def test_all_records_of_a_holder_go_to_the_same_teachers(
     assert {len(places) for places in teachers.values()} == copies
 
 
-def test_in_weighting_a_teacher_learns_from_one_group_alone(lessons: dict[int, np.ndarray]) -> None:
+def test_teacher_learns_from_one_group_alone_in_weighting(lessons: dict[int, np.ndarray]) -> None:
     study = study_with_table()
     run = run_teach(run_start(study, **TABLE_RUN))
     level = dict(study.consent_events.values_list("holder_id", "level"))
@@ -90,7 +90,7 @@ def test_a_withdrawal_before_the_vote_has_the_affected_teachers_alone_learn_anew
     lessons.clear()
     assert voting.vote_open(run)
     run.refresh_from_db()
-    assert run.status == Run.Status.TRAINING, "it waits for the teachers"
+    assert run.status == Run.Status.PREPARING, "it waits for the teachers"
     run = run_finish(run)
     assert run.status == Run.Status.FINISHED, run.message
     seeds = arrays_load(run.assignment, "seeds")["seeds"].tolist()
@@ -113,7 +113,7 @@ def test_teachers_that_start_after_a_withdrawal_do_not_learn_from_the_holder(les
     assert all(holder.pk not in owners for owners in taught(run, lessons).values())
 
 
-def test_who_withdrew_and_returned_before_the_vote_has_left_the_run() -> None:
+def test_holder_who_withdrew_and_returned_before_the_vote_has_left_the_run() -> None:
     study = study_with_table()
     run = run_teach(run_start(study, **TABLE_RUN))
     holder = study.holders.earliest("pk")
@@ -152,7 +152,7 @@ def test_a_run_that_everybody_has_left_goes_on_without_a_vote() -> None:
 def test_a_teacher_that_cannot_learn_casts_no_vote_and_nobody_is_told(
     trouble: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learner = learner_class("nearest_neighbour")
+    learner = LEARNERS["nearest_neighbour"]
     fit = learner.fit
     study = study_with_table(retain_votes=True)
     run = run_prepared(run_start(study, **TABLE_RUN))
@@ -173,7 +173,7 @@ def test_a_teacher_that_cannot_learn_casts_no_vote_and_nobody_is_told(
     np.testing.assert_array_equal(silent, np.union1d([3], without_members), "a lot may leave a teacher without members")
 
 
-def test_who_else_takes_part_moves_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_assignment_is_independent_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation.secrets, "token_bytes", lambda size: b"k" * size)
     study = study_with_table()
     everybody = arrays_load(run_prepared(run_start(study, share=0.3, **TABLE_RUN)).assignment)

@@ -29,7 +29,7 @@ from tests.training.runs import (
     study_with_data,
     study_with_table,
 )
-from training.methods import lessons, method_of
+from training.methods import lesson_of, lessons
 from training.methods.lessons import checkpoints_folder
 from training.models import Run, StudentTraining
 from training.selectors import run_versions
@@ -69,7 +69,7 @@ def test_another_version_learns_from_the_same_releases_and_costs_nothing(run: Ru
     assert second.card["learned_from"] == first.card["learned_from"]
     assert second.card["software"] == f"iPATE {__version__}" and second.seconds >= 0
     public = run.public_dataset
-    lesson = method_of(run).lesson(run)
+    lesson = lesson_of(run)
     expected = students_learn(
         student_create("boosting", BOOSTED["student_parameters"]), lessons.points_of(public), lesson.releases, seed=0
     )
@@ -150,7 +150,7 @@ def test_why_no_student_came_of_it_is_told_and_another_can_be_asked_for(
     assert (run_versions(run).training, run.students.count()) == (None, 2)
 
 
-def test_where_the_database_does_not_answer_the_training_waits(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_waits_for_the_database(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise DatabaseError
 
@@ -170,11 +170,11 @@ def test_a_version_is_assessed_by_held_out_releases_and_beside_true_labels() -> 
     study = study_with_table(points=30)
     run = run_finish(run_start(study, **TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 30.0}}))
     version = run.students.get()
-    assert (version.score, version.reference) == (None, None), "publication does not wait for it"
+    assert version.reference is None, "publication does not wait for it"
     student_learn(run.trainings.get(version=version).pk)
     version.refresh_from_db()
     learner = student_create(run.student_learner, run.student_parameters)
-    lesson, points = method_of(run).lesson(run), lessons.points_of(run.public_dataset)
+    lesson, points = lesson_of(run), lessons.points_of(run.public_dataset)
     learned, held_out = lesson.releases.split(0.2, 0)
     model = students_learn(learner, points, learned, seed=0)
     assert version.score == held_out.score(model.predict_proba(points))
@@ -198,7 +198,7 @@ def test_a_public_dataset_without_labels_has_no_reference(run: Run, monkeypatch:
 # --- Publication ----------------------------------------------------------------------------------------------------
 
 
-def test_who_publishes_another_version_is_on_record(run: Run) -> None:
+def test_publisher_of_another_version_is_on_record(run: Run) -> None:
     run = trained(run)
     olga = user_create("olga")
     run = student_publish(run=run, version=2, acting_user=olga)
@@ -270,10 +270,10 @@ def test_progress_is_told_of_the_run_and_of_a_version_and_nothing_is_left(monkey
 
     monkeypatch.setattr(lessons, "student_learn", watched)
     run = run_finish(run)
-    assert (run.status, seen, run.student_progress) == (Run.Status.FINISHED, [(0.5,), (1.0,)], None)
+    assert (run.status, seen, run.student_progress) == (Run.Status.FINISHED, [(0.25,), (0.5,), (0.75,), (1.0,)], None)
     seen.clear()
     trained(run, **network)
-    assert seen == [(None, 0.5), (None, 1.0)]
+    assert seen == [(None, 0.25), (None, 0.5), (None, 0.75), (None, 1.0)]
     assert arrays_list(checkpoints_folder(run)) == []
 
 
@@ -298,7 +298,7 @@ def test_a_student_that_goes_on_from_its_checkpoint_equals_the_uninterrupted_one
     assert len(arrays_list(checkpoints_folder(run))) == 1
     told: list[int] = []
     student_learn(training.pk, lambda done, total: told.append(done))
-    assert told == [200], "the first hundred steps were not taken again"
+    assert told == [200, 300, 400], "the first hundred steps were not taken again"
     first, second = run.students.order_by("version")
     assert model_fetch(first.artifact) == model_fetch(second.artifact)
     assert arrays_list(checkpoints_folder(run)) == []

@@ -74,7 +74,7 @@ def test_their_own_records_alone_are_theirs_to_read() -> None:
     assert len(own["records"]) == len(own["labels"]) == 2
 
 
-def test_who_did_not_take_part_reads_of_nothing() -> None:
+def test_holder_who_took_no_part_reads_of_no_use() -> None:
     study = study_with_table(levels="HA-")
     finish(study)
     outside = DataHolder.objects.filter(study=study, consent_events=None).earliest("pk")
@@ -106,7 +106,7 @@ def test_a_run_in_which_no_record_voted_is_told() -> None:
     assert [use.purpose for use in usage_of(nobodys).uses] == [run.purpose]
 
 
-def test_whoever_joins_a_run_is_told_from_then_on() -> None:
+def test_holder_who_joins_a_run_is_told_from_then_on() -> None:
     study = study_with_table(levels="L-")
     late = DataHolder.objects.filter(study=study, consent_events=None).earliest("pk")
     run = run_ask(ask(study, share=0.5), batches=1)
@@ -142,7 +142,7 @@ def test_the_largest_cap_counts_for_who_chose_a_stronger_level_since() -> None:
     assert so_far(usage_of(holder)) == before > 0
 
 
-def test_whoever_is_in_several_studies_reads_what_they_release_together(settings: Any) -> None:
+def test_holder_of_several_studies_reads_their_joint_limit(settings: Any) -> None:
     settings.PERSON_CEILING = None  # which the page would say before anything was released
     user = user_create("hanna")
     client = as_(user)

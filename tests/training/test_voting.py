@@ -19,7 +19,7 @@ from common.noise import SimulationNoise
 from consent import services as consent_services
 from consent.models import ConsentForm, DataHolder, Study
 from learning.mechanisms.pate.aggregators import Aggregator
-from tests.factories import policy_approve, user_create
+from tests.factories import consent_choose, policy_approve, user_create
 from tests.training.runs import (
     TABLE_RUN,
     assert_labels_and_register_agree,
@@ -66,7 +66,7 @@ def teachers_of(run: Run, holder: DataHolder) -> list[int]:
 
 def level_change(holder: DataHolder, level: str) -> None:
     form = ConsentForm.objects.filter(study=holder.study).latest("version")
-    consent_services.consent_give(holder=holder, level=level, form=form, acting_user=None)
+    consent_choose(holder=holder, level=level, form=form)
 
 
 def account(holder: DataHolder) -> float:
@@ -100,7 +100,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
 )
 def test_a_vote_says_why_it_ended(fields: dict[str, Any], reason: str, labels: int | None) -> None:
     run = vote_to_the_end(run_voting(study_with_table(), **fields))
-    assert (run.status, run.stop_reason) == (Run.Status.STUDENT, reason)
+    assert (run.status, run.stop_reason) == (Run.Status.LEARNING, reason)
     assert run.labels == run.plan["answers"] < 12 if labels is None else run.labels == labels
 
 
@@ -129,7 +129,7 @@ def test_a_prefix_is_affordable_up_to_the_query_that_could_cost_too_much() -> No
 
 
 @pytest.mark.parametrize("variant", ["standard", "weighting", "upsampling"])
-def test_whoever_consents_or_has_spent_what_the_stop_is_the_same(variant: str) -> None:
+def test_stop_is_independent_of_consents_and_spending(variant: str) -> None:
     """Two studies of the same head counts, one of which hardly anybody has joined."""
     ends = []
     for slug, levels in (("all", "HAL"), ("few", "HAL" + "-" * 27)):
@@ -262,7 +262,7 @@ def test_workers_that_know_the_run_as_it_was_charge_nothing_twice() -> None:
     for worker in (one, two, two, one):
         voting.vote_batch(worker)
     run.refresh_from_db()
-    assert (run.position, run.status) == (12, Run.Status.STUDENT)
+    assert (run.position, run.status) == (12, Run.Status.LEARNING)
     assert_labels_and_register_agree(run)
 
 
@@ -287,7 +287,7 @@ def test_workers_that_vote_at_the_same_time_charge_nothing_twice() -> None:
         worker.join()
     assert troubles == []
     run.refresh_from_db()
-    assert (run.position, run.status) == (30, Run.Status.STUDENT)
+    assert (run.position, run.status) == (30, Run.Status.LEARNING)
     assert_labels_and_register_agree(run)
 
 
@@ -298,14 +298,14 @@ def test_only_one_run_of_a_study_votes_at_a_time() -> None:
     elsewhere = run_voting(study_with_table("elsewhere"))
     advance.run_advance(second.pk)
     second.refresh_from_db()
-    assert second.status == Run.Status.TRAINING
+    assert second.status == Run.Status.PREPARING
     assert second.message == "Waits for another run of this study, which is spending its share."
-    assert elsewhere.status == Run.Status.VOTING
+    assert elsewhere.status == Run.Status.ASKING
     first = vote_to_the_end(first)
     second = run_finish(second)
     assert second.status == Run.Status.FINISHED, second.message
     with pytest.raises(IntegrityError):
-        Run.objects.filter(study=study).update(status=Run.Status.VOTING)
+        Run.objects.filter(study=study).update(status=Run.Status.ASKING)
 
 
 # --- Who is heard ---------------------------------------------------------------------------------------------------
@@ -325,7 +325,7 @@ def test_a_withdrawal_silences_the_teachers_that_learned_from_the_holder_from_th
     assert account(holder) == run.spent[0], "that they left is to be seen in every further vote: charged to the end"
 
 
-def test_who_returns_after_a_withdrawal_is_not_heard_in_a_running_vote(silent: list[list[int]]) -> None:
+def test_returning_holder_is_not_heard_in_a_running_vote(silent: list[list[int]]) -> None:
     study = study_with_table()
     run = run_voting(study, aggregator=CHEAP)
     holder = holder_of(study, "LOW")
@@ -335,7 +335,7 @@ def test_who_returns_after_a_withdrawal_is_not_heard_in_a_running_vote(silent: l
     assert silent == [teachers_of(run, holder)]
 
 
-def test_in_upsampling_all_teachers_of_a_withdrawn_holder_fall_silent(silent: list[list[int]]) -> None:
+def test_all_teachers_of_a_withdrawn_holder_fall_silent_in_upsampling(silent: list[list[int]]) -> None:
     study = study_with_table()
     run = run_voting(study, variant="upsampling", aggregator=CHEAP)
     holder = holder_of(study, "LOW")
@@ -379,7 +379,7 @@ def test_a_smaller_epsilon_holds_at_once_during_the_vote(silent: list[list[int]]
     assert run.position == 12, "the policy is public, the stop is not changed by it"
 
 
-def test_who_becomes_stricter_before_the_vote_is_taken_out_and_who_becomes_less_strict_stays() -> None:
+def test_stricter_holder_is_taken_out_before_the_vote_and_less_strict_one_stays() -> None:
     study = study_with_table()
     run = run_teach(run_start(study, **TABLE_RUN))
     stricter, looser = holder_of(study, "LOW"), holder_of(study, "HIGH")
@@ -418,7 +418,7 @@ def test_a_worker_that_waited_for_the_lock_does_not_open_the_vote_before_teacher
 # --- Room -----------------------------------------------------------------------------------------------------------
 
 
-def test_who_has_no_room_for_the_whole_share_joins_no_teacher() -> None:
+def test_holder_without_room_for_the_whole_share_joins_no_teacher() -> None:
     """They once stood at a weaker protection, and have spent more than theirs allows now."""
     study = study_with_table()
     holder = holder_of(study, "LOW")
@@ -438,7 +438,7 @@ def test_a_share_that_waits_while_another_run_votes_keeps_its_room() -> None:
     waiting = run_teach(run_start(study, share=0.5, **TABLE_RUN))
     consent_services.consent_withdraw(holder=holder_of(study, "HIGH"), acting_user=None)
     assert voting.vote_open(waiting)
-    assert Run.objects.get(pk=waiting.pk).status == Run.Status.TRAINING
+    assert Run.objects.get(pk=waiting.pk).status == Run.Status.PREPARING
     between = run_finish(run_start(study, share=0.5, **TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 8.0}}))
     assert between.stop_reason == Run.StopReason.SHARE
     waiting = run_finish(waiting)

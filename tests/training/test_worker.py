@@ -26,7 +26,7 @@ from tests.training.runs import (
     study_with_table,
 )
 from tests.workers import wait_until, worker
-from training.methods import method_of
+from training.methods import lesson_of
 from training.methods.lessons import Recipe, checkpoints_folder, student_fit
 from training.models import Run, TeacherChunk
 from training.selectors import run_versions
@@ -62,6 +62,19 @@ def watch(run: Run) -> Callable[[Callable[[Run], bool]], Callable[[], bool]]:
     return lambda condition: lambda: condition(Run.objects.get(pk=run.pk))
 
 
+def workers_kill(run: Run, log: Path, *, positions: tuple[int, ...]) -> None:
+    """Kill a worker each time that the run has come as far as a position, and let another one end the run."""
+    state = watch(run)
+    for position in positions:
+        with worker(log) as process:
+            wait_until(state(lambda run, least=position: run.position >= least), log)  # type: ignore[misc]
+            kill(process)
+        assert Run.objects.get(pk=run.pk).status == Run.Status.ASKING, "the kill came too late"
+    with worker(log):
+        wait_until(state(lambda run: run.has_ended), log)
+    run.refresh_from_db()
+
+
 def test_a_worker_killed_while_training_and_while_voting_leaves_a_correct_ledger(tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
     run = slow_run()
@@ -69,13 +82,13 @@ def test_a_worker_killed_while_training_and_while_voting_leaves_a_correct_ledger
     with worker(log) as process:
         wait_until(lambda: run.chunks.filter(state=TeacherChunk.State.DONE).exists(), log)
         kill(process)
-    assert Run.objects.get(pk=run.pk).status == Run.Status.TRAINING, "the kill came too late to interrupt training"
+    assert Run.objects.get(pk=run.pk).status == Run.Status.PREPARING, "the kill came too late to interrupt training"
 
     with worker(log) as process:
-        wait_until(state(lambda run: run.status == Run.Status.VOTING and run.position > 2), log)
+        wait_until(state(lambda run: run.status == Run.Status.ASKING and run.position > 2), log)
         kill(process)
     interrupted = Run.objects.get(pk=run.pk)
-    assert interrupted.status == Run.Status.VOTING, "the kill came too late to interrupt the vote"
+    assert interrupted.status == Run.Status.ASKING, "the kill came too late to interrupt the vote"
 
     with worker(log):
         wait_until(state(lambda run: run.has_ended), log)
@@ -85,7 +98,7 @@ def test_a_worker_killed_while_training_and_while_voting_leaves_a_correct_ledger
     assert_labels_and_register_agree(run)
 
 
-def test_who_withdraws_while_a_worker_trains_or_votes_has_no_further_say(tmp_path: Path) -> None:
+def test_holder_who_withdraws_while_a_worker_trains_or_votes_has_no_further_say(tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
     run = slow_run()
     state = watch(run)
@@ -100,7 +113,7 @@ def test_who_withdraws_while_a_worker_trains_or_votes_has_no_further_say(tmp_pat
     with worker(log):
         wait_until(lambda: run.chunks.filter(start=0, state=TeacherChunk.State.DONE).exists(), log)
         early = withdraw(teacher=0)
-        assert state(lambda run: run.status == Run.Status.TRAINING)(), "the withdrawal came too late for the training"
+        assert state(lambda run: run.status == Run.Status.PREPARING)(), "the withdrawal came too late for the training"
         wait_until(state(lambda run: run.position > 2), log)
         late = withdraw(teacher=1)
         silent_from = run.batches.count()
@@ -122,15 +135,7 @@ def test_a_worker_killed_while_it_asks_leaves_a_correct_ledger(tmp_path: Path) -
     log = tmp_path / "worker.log"
     study = study_with_table(holders=12, points=60, retain_votes=True)
     run = run_start(study, share=0.5, **ASKING_RUN)
-    state = watch(run)
-    for batches in (1, 4):
-        with worker(log) as process:
-            wait_until(state(lambda run, least=4 * batches: run.position >= least), log)  # type: ignore[misc]
-            kill(process)
-        assert Run.objects.get(pk=run.pk).status == Run.Status.ASKING, "the kill came too late"
-    with worker(log):
-        wait_until(state(lambda run: run.has_ended), log)
-    run.refresh_from_db()
+    workers_kill(run, log, positions=(4, 16))
     assert run.status == Run.Status.FINISHED, run.message
     assert sorted(run.queries.values_list("row", flat=True)) == list(range(60))
     assert_whole(study, run)
@@ -140,15 +145,7 @@ def test_a_worker_killed_while_it_learns_leaves_a_correct_ledger(tmp_path: Path)
     log = tmp_path / "worker.log"
     study = study_with_table(holders=12, retain_votes=True)
     run = run_start(study, share=0.5, **STEPS_RUN | {"choices": {"steps": 24, "sigma": 20.0}})
-    state = watch(run)
-    for chunks in (1, 4):
-        with worker(log) as process:
-            wait_until(state(lambda run, least=2 * chunks: run.position >= least), log)  # type: ignore[misc]
-            kill(process)
-        assert Run.objects.get(pk=run.pk).status == Run.Status.LEARNING, "the kill came too late"
-    with worker(log):
-        wait_until(state(lambda run: run.has_ended), log)
-    run.refresh_from_db()
+    workers_kill(run, log, positions=(2, 8))
     assert (run.status, run.position) == (Run.Status.FINISHED, 24), run.message
     assert list(run.batches.values_list("start", flat=True)) == list(range(0, 24, 2))
     assert_whole(study, run)
@@ -166,7 +163,7 @@ def test_a_worker_killed_in_mid_chunk_of_steps_over_samples_loses_that_chunk_alo
             wait_until(lambda: run.shards.filter(state="running").exists(), log)
             kill(process)
         interrupted = Run.objects.get(pk=run.pk)
-        assert interrupted.status == Run.Status.LEARNING, "the kill came too late"
+        assert interrupted.status == Run.Status.ASKING, "the kill came too late"
         # What was charged before the first step is all that is ever charged.
         assert charged in (None, balances(study).spent.tolist())
         charged = balances(study).spent.tolist()
@@ -198,7 +195,7 @@ def test_a_worker_killed_while_a_student_learns_goes_on_from_its_checkpoint(tmp_
     with worker(log):
         wait_until(lambda: run.students.count() == 2, log)
         wait_until(lambda: not run_versions(run).busy, log)
-    expected = student_fit(run, method_of(run).lesson(run), Recipe("consistency", network, 0), progress=silent)
+    expected = student_fit(run, lesson_of(run), Recipe("consistency", network, 0), progress=silent)
     second = run.students.get(version=2)
     assert second.digest == hashlib.sha256(expected.to_bytes()).hexdigest(), "as if nobody had died"
     assert second.score is not None and second.reference is not None

@@ -50,7 +50,7 @@ class Asking:
             if not spending_may_begin(held):
                 message_set(held, WAITS)
                 return False
-            spending_begin(held, self.questions.status)
+            spending_begin(held)
         return True
 
     def step(self, run: Run) -> bool:
@@ -71,11 +71,11 @@ class Asking:
         """Whether a run that waited can go on now."""
         if run.status == Run.Status.APPROVED:
             return spending_may_begin(run)
-        return run.status == self.questions.status and shards.shards_done(run)
+        return run.status == Run.Status.ASKING and shards.shards_done(run)
 
     def _round_begin(self, run: Run) -> bool:
         opened = self.questions.round_open(run)
-        with spending(run, self.questions.status) as held:
+        with spending(run, Run.Status.ASKING) as held:
             if held is None or held.rounds.count() != opened.index:
                 return False
             opened.save()
@@ -83,7 +83,7 @@ class Asking:
         return True
 
     def _close(self, run: Run) -> bool:
-        with spending(run, self.questions.status) as held:
+        with spending(run, Run.Status.ASKING) as held:
             if held is None:
                 return False
             outcome = _rehearsed_outcome(held, self.questions.spent(held)) if held.rehearsal else held.outcome
@@ -95,7 +95,7 @@ class Asking:
 
     def _batch_begin(self, run: Run) -> bool:
         """Note who is asked with what room, and cut them into shards."""
-        with spending(run, self.questions.status) as held:
+        with spending(run, Run.Status.ASKING) as held:
             if held is not None and not held.shards.exists():
                 attempts.attempt_write(held, self._people(held))
                 shards.shards_cut(held, self.questions.shard)
@@ -107,7 +107,7 @@ class Asking:
     def _batch_end(self, run: Run) -> bool:
         """Release a batch that every shard has answered, with what it cost everybody."""
         self.questions.question(round_under_way(run))  # before the lock: reading it takes time
-        with spending(run, self.questions.status) as held:
+        with spending(run, Run.Status.ASKING) as held:
             if held is None or not shards.shards_done(held):
                 return False
             answers = self._answers(held)
@@ -133,14 +133,14 @@ class Asking:
 
     def _release(self, run: Run, answers: list[Arrays]) -> None:
         """Release a batch and charge for it; the caller's transaction makes them one."""
-        asked, attempt, index = round_under_way(run), attempts.attempt_load(run.assignment), run.batches.count()
+        opened_round, attempt, index = round_under_way(run), attempts.attempt_load(run.assignment), run.batches.count()
         holders = np.concatenate([answer["holder"] for answer in answers])
         spent = np.concatenate([answer["charge"] for answer in answers])
         order = np.argsort(holders)
         charges = Charges(holders[order], spent[order], attempt.limits)
-        question = self.questions.question(asked)
-        part = batch_part(question, asked)
-        release = question.release(part, state_before(question, asked, index), answers, draws_of(run).noise)
+        question = self.questions.question(opened_round)
+        part = batch_part(question, opened_round)
+        release = question.release(part, state_before(question, opened_round, index), answers, draws_of(run).noise)
         # Of several shards a part may be only begun: it is charged as far as it was released.
         bounds = question.bounds(slice(part.start, part.start + release.size))
         released = Released(
@@ -160,7 +160,7 @@ class Asking:
             released.bounds if bounds is None else _costs(run, bounds),
             None if bounds is None else charges,
             kind=self.questions.release_kind,
-            asked=asked,
+            opened_round=opened_round,
             attempt=run.assignment,
         )
         if run.rehearsal:

@@ -29,7 +29,7 @@ def batch_commit(
     charges: Charges | None,
     *,
     kind: str,
-    asked: Round | None = None,
+    opened_round: Round | None = None,
     attempt: str = "",
 ) -> None:
     """Write a batch with its release, its charges and the run's position; the caller's transaction makes them one.
@@ -40,7 +40,7 @@ def batch_commit(
         costs: What each promise of the plan counts as charged, in μ²; public.
         charges: Whom it charges; None where that was done by an earlier batch, or the run is a rehearsal.
         kind: A :class:`accounting.models.Release.Kind`.
-        asked: The round that it belongs to, of a method that has rounds.
+        opened_round: The round that it belongs to, of a method that has rounds.
         attempt: The file that says who was asked, where that is not the same throughout the run.
     """
     batch = Batch.objects.create(
@@ -49,7 +49,7 @@ def batch_commit(
         start=run.position,
         size=released.size,
         labels=released.labels,
-        round=asked,
+        round=opened_round,
         asked=attempt,
         released=released.artifact,
         guesses=released.guesses,
@@ -72,8 +72,8 @@ def batch_commit(
             acting_user_id=run.approved_by_id,
         )
         charged_tell(run, costs)
-    if asked is not None:
-        Round.objects.filter(pk=asked.pk).update(position=asked.position + released.size)
+    if opened_round is not None:
+        Round.objects.filter(pk=opened_round.pk).update(position=opened_round.position + released.size)
     Run.objects.filter(pk=run.pk).update(
         position=run.position + released.size,
         labels=run.labels + released.labels,

@@ -15,19 +15,19 @@ from training.models import Batch, Run
 
 def batch_faults(question: Question, batch: Batch, release: Release) -> Iterator[str]:
     """Differences between a batch, the question of its round and the release that paid for it, whatever was asked."""
-    run, asked, content = batch.run, batch.round, release.content
-    assert asked is not None, "it has a question"
+    run, opened_round, content = batch.run, batch.round, release.content
+    assert opened_round is not None, "it has a question"
     who, entry, before = f"run {run.pk}, batch {batch.index}", f"release {release.sequence}", position_in_round(batch)
     if content["question"] != question.digest():
         yield f"{entry}: {who} asked something else than what was released."
     if content["mechanism"] != question.describe():
         yield f"{entry}: {who} was not asked as its plan says."
-    space = asked.representation
+    space = opened_round.representation
     if question.fitted is not None:
         space = question.fitted.representation.sentence().to_json()
-    if (asked.size, asked.sigma, asked.representation) != (question.size, question.sigma, space):
+    if (opened_round.size, opened_round.sigma, opened_round.representation) != (question.size, question.sigma, space):
         yield f"{who}: what its round says of itself is not what it asked."
-    if asked.position < before + batch.size:
+    if opened_round.position < before + batch.size:
         yield f"{who}: is in a round that has not asked so much."
     bounds = question.bounds(question.part(batch.index, before, batch.size))
     if bounds is None:

@@ -32,13 +32,11 @@ class Questions(ABC):
     """Questions of a method to every holder.
 
     Attributes:
-        status: the status of a run in which it does.
         shard: holders in a shard, about; by the head counts, which are public.
         release_kind: the kind of its releases.
         died: what the run says once workers died over the same holders again and again.
     """
 
-    status: ClassVar[str]
     shard: ClassVar[int]
     release_kind: ClassVar[str]
     died: ClassVar[str]
@@ -48,7 +46,7 @@ class Questions(ABC):
         """The next round, not saved; its file is. Nothing private is looked at."""
 
     @abstractmethod
-    def question(self, asked: Round) -> Question:
+    def question(self, opened_round: Round) -> Question:
         """Question of a round, from its file and the plan of its run."""
 
     @abstractmethod
@@ -68,14 +66,14 @@ class Questions(ABC):
         return run.spent
 
 
-def batch_part(question: Question, asked: Round) -> slice:
+def batch_part(question: Question, opened_round: Round) -> slice:
     """The part of a round that the batch under way asks."""
-    return question.part(asked.run.batches.count(), asked.position, asked.run.batch_size)
+    return question.part(opened_round.run.batches.count(), opened_round.position, opened_round.run.batch_size)
 
 
-def state_before(question: Question, asked: Round, index: int) -> Any:
+def state_before(question: Question, opened_round: Round, index: int) -> Any:
     """State before the batch ``index`` of the run. Raises FileNotFoundError."""
-    earlier = asked.batches.filter(index__lt=index).exclude(released="").order_by("index").last()
+    earlier = opened_round.batches.filter(index__lt=index).exclude(released="").order_by("index").last()
     return question.state(None if earlier is None else arrays_load(earlier.released))
 
 

@@ -5,9 +5,9 @@ from training.models import Batch, Round, Run
 
 def round_under_way(run: Run) -> Round:
     """The last round that was opened."""
-    asked = run.rounds.latest("index")
-    asked.run = run
-    return asked
+    opened_round = run.rounds.latest("index")
+    opened_round.run = run
+    return opened_round
 
 
 def position_in_round(batch: Batch) -> int:

@@ -61,19 +61,19 @@ def shard_ask(shard: Shard, questions: Questions) -> bool:
         arrays_save(artifact, **_answer(shard, questions))
         return artifact
 
-    return run_part_do(shard, status=questions.status, work=work, died=questions.died)
+    return run_part_do(shard, status=Run.Status.ASKING, work=work, died=questions.died)
 
 
 def _answer(shard: Shard, questions: Questions) -> Arrays:
     run, number = shard.run, shard.run.shards.count() or 1  # none where the batch is over, and nobody waits for this
-    asked = round_under_way(run)
-    question = questions.question(asked)
+    opened_round = round_under_way(run)
+    question = questions.question(opened_round)
     attempt = attempt_load(run.assignment)
     people = attempt.of(attempt.holders % number == shard.number)
-    cache = f"{run_folder(run)}/coordinates-{asked.index}-{number}-{shard.number}.npz"
+    cache = f"{run_folder(run)}/coordinates-{opened_round.index}-{number}-{shard.number}.npz"
     answer = question.answer(
-        batch_part(question, asked),
-        state_before(question, asked, run.batches.count()),
+        batch_part(question, opened_round),
+        state_before(question, opened_round, run.batches.count()),
         people,
         lambda: records_of(run, question.fitted, people.holders, cache),
         alone=number == 1,

@@ -53,16 +53,16 @@ def message_set(run: Run, message: str) -> None:
 
 def spending_may_begin(run: Run) -> bool:
     """Only one run of a study spends at a time; rehearsals, which charge nobody, do not count."""
-    others = Run.objects.filter(study_id=run.study_id, status__in=Run.SPENDING, rehearsal=False)
+    others = Run.objects.filter(study_id=run.study_id, status=Run.Status.ASKING, rehearsal=False)
     return run.rehearsal or not others.exclude(pk=run.pk).exists()
 
 
-def spending_begin(run: Run, status: str, *, at: datetime | None = None) -> None:
+def spending_begin(run: Run, *, at: datetime | None = None) -> None:
     """Let a run that is held by :func:`spending` spend its share from now on, by the consents of ``at``."""
     if not run.rehearsal:
         share_open(study=run.study, subject=run.pk)
     now = timezone.now()
-    run.status, run.message = status, ""
+    run.status, run.message = Run.Status.ASKING, ""
     run.started_at, run.spending_began_at = run.started_at or now, at or now
     run.spent = [0.0] * len(run.plan["budgets"])
     run.save(update_fields=["status", "message", "started_at", "spending_began_at", "spent"])
@@ -76,7 +76,7 @@ def spending_end(run: Run, reason: str, **also: Any) -> None:
         reason: A :class:`training.models.Run.StopReason`.
         also: Other fields that are written with it.
     """
-    Run.objects.filter(pk=run.pk).update(status=Run.Status.STUDENT, stop_reason=reason, **also)
+    Run.objects.filter(pk=run.pk).update(status=Run.Status.LEARNING, stop_reason=reason, **also)
     if not run.rehearsal:
         share_settle(study=run.study, subject=run.pk, used=share_used(run))
     runs_send_on(run)
@@ -84,7 +84,7 @@ def spending_end(run: Run, reason: str, **also: Any) -> None:
 
 def runs_send_on(run: Run) -> None:
     """Wake the runs of the study that wait for another to have spent."""
-    waiting = Run.objects.filter(study_id=run.study_id, status__in=(Run.Status.TRAINING, Run.Status.APPROVED))
+    waiting = Run.objects.filter(study_id=run.study_id, status__in=(Run.Status.PREPARING, Run.Status.APPROVED))
     for pk in waiting.exclude(pk=run.pk).values_list("pk", flat=True):
         send("run_advance", pk)
 

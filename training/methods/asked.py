@@ -8,10 +8,12 @@ from django.utils.translation import gettext_noop
 
 from accounting.models import Release
 from common.sentences import Sentence
+from learning.outcomes import Classes
 from training.engine.asking import Asking
+from training.engine.budgets import PlannedPromise
 from training.engine.faults import batch_faults
 from training.engine.questions import Questions
-from training.methods.base import Step
+from training.methods.base import Outcome, Stage, Step, stage_asking
 from training.models import Batch, Run
 
 
@@ -20,6 +22,8 @@ class AskedMethod(ABC):
 
     questions: ClassVar[Questions]
     rehearsed_variants: tuple[str, ...] = ()
+    outcome = Outcome.MODEL
+    learns: tuple[str, ...] = (Classes.kind,)
     needs_public_points = True
     charges_ahead = False
     curves_told = ""
@@ -29,11 +33,14 @@ class AskedMethod(ABC):
         self.release_kind = self.questions.release_kind
         self.steps: Mapping[str, Step] = {
             Run.Status.APPROVED: self.asking.open,
-            self.questions.status: self.asking.step,
+            Run.Status.ASKING: self.asking.step,
         }
 
     def may_go_on(self, run: Run) -> bool:
         return self.asking.may_go_on(run)
+
+    def expected_right(self, run: Run, share: float, promises: list[PlannedPromise]) -> float | None:
+        return None
 
     def facts(self, run: Run) -> list[tuple[str, list[Sentence]]]:
         return []
@@ -43,9 +50,9 @@ class AskedMethod(ABC):
             gettext_noop("The most that anybody of a level can have been charged, in Gaussian differential privacy.")
         )
 
-    def stages(self, run: Run) -> list[tuple[str, float]]:
+    def stages(self, run: Run) -> list[Stage]:
         planned = sum(self.round_sizes(run))
-        return [(self.questions.status, run.position / planned if planned else 0.0)]
+        return [stage_asking(run, run.position / planned if planned else 0.0)]
 
     def curves(self, run: Run) -> dict[str, list[float]]:
         return {}

@@ -1,12 +1,18 @@
 """Protocol between a method of learning and the services: nothing outside its modules asks which one a run has."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Protocol
+
+from django.utils.functional import Promise
 
 from accounting.models import Release
 from common.sentences import Sentence
 from learning.mechanisms.choices import Choices
+from learning.mechanisms.counts.table import CountTable
 from training.engine.asking import Asking
+from training.engine.budgets import PlannedPromise
 from training.methods.lessons import Lesson
 from training.models import Batch, Run
 
@@ -20,8 +26,40 @@ Step = Callable[[Run], bool]
 """Takes a run one step further: True where the next step can follow at once, False where the run has to wait."""
 
 
+class Outcome(StrEnum):
+    """What runs by a method lead to."""
+
+    MODEL = "model"
+    TABLE = "table"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of a run under way.
+
+    Attributes:
+        name: what the API calls it.
+        label: what it is for people, translated.
+        share: how much of it is done, 0 to 1, as it may leave staff.
+    """
+
+    name: str
+    label: str | Promise
+    share: float
+
+
+def stage_asking(run: Run, share: float) -> Stage:
+    """The stage in which a run spends its share."""
+    return Stage("asking", Run.Method(run.method).label, share)
+
+
 class MethodPlan(Protocol):
     """Plan of a run. Everything in it is public."""
+
+    @property
+    def promises(self) -> list[PlannedPromise]:
+        """What it rests on, with public or noisy numbers of holders."""
+        ...
 
     @property
     def notes(self) -> tuple[Sentence, ...]:
@@ -34,27 +72,31 @@ class MethodPlan(Protocol):
 
 
 class RunMethod(Protocol):
-    """A method of learning, as the services see it.
+    """A method of learning, as the services see it. By its outcome it is a `ModelMethod` or a `TableMethod`.
 
     Attributes:
         name: a :class:`training.models.Run.Method`.
         variants: the :class:`training.models.Run.Variant` that it carries out; "" of a method without variants.
         rehearsed_variants: those of them that only a rehearsal may have.
+        outcome: what its runs lead to.
+        learns: kinds of `learning.outcomes` that it can learn, or count without.
         parts: the folder of ``templates/staff/runs`` that renders its parts of pages.
         needs_public_points: whether a run has to name a public dataset.
-        steps: what is done in each status of a run of this method, from its approval to its student.
+        steps: what is done in each status of a run of this method, from its approval until everything is released.
         release_kind: the kind of its releases that belong to a batch.
         charges_ahead: whether a run is charged whole before it releases anything.
         releases_labels: whether its batches are public points with their labels, each a query.
         batch_size: how many queries or steps are released together where a proposal does not say.
         charged: what the charges of its runs are, for people; English, marked for translation, as all texts here.
         curves_told: what the chart of its curves shows; empty where it has none.
-        batch_label: what the number of a batch is, for people.
+        batch_label: what the number of a batch is, for people; empty where everything is one batch.
     """
 
     name: str
     variants: tuple[str, ...]
     rehearsed_variants: tuple[str, ...]
+    outcome: Outcome
+    learns: tuple[str, ...]
     parts: str
     needs_public_points: bool
     steps: Mapping[str, Step]
@@ -96,6 +138,13 @@ class RunMethod(Protocol):
         """Plan a run, saved or not. Raises PlanError, which says what to do."""
         ...
 
+    def expected_right(self, run: Run, share: float, promises: list[PlannedPromise]) -> float | None:
+        """Forecast of the share of right points with these promises; None of a method that forecasts none.
+
+        Raises PlanError.
+        """
+        ...
+
     def may_go_on(self, run: Run) -> bool:
         """Whether a run that waited can go on now."""
         ...
@@ -112,8 +161,8 @@ class RunMethod(Protocol):
         """Mechanism of what was released, for the model card; ``name`` says what it is."""
         ...
 
-    def stages(self, run: Run) -> list[tuple[str, float]]:
-        """Stages of the run, each a status and how much of it is done, 0 to 1, as it may leave staff."""
+    def stages(self, run: Run) -> list[Stage]:
+        """Stages of the run until everything is released, in the order in which they follow."""
         ...
 
     def curves(self, run: Run) -> dict[str, list[float]]:
@@ -124,14 +173,26 @@ class RunMethod(Protocol):
         """Of each round, the shares of its labels by how much they lead; empty where no counts are released."""
         ...
 
-    def lesson(self, run: Run) -> Lesson:
-        """Lesson that the student of the run learns from."""
-        ...
-
     def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:
         """Differences between a batch and the release that paid for it, in words."""
         ...
 
     def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
         """Charges of a batch that differ from the same charges computed anew from what was kept."""
+        ...
+
+
+class ModelMethod(RunMethod, Protocol):
+    """A method whose runs lead to a model: a student that learns from what they release, or what they release."""
+
+    def lesson(self, run: Run) -> Lesson:
+        """Lesson that the student of the run learns from."""
+        ...
+
+
+class TableMethod(RunMethod, Protocol):
+    """A method whose runs lead to a table of counts."""
+
+    def table(self, run: Run) -> CountTable:
+        """The table that the run has released."""
         ...

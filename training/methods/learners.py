@@ -2,6 +2,9 @@
 
 from collections.abc import Callable
 
+from django.utils.translation import gettext as _
+
+from common.sentences import Sentence
 from learning.formats import schema_from_json
 from learning.learners.base import Parametrised
 from learning.students import STUDENTS, student_create
@@ -23,4 +26,10 @@ def shape_check(run: Run, role: str, learner: Parametrised, wrong: Callable[[str
         try:
             learner.shape_check(schema_from_json(run.public_points.schema).shape)
         except ValueError as error:
-            wrong(role, error)
+            wrong(role, _told(error))
+
+
+def _told(error: ValueError) -> str:
+    """What a learner says is wrong, in the reader's language if it is a sentence."""
+    told = error.args[0]
+    return _(told.template) % told.values if isinstance(told, Sentence) else str(error)

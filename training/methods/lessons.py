@@ -1,8 +1,10 @@
 """Lessons: what the student of a run learns from, all of it released."""
 
+from __future__ import annotations
+
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +38,10 @@ class Lesson:
     learner: str = LINEAR
     publish: str = "student"
 
+    def of(self, releases: Releases) -> Lesson:
+        """The same with some of the releases alone."""
+        return replace(self, releases=releases)
+
     def told(self, releases: Releases, seed: int) -> Releases:
         """All or some of the releases, as students are told of them."""
         return releases if self.coordinates is None else refined(self.coordinates, releases, seed=seed)
@@ -68,22 +74,24 @@ def student_fit(run: Run, lesson: Lesson, recipe: Recipe | None = None, *, progr
     How far it is stands in the row of the run, unless somebody else wants to hear of its progress.
     """
     recipe = recipe or run_recipe(run)
-    told = lesson.told(lesson.releases, recipe.seed)
+    releases = lesson.told(lesson.releases, recipe.seed)
     if progress is not None:
-        return student_from(run, recipe, told, progress)
+        return student_from(run, recipe, releases, progress)
     with progress_told(Run.objects.filter(pk=run.pk), "student_progress", end=None) as noted:
-        return student_from(run, recipe, told, noted)
+        return student_from(run, recipe, releases, noted)
 
 
-def student_from(run: Run, recipe: Recipe, told: Releases, progress: Progress) -> Model:
+def student_from(run: Run, recipe: Recipe, releases: Releases, progress: Progress) -> Model:
     """A student by this recipe that has learned from releases about the run's public points.
 
     If a worker dies over it, it goes on from its checkpoint.
     """
-    place = f"{checkpoints_folder(run)}/{_key(recipe, told)}.npz"
+    place = f"{checkpoints_folder(run)}/{_key(recipe, releases)}.npz"
     student = student_create(recipe.learner, recipe.parameters)
     points = points_of(run.public_points)
-    model = student_learn(student, points, told, seed=recipe.seed, progress=progress, checkpoint=checkpoint_at(place))
+    model = student_learn(
+        student, points, releases, seed=recipe.seed, progress=progress, checkpoint=checkpoint_at(place)
+    )
     checkpoint_drop(place)
     return model
 
@@ -93,9 +101,9 @@ def checkpoints_folder(run: Run) -> str:
     return f"checkpoints/{run.pk}"
 
 
-def _key(recipe: Recipe, told: Releases) -> str:
+def _key(recipe: Recipe, releases: Releases) -> str:
     """Of a training: the same for what leads to the same student."""
     digest = hashlib.sha256(json.dumps([__version__, recipe.learner, recipe.parameters, recipe.seed]).encode())
-    for array in (told.rows, told.counts, told.sigma):
+    for array in (releases.rows, releases.counts, releases.sigma):
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()[:32]

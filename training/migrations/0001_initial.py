@@ -4,7 +4,7 @@ import uuid
 
 from django.conf import settings
 from django.db import migrations, models
-from django.db.models import CASCADE, SET_NULL, F, Q
+from django.db.models import CASCADE, PROTECT, SET_NULL, F, Q
 
 from common.migrations._parts import CHAINED, ID, actor, check, foreign, moment, unique
 
@@ -106,7 +106,7 @@ class Migration(migrations.Migration):
                     unique(
                         "one_run_of_a_study_spends_at_a_time",
                         "study",
-                        condition=Q(rehearsal=False, status__in=("voting", "asking", "learning")),
+                        condition=Q(rehearsal=False, status="asking"),
                     ),
                     check("only_a_rehearsal_has_a_seed", Q(seed__isnull=True) | Q(rehearsal=True)),
                     check(
@@ -146,7 +146,7 @@ class Migration(migrations.Migration):
                 "verbose_name": "change of a proposed run",
                 "verbose_name_plural": "changes of proposed runs",
                 "ordering": ["sequence"],
-                "constraints": [unique("proposal_change_sequence_is_unique", "study", "sequence")],
+                "constraints": [unique("proposalchange_sequence_is_unique", "study", "sequence")],
             },
         ),
         migrations.CreateModel(
@@ -255,15 +255,18 @@ class Migration(migrations.Migration):
                 ("digest", models.CharField(max_length=64)),
                 ("onnx", models.CharField(blank=True, max_length=200)),
                 ("onnx_digest", models.CharField(blank=True, max_length=64)),
+                ("calibration", models.JSONField()),
                 ("accuracy", models.FloatField(blank=True, null=True)),
                 ("label_accuracy", models.FloatField(blank=True, null=True)),
                 ("card", models.JSONField()),
                 ("seconds", models.FloatField(blank=True, null=True)),
                 ("score", models.FloatField(blank=True, null=True)),
                 ("reference", models.JSONField(blank=True, null=True)),
+                ("predictions", models.PositiveBigIntegerField(default=0)),
                 foreign("asked_by", USER, SET_NULL, blank=True, null=True),
                 moment("created_at"),
                 ("stage", models.CharField(default="candidate", max_length=10)),
+                ("publication_reason", models.CharField(blank=True, editable=False, max_length=500)),
                 ("withdrawn_at", models.DateTimeField(blank=True, null=True)),
                 ("withdrawal_reason", models.CharField(blank=True, max_length=500)),
             ],
@@ -271,6 +274,28 @@ class Migration(migrations.Migration):
                 "verbose_name": "student model",
                 "ordering": ["-created_at"],
                 "constraints": [unique("student_version_is_unique", "run", "version")],
+            },
+        ),
+        migrations.CreateModel(
+            "RunResult",
+            [
+                ("withdrawn_at", models.DateTimeField(blank=True, null=True)),
+                ("withdrawal_reason", models.CharField(blank=True, max_length=500)),
+                (
+                    "run",
+                    models.OneToOneField(
+                        "training.run", PROTECT, primary_key=True, serialize=False, related_name="result"
+                    ),
+                ),
+                ("content", models.JSONField()),
+                ("digest", models.CharField(max_length=64)),
+                ("card", models.JSONField()),
+                moment("created_at"),
+            ],
+            options={
+                "verbose_name": "result of a run",
+                "verbose_name_plural": "results of runs",
+                "ordering": ["-created_at"],
             },
         ),
         # The two refer to one another.

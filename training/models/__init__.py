@@ -4,6 +4,7 @@ from training.models.datasets import Dataset
 from training.models.imports import DatasetImport
 from training.models.parts import Shard, TeacherChunk
 from training.models.releases import Batch, Query, Round
+from training.models.results import RunResult
 from training.models.runs import ProposalChange, Run
 from training.models.students import StudentModel, StudentTraining
 from training.models.verifications import Verification
@@ -16,6 +17,7 @@ __all__ = [
     "Query",
     "Round",
     "Run",
+    "RunResult",
     "Shard",
     "StudentModel",
     "StudentTraining",

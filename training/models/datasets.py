@@ -6,6 +6,8 @@ from django.utils.translation import gettext_lazy as _
 
 from consent.models import Recorded, Study
 from consent.models.actors import actor_or_null
+from learning.formats import outcome_of
+from learning.outcomes import Outcome
 
 
 class Dataset(Recorded):
@@ -56,4 +58,10 @@ class Dataset(Recorded):
 
     @property
     def classes(self) -> list[str]:
+        """Names of the classes; none where the schema declares another target."""
         return self.schema["classes"]
+
+    @property
+    def outcome(self) -> Outcome:
+        """What is to be learned."""
+        return outcome_of(self.schema)

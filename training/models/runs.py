@@ -11,11 +11,13 @@ from django.utils.translation import gettext_lazy as _
 
 from consent.models import Recorded, Study, StudyChained
 from consent.models.actors import actor, actor_or_null
+from learning.formats import outcome_of
+from learning.outcomes import Outcome
 from training.models.datasets import Dataset
 
 
 class Run(Recorded):
-    """One training of one student, by a method that has its own stages. The row is the truth."""
+    """One use of the holders' data, by a method that says what is asked and what it leads to. The row is the truth."""
 
     open_fields = (
         *("title", "purpose", "rehearsal", "seed", "rehearsed", "private_dataset", "public_dataset", "test_dataset"),
@@ -41,12 +43,10 @@ class Run(Recorded):
     class Status(models.TextChoices):
         DRAFT = "draft", _("draft")
         APPROVED = "approved", _("approved")
-        PREPARING = "preparing", _("preparing the people")
-        TRAINING = "training", _("training teachers")
-        VOTING = "voting", _("voting")
-        ASKING = "asking", _("asking the holders")
-        LEARNING = "learning", _("learning by private gradient steps")
-        STUDENT = "student", _("training the student")
+        PREPARING = "preparing", _("preparing")
+        #: Its share is being spent: of a study's runs one at a time.
+        ASKING = "asking", _("asking")
+        LEARNING = "learning", _("learning")
         FINISHED = "finished", _("finished")
         FAILED = "failed", _("failed")
         CANCELLED = "cancelled", _("cancelled")
@@ -55,20 +55,16 @@ class Run(Recorded):
     ACTIVE = (
         Status.APPROVED,
         Status.PREPARING,
-        Status.TRAINING,
-        Status.VOTING,
         Status.ASKING,
         Status.LEARNING,
-        Status.STUDENT,
     )
-    #: Of a study's runs, one at a time is in these.
-    SPENDING = (Status.VOTING, Status.ASKING, Status.LEARNING)
     ENDED = (Status.FINISHED, Status.FAILED, Status.CANCELLED, Status.WITHDRAWN)
 
     class Method(models.TextChoices):
         NEIGHBOURS = "neighbours", _("every holder votes")
         PATE = "pate", _("teachers vote")
         SGD = "sgd", _("private gradient steps")
+        COUNTS = "counts", _("people are counted")
 
     class Variant(models.TextChoices):
         STANDARD = "standard", _("standard")
@@ -88,6 +84,7 @@ class Run(Recorded):
         SHARE = "share", _("the run's share was used up")
         RETIRED = "retired", _("no group was left to vote")
         STEPS = "steps", _("every planned step was taken")
+        COUNTED = "counted", _("everything that was planned was counted")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     study = models.ForeignKey(Study, on_delete=models.PROTECT, related_name="runs")
@@ -205,7 +202,7 @@ class Run(Recorded):
         constraints = [
             models.UniqueConstraint(
                 fields=["study"],
-                condition=Q(status__in=("voting", "asking", "learning"), rehearsal=False),
+                condition=Q(status="asking", rehearsal=False),
                 name="one_run_of_a_study_spends_at_a_time",
             ),
             models.CheckConstraint(
@@ -249,7 +246,13 @@ class Run(Recorded):
 
     @property
     def classes(self) -> list[str]:
+        """Names of the classes; none where another target is learned."""
         return self.schema["classes"]
+
+    @property
+    def learns(self) -> Outcome:
+        """What is learned."""
+        return outcome_of(self.schema)
 
     @property
     def has_ended(self) -> bool:
@@ -276,7 +279,6 @@ class ProposalChange(StudyChained):
     class Meta(StudyChained.Meta):
         verbose_name = _("change of a proposed run")
         verbose_name_plural = _("changes of proposed runs")
-        constraints = [models.UniqueConstraint(fields=["study", "sequence"], name="proposal_change_sequence_is_unique")]
 
     def __str__(self) -> str:
         return f"{self.kind}: revision {self.revision}"

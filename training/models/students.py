@@ -1,5 +1,7 @@
 """Versions of students, and their trainings."""
 
+from typing import Any
+
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
@@ -8,10 +10,12 @@ from django.utils.translation import gettext_lazy as _
 from common.jobs.parts import Part
 from consent.models.actors import actor_or_null
 from learning.published import released_itself
+from training.measures import measures_of
+from training.models.published import Published
 from training.models.runs import Run
 
 
-class StudentModel(models.Model):
+class StudentModel(Published):
     """A version of a run's student: a model that has learned from releases alone, and its card.
 
     A run has as many as were trained, numbered from 1; ``Run.student`` is the published one.
@@ -32,6 +36,7 @@ class StudentModel(models.Model):
     digest = models.CharField(max_length=64, help_text="SHA-256 of the file.")
     onnx = models.CharField(max_length=200, blank=True, help_text="The same model as ONNX, once it was asked for.")
     onnx_digest = models.CharField(max_length=64, blank=True, help_text="SHA-256 of that file.")
+    calibration = models.JSONField(help_text="What is done to its probabilities, see learning.calibration.")
     accuracy = models.FloatField(null=True, blank=True)
     label_accuracy = models.FloatField(null=True, blank=True)
     card = models.JSONField()
@@ -42,11 +47,15 @@ class StudentModel(models.Model):
     reference = models.JSONField(
         null=True, blank=True, help_text="How the same student does on true labels of the public points."
     )
+    predictions = models.PositiveBigIntegerField(
+        default=0, editable=False, help_text="Records for which this site was asked for its prediction, by anybody."
+    )
     asked_by = actor_or_null(blank=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     stage = models.CharField(max_length=10, choices=Stage, default=Stage.CANDIDATE, editable=False)
-    withdrawn_at = models.DateTimeField(null=True, blank=True, editable=False)
-    withdrawal_reason = models.CharField(max_length=500, blank=True, editable=False)
+    publication_reason = models.CharField(
+        max_length=500, blank=True, editable=False, help_text="Why it was published, where a run would not do so."
+    )
 
     class Meta:
         verbose_name = _("student model")
@@ -57,9 +66,9 @@ class StudentModel(models.Model):
         return f"student {self.version} of {self.run}"
 
     @property
-    def is_withdrawn(self) -> bool:
-        """Whether it is given to nobody any more."""
-        return self.withdrawn_at is not None
+    def measures(self) -> dict[str, Any] | None:
+        """Measures on the test data with their intervals; None where nobody has judged the version."""
+        return measures_of(self.card)
 
     @property
     def is_released_itself(self) -> bool:
@@ -70,7 +79,7 @@ class StudentModel(models.Model):
 class StudentTraining(Part):
     """Training of students of a finished run, in a task of its own: of another version, or to assess a version.
 
-    To assess a ``version``, the same student learns from four fifths of the releases, and from true public labels.
+    To assess a ``version``, the same student learns from true public labels.
     """
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="trainings")

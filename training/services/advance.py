@@ -1,4 +1,4 @@
-"""State machine of a run: draft → approved → its method's stages → student → finished, or failed or cancelled.
+"""State machine of a run: draft → approved → preparing → asking → learning → finished, or failed or cancelled.
 
 The row is the truth. Every step can be repeated after a crash and goes on where it stopped.
 """
@@ -18,19 +18,24 @@ from learning.mechanisms.base import PlanError
 from training.dispatch import send
 from training.engine import shards
 from training.errors import RunError
-from training.methods import Step, method_of
+from training.methods import Outcome, Step, method_of
 from training.methods.pate import teaching
 from training.models import Run, Shard, TeacherChunk
-from training.services import students
+from training.services import results, students
 from training.services.ending import run_fail, run_forget
 
 _NO_ANSWER = gettext_noop("Database or storage did not answer; the run is tried again. If it stays so, see the logs.")
 _UNEXPECTED = gettext_noop("An unexpected error; the logs of the worker tell it under this run's id.")
 
 
+#: The last step of a run, by what it leads to.
+_PUBLISH: dict[Outcome, Step] = {Outcome.MODEL: students.student_train, Outcome.TABLE: results.result_publish}
+
+
 def step_of(run: Run) -> Step | None:
     """Step of a run in its status; None where there is nothing to do."""
-    return students.student_train if run.status == Run.Status.STUDENT else method_of(run).steps.get(run.status)
+    method = method_of(run)
+    return _PUBLISH[method.outcome] if run.status == Run.Status.LEARNING else method.steps.get(run.status)
 
 
 @contextmanager
@@ -74,7 +79,7 @@ def chunk_train(chunk_id: str | int) -> None:
     Only whoever has trained it goes on: tasks that were sent twice would multiply with every step of the run.
     """
     chunk = TeacherChunk.objects.select_related("run").filter(pk=chunk_id).first()
-    if chunk is None or chunk.run.status != Run.Status.TRAINING:
+    if chunk is None or chunk.run.status != Run.Status.PREPARING:
         return
     with logging_run(chunk.run_id), _guarded(chunk.run_id):
         if teaching.chunk_train(chunk) and teaching.chunks_done(chunk.run):
@@ -85,7 +90,7 @@ def shard_ask(shard_id: str | int) -> None:
     """Ask a shard of holders, and go on with the run after the last one, as :func:`chunk_train` does."""
     shard = Shard.objects.select_related("run").filter(pk=shard_id).first()
     asking = None if shard is None else method_of(shard.run).asking
-    if shard is None or asking is None or shard.run.status != asking.questions.status:
+    if shard is None or asking is None or shard.run.status != Run.Status.ASKING:
         return
     with logging_run(shard.run_id), _guarded(shard.run_id):
         if shards.shard_ask(shard, asking.questions) and shards.shards_done(shard.run):

@@ -1,4 +1,4 @@
-"""Model cards: what a user of a student should know."""
+"""Cards: what a user of a student, or of a table, should know."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,6 +7,7 @@ from django.utils.translation import gettext_noop
 
 from common import __version__
 from consent.selectors import promises_earlier
+from learning.calibration import Calibration
 from learning.learners import Model
 from learning.students import Releases
 from training.engine.spending import share_used
@@ -17,6 +18,12 @@ from training.selectors import run_promises
 
 ROUNDING = gettext_noop(
     "Accuracies are rounded: to 0.1 % if they rest on 2,000 points or more, to 0.5 % from 400 points, else to 1 %."
+)
+
+OUTSIDE = gettext_noop(
+    "A number beyond the range that the schema declares counts as the end of the range, and a category that it does "
+    "not declare as “other”: the model has seen nothing like them. The site and the client name these columns of each "
+    "row; the ONNX file does not, and holds the schema."
 )
 
 CHOICE = gettext_noop("Which of these is published was settled before the run, not by how often they are right.")
@@ -38,7 +45,7 @@ class Candidate:
 
     @property
     def accuracy(self) -> float | None:
-        return self.evaluation["accuracy"] if self.evaluation else None
+        return self.evaluation.get("accuracy") if self.evaluation else None
 
     def to_json(self) -> dict[str, Any]:
         """Part of the card on each, so that whoever uses the chosen one knows of the others."""
@@ -46,21 +53,23 @@ class Candidate:
 
 
 def card(
-    run: Run, releases: Releases, label_accuracy: float | None, chosen: Candidate, candidates: list[Candidate]
+    run: Run,
+    releases: Releases,
+    label_accuracy: float | None,
+    chosen: Candidate,
+    calibration: Calibration,
+    candidates: list[Candidate],
 ) -> dict[str, Any]:
     """Model card. Nothing in it depends on the private data beyond what was released.
 
     ``candidates``: all models that might have been published, the chosen one among them.
     """
     return {
-        "study": run.study.title,
-        "purpose": run.study.purpose,
-        "controller": run.study.controller,
-        "contact": run.study.contact,
-        "run": str(run.pk),
-        "rehearsal": run.rehearsal,
+        **_about(run),
         "learner": {"name": chosen.learner, "parameters": chosen.parameters, "chosen": chosen.model.chosen},
+        "calibration": calibration.to_json(),
         "classes": run.classes,
+        **({"target": run.schema["target"]} if "target" in run.schema else {}),
         "learned_from": {
             "dataset": run.public_dataset.name if run.public_dataset else None,
             "provenance": run.public_dataset.provenance if run.public_dataset else "",
@@ -71,10 +80,29 @@ def card(
         },
         "evaluation": chosen.evaluation,
         "rounding": ROUNDING,
-        "fairness": {"readable": READABLE, "unreadable": UNREADABLE} if chosen.evaluation else None,
+        "outside": OUTSIDE if run.schema["kind"] == "table" else None,
+        "fairness": {"readable": READABLE, "unreadable": UNREADABLE} if chosen.evaluation and run.classes else None,
+        **_choice(candidates),
+    }
+
+
+def result_card(run: Run) -> dict[str, Any]:
+    """Card of a run's table: whom it is about, and the promise that it keeps."""
+    return _about(run)
+
+
+def _about(run: Run) -> dict[str, Any]:
+    """Part of every card: where it comes from, who answers for it, and how it keeps what was promised."""
+    return {
+        "study": run.study.title,
+        "purpose": run.study.purpose,
+        "controller": run.study.controller,
+        "contact": run.study.contact,
+        "contact_telephone": run.study.contact_telephone,
+        "run": str(run.pk),
+        "rehearsal": run.rehearsal,
         "privacy": _rehearsal_privacy(run) if run.rehearsal else _privacy(run),
         "software": f"iPATE {__version__}",
-        **_choice(candidates),
     }
 
 

@@ -3,6 +3,7 @@
 import logging
 import uuid
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from consent.services import holders_register, study_lock
 from consent.services.changes import changes_recorded
 from consent.services.disposals import holders_refused, holders_return
 from learning.formats import DataError, Rows, Schema, schema_to_json
+from learning.outcomes import Classes, Outcome
 from training.engine.records import records_first
 from training.models import Dataset
 
@@ -62,7 +64,7 @@ def dataset_import(
                 holders=holders,
                 most_records=most,
                 provenance=provenance,
-                seen_classes=np.unique(arrays["y"]).tolist() if "y" in arrays else [],
+                seen_classes=classes_seen(schema.outcome, arrays),
                 artifact=artifact,
                 digest=arrays_save(artifact, **arrays),
                 imported_by_id=acting_user.pk if acting_user else None,
@@ -74,6 +76,11 @@ def dataset_import(
         arrays_delete(artifact)
         raise
     return dataset
+
+
+def classes_seen(outcome: Outcome, arrays: Mapping[str, np.ndarray]) -> list[int]:
+    """Numbers of the classes that labels hold; none of another outcome, of which they would be the targets."""
+    return np.unique(arrays["y"]).tolist() if outcome.kind == Classes.kind and "y" in arrays else []
 
 
 def _arrays(study: Study, rows: Rows, most: int | None) -> tuple[dict[str, Any], int]:

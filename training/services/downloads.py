@@ -1,11 +1,13 @@
 """Downloads: whatever a person or program takes away from a run stands in the release register, with who took it."""
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
+from django.utils.translation import gettext_noop
 
 from accounting.models import Release
 from accounting.services import release_record
@@ -36,22 +38,41 @@ def download_record(*, run: Run, what: str, digest: str = "", acting_user: Abstr
     release_record(study=study, kind=Release.Kind.DOWNLOAD, run=run.pk, content=content, acting_user_id=acting_user.pk)
 
 
+@transaction.atomic
+def predictions_record(*, model: StudentModel, records: int, acting_user: AbstractBaseUser) -> None:
+    """Count predictions that a model was asked for, by anybody; who asked is entered into the register once."""
+    StudentModel.objects.filter(pk=model.pk).update(predictions=F("predictions") + records)
+    download_record(run=model.run, what=gettext_noop("predictions"), digest=model.digest, acting_user=acting_user)
+
+
 def model_takers(model: StudentModel) -> set[int]:
     """Ids of the accounts, of people and of their programs, that took a model or asked it for predictions.
 
     A rehearsal keeps no register: there everybody who may use its models counts.
     """
-    run = model.run
+    return takers(model.run, _digests(model))
+
+
+def takers(run: Run, digests: Collection[str]) -> set[int]:
+    """Ids of the accounts that took one of these files of a run; as `model_takers` says."""
     if run.rehearsal:
         return set(members_with_permission(run.study, "training.use_student").values_list("pk", flat=True))
     taken = Release.objects.filter(
         study_id=run.study_id,
         kind=Release.Kind.DOWNLOAD,
         run=run.pk,
-        content__digest__in=[digest for digest in (model.digest, model.onnx_digest) if digest],
+        content__digest__in=digests,
         recorded_by__isnull=False,
     )
     return set(taken.values_list("recorded_by_id", flat=True))
+
+
+def _digests(model: StudentModel) -> list[str]:
+    """Digests of the files of a version, of those too that a threshold has replaced."""
+    kinds = [Release.Kind.MODEL, Release.Kind.THRESHOLD]
+    releases = Release.objects.filter(study_id=model.run.study_id, run=model.run_id, kind__in=kinds)
+    earlier = releases.filter(content__digest=model.digest).values_list("content__onnx", flat=True)
+    return [digest for digest in {model.digest, model.onnx_digest, *earlier} if digest]
 
 
 def _is_recorded(run: Run, content: dict[str, Any], acting_user: AbstractBaseUser) -> bool:

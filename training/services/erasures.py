@@ -24,6 +24,7 @@ from training.engine.files import run_folder
 from training.engine.records import records_load, records_store
 from training.methods.pate.ballot import predictions_name
 from training.models import Dataset, Run, TeacherChunk
+from training.services.datasets import classes_seen
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +84,7 @@ def _rest(dataset: Dataset, holders: Collection[int]) -> _Rest | None:
         digest,
         rows=len(kept["holder"]),
         holders=len(np.unique(kept["holder"])),
-        seen_classes=np.unique(kept["y"]).tolist(),
+        seen_classes=classes_seen(dataset.outcome, kept),
         gone=Counter(owners[gone].tolist()),
     )
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from common.artifacts import model_fetch, model_store
+from learning.calibration import CalibratedModel, Calibration
 from learning.formats import schema_from_json
 from learning.learners import Model
 from learning.published import published_format, published_load
@@ -33,6 +34,12 @@ def onnx_store(artifact: str, model: Model, schema: dict[str, Any], card: dict[s
     return name, model_store(name, onnx_file(model, schema_from_json(schema), card))
 
 
+def version_load(version: StudentModel) -> Model:
+    """The model of a version with its calibration, as everybody who asks it gets it."""
+    model = published_load(version.learner, model_fetch(version.artifact))
+    return CalibratedModel(model, Calibration.from_json(version.calibration))
+
+
 def file_native(version: StudentModel) -> ModelFile:
     """The file that the version was stored as."""
     return ModelFile(published_format(version.learner), version.digest, version.artifact)
@@ -41,7 +48,7 @@ def file_native(version: StudentModel) -> ModelFile:
 def file_onnx(version: StudentModel) -> ModelFile:
     """The version as ONNX; versions from before there was ONNX get theirs when it is first asked for."""
     if not version.onnx:
-        model = published_load(version.learner, model_fetch(version.artifact))
+        model = version_load(version)
         version.onnx, version.onnx_digest = onnx_store(version.artifact, model, version.run.schema, version.card)
         version.save(update_fields=["onnx", "onnx_digest"])
     return ModelFile("onnx", version.onnx_digest, version.onnx)

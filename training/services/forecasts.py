@@ -4,7 +4,7 @@ Pages, the API and the command line tell this one. It is a function of what is p
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from accounting.head_counts import head_counts
@@ -13,6 +13,7 @@ from accounting.shares import share_suggested
 from common.sentences import Sentence, gettext_noop
 from training.methods import MethodPlan, method_of
 from training.models import Run
+from training.services.alternatives import Alternative, alternatives, alternatives_notes
 
 #: With fewer holders than this a promise has little to hide each of them among, and little to learn from.
 FEW = 10
@@ -32,15 +33,23 @@ _UNCERTAIN = gettext_noop(
 
 @dataclass(frozen=True)
 class Forecast:
-    """Plan of a run for ``share`` of every cap; ``notes`` are the choices made and the warnings, all of them."""
+    """Plan of a run for ``share`` of every cap.
+
+    ``notes`` are the choices made and the warnings, all of them; ``alternatives`` say what personal levels bring.
+    """
 
     plan: MethodPlan
     share: float
     notes: tuple[Sentence, ...]
+    alternatives: tuple[Alternative, ...]
 
     def to_json(self) -> dict[str, Any]:
         """JSON of the plan with the share and all notes."""
-        return self.plan.to_json() | {"share": self.share, "notes": [note.to_json() for note in self.notes]}
+        return self.plan.to_json() | {
+            "share": self.share,
+            "notes": [note.to_json() for note in self.notes],
+            "alternatives": [asdict(each) for each in self.alternatives],
+        }
 
 
 def forecast(run: Run, share: float | None = None) -> Forecast:
@@ -51,7 +60,8 @@ def forecast(run: Run, share: float | None = None) -> Forecast:
     """
     share = share_suggested(run.study) if share is None else share
     planned = method_of(run).plan(run, share)
-    return Forecast(planned, share, (*planned.notes, *_notes(run)))
+    told = alternatives(run, planned, share)
+    return Forecast(planned, share, (*planned.notes, *_notes(run), *alternatives_notes(told)), told)
 
 
 def _notes(run: Run) -> Iterator[Sentence]:

@@ -74,7 +74,7 @@ def restore_settle(
     disposals = acts_apply(study, lost)
     reached = gap_settle(study=study, acting_user=acting_user, share=share)
     if reached:
-        under_way = (Run.Status.APPROVED, Run.Status.PREPARING, Run.Status.TRAINING, *Run.SPENDING)
+        under_way = (Run.Status.APPROVED, Run.Status.PREPARING, Run.Status.ASKING)
         for run in Run.objects.select_related("study").filter(study=study, status__in=under_way, rehearsal=False):
             Run.objects.filter(pk=run.pk).update(status=Run.Status.FAILED, message=RESTORED, ended_at=timezone.now())
             transaction.on_commit(partial(run_forget, run))

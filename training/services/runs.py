@@ -21,11 +21,13 @@ from consent.services import study_lock, study_open_check
 from consent.services.changes import changes_recorded
 from learning.formats import records_alike
 from learning.mechanisms.base import PlanError
+from learning.outcomes import OUTCOME_LABELS, Classes
 from training.dispatch import send
 from training.engine.rehearsals import rehearsed_check
 from training.engine.spending import runs_send_on, share_used
 from training.errors import REPEATED, STATE
-from training.methods import METHODS, method_by, method_of
+from training.methods import METHODS, Outcome, method_by, method_of
+from training.methods.base import RunMethod
 from training.methods.learners import student_check
 from training.models import Dataset, Run
 from training.notices import run_approved_tell, run_ended_tell, run_proposed_tell
@@ -79,9 +81,15 @@ def run_check(run: Run) -> None:
         run.full_clean()
     except ValidationError as error:
         errors.update(error.message_dict)
-    if run.public_dataset_id:
+    _check_datasets(run, wrong)
+    method = method_of(run) if run.method in METHODS else None
+    learns = method is None or method.outcome == Outcome.MODEL
+    of_classes = not run.private_dataset_id or run.private_dataset.outcome.kind == Classes.kind
+    if method is not None and run.private_dataset_id:
+        _check_outcome(run, method, wrong)
+    if run.public_dataset_id and learns and of_classes:
         student_check(run, wrong)
-    elif run.method in METHODS and not method_of(run).needs_public_points:
+    elif (run.public_dataset_id and learns) or (method is not None and not method.needs_public_points):
         run.student_learner, run.student_parameters = "", {}
     else:
         wrong("public_dataset", _("Choose the public points that this method asks about, or learns on."))
@@ -94,11 +102,24 @@ def run_check(run: Run) -> None:
             wrong("rehearsed", "; ".join(error.messages))
     elif run.rehearsed:
         wrong("rehearsed", _("Only a run of a rehearsal study has these parameters."))
-    if run.method in METHODS:
-        method_of(run).check(run, wrong)
-    _check_datasets(run, wrong)
+    if method is not None:
+        method.check(run, wrong)
     if errors:
         raise ValidationError(errors)
+
+
+def _check_outcome(run: Run, method: RunMethod, wrong: Callable[[str, object], None]) -> None:
+    kind = run.private_dataset.outcome.kind
+    if kind not in method.learns:
+        told = {"kind": _(OUTCOME_LABELS[kind])}
+        wrong(
+            "method",
+            _(
+                "This method does not learn %(kind)s, which the private dataset declares. Choose private gradient "
+                "steps that charge everyone for their own gradients."
+            )
+            % told,
+        )
 
 
 def _check_datasets(run: Run, wrong: Callable[[str, object], None]) -> None:

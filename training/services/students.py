@@ -19,24 +19,28 @@ from django.utils.translation import gettext_noop
 
 from accounting.models import Release
 from accounting.services import release_record
-from common.artifacts import model_fetch, model_store
+from common.artifacts import model_store
 from common.counted import counted
 from common.logging import logging_run
 from common.progress import Progress
 from consent.services import study_lock
+from learning.calibration import CalibratedModel, Calibration
 from learning.formats import DataError, Schema, schema_from_json
-from learning.published import published_load
+from learning.learners import Model
 from training.accuracy import published_accuracy
 from training.dispatch import send
 from training.errors import STATE, RunError
-from training.methods import method_of
-from training.methods.lessons import Lesson, Recipe, run_recipe, student_fit
+from training.methods import lesson_of
+from training.methods.lessons import Lesson, Recipe, run_recipe
 from training.models import Run, StudentModel, StudentTraining
-from training.notices import model_withdrawn_mail, run_ended_tell
+from training.notices import model_withdrawn_mail, published_tell, run_ended_tell
+from training.services.calibration import student_calibrated
 from training.services.cards import Candidate, card
 from training.services.downloads import model_takers
 from training.services.evaluation import evaluation, truth_of
-from training.services.exports import onnx_store
+from training.services.exports import onnx_store, version_load
+from training.services.publication import publication_doubts
+from training.services.thresholds import threshold_of
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +56,8 @@ class Taught:
     digest: str
     onnx: tuple[str, str]
     label_accuracy: float | None
+    calibration: Calibration
+    score: float | None
     card: dict[str, Any]
 
 
@@ -61,14 +67,18 @@ def student_train(run: Run) -> bool:
     with transaction.atomic():
         study_lock(run.study_id)
         run = Run.objects.select_for_update(of=("self",)).select_related("study", "public_dataset").get(pk=run.pk)
-        if run.status != Run.Status.STUDENT:
+        if run.status != Run.Status.LEARNING:
             return False
-        run.student = version_add(run, taught, acting_user_id=run.approved_by_id)
+        publishes = not publication_doubts(taught.chosen.evaluation)
+        version = version_add(run, taught, acting_user_id=run.approved_by_id, publishes=publishes)
+        run.student = version if publishes else None
         run.status = Run.Status.FINISHED
         run.ended_at = timezone.now()
         run.message = ""
         run.save(update_fields=["student", "status", "ended_at", "message"])
         run_ended_tell(run)
+        if publishes:
+            published_tell(run)
     learned_from = counted(taught.card["learned_from"]["labels"], "release", "releases")
     logger.info("The student has learned from %s.", learned_from)
     return True
@@ -79,7 +89,7 @@ def student_teach(run: Run, recipe: Recipe, *, may_release: bool = False, progre
 
     ``may_release``: whether what the run released itself is published in its place, where the run says so.
     """
-    lesson = method_of(run).lesson(run)
+    lesson = lesson_of(run)
     if lesson.model is None and not len(lesson.releases):
         raise RunError(
             gettext_noop(
@@ -87,9 +97,10 @@ def student_teach(run: Run, recipe: Recipe, *, may_release: bool = False, progre
                 "(a larger σ makes labels cheaper) or a lower threshold, or approve one with a larger share."
             )
         )
-    begun, candidates = time.monotonic(), []
-    if run.public_dataset is not None:
-        student = student_fit(run, lesson, recipe, progress=progress)
+    begun, candidates, score = time.monotonic(), [], None
+    if recipe.learner:
+        publishes = not (may_release and lesson.publish == "model")
+        student, score = student_calibrated(run, lesson, recipe, progress, calibrates=publishes)
         candidates.append(Candidate(recipe.learner, recipe.parameters, student, evaluation(student, run.test_dataset)))
     seconds = time.monotonic() - begun
     if may_release and lesson.model is not None:
@@ -99,9 +110,14 @@ def student_teach(run: Run, recipe: Recipe, *, may_release: bool = False, progre
     # A name of its own, so that a second worker cannot touch the file that the row leads to.
     artifact = f"students/{run.pk}-{uuid4().hex[:12]}.model"
     digest = model_store(artifact, chosen.model.to_bytes())
-    told = card(run, lesson.releases, right, chosen, candidates)
+    calibration = _calibration_of(chosen.model)
+    told = card(run, lesson.releases, right, chosen, calibration, candidates)
     onnx = onnx_store(artifact, chosen.model, run.schema, told)
-    return Taught(recipe, chosen, round(seconds, 1), artifact, digest, onnx, right, told)
+    return Taught(recipe, chosen, round(seconds, 1), artifact, digest, onnx, right, calibration, score, told)
+
+
+def _calibration_of(model: Model) -> Calibration:
+    return model.calibration if isinstance(model, CalibratedModel) else Calibration.none(model.classes)
 
 
 def _labels_right(run: Run, lesson: Lesson) -> float | None:
@@ -114,9 +130,17 @@ def _labels_right(run: Run, lesson: Lesson) -> float | None:
 
 
 def version_add(
-    run: Run, taught: Taught, *, acting_user_id: int | None, asked_by_id: int | None = None
+    run: Run,
+    taught: Taught,
+    *,
+    acting_user_id: int | None,
+    asked_by_id: int | None = None,
+    publishes: bool = False,
 ) -> StudentModel:
-    """Add the next version with its release, and have it assessed; the caller's transaction, under the study's lock."""
+    """Add the next version with its release, and have it assessed; the caller's transaction, under the study's lock.
+
+    ``publishes``: whether the run publishes it by itself.
+    """
     last = run.students.aggregate(last=Max("version"))["last"] or 0
     version = StudentModel.objects.create(
         run=run,
@@ -127,10 +151,12 @@ def version_add(
         digest=taught.digest,
         onnx=taught.onnx[0],
         onnx_digest=taught.onnx[1],
+        calibration=taught.calibration.to_json(),
         accuracy=taught.chosen.accuracy,
         label_accuracy=taught.label_accuracy,
         card=taught.card,
         seconds=taught.seconds,
+        score=taught.score,
         asked_by_id=asked_by_id,
     )
     if not run.rehearsal:
@@ -144,6 +170,8 @@ def version_add(
                 "learner": version.learner,
                 "labels": run.labels,
                 "version": version.version,
+                "calibration": version.calibration,
+                "published": publishes,
             },
             acting_user_id=acting_user_id,
         )
@@ -160,10 +188,12 @@ def version_add(
 
 
 @transaction.atomic
-def student_publish(*, run: Run, version: int, acting_user: AbstractBaseUser) -> Run:
+def student_publish(*, run: Run, version: int, acting_user: AbstractBaseUser, reason: str = "") -> Run:
     """Publish another version of a run's student, on record; publishing the published one changes nothing.
 
-    Raises ValidationError where there is no such version, or it was withdrawn.
+    A version that a run would not publish by itself needs a reason, which its card shows.
+
+    Raises ValidationError where there is no such version, it was withdrawn, or the reason is missing.
     """
     study = study_lock(run.study_id)
     run = Run.objects.select_for_update(of=("self",)).get(pk=run.pk)
@@ -174,14 +204,20 @@ def student_publish(*, run: Run, version: int, acting_user: AbstractBaseUser) ->
         return run
     if chosen.is_withdrawn:
         raise ValidationError(_("This version was withdrawn. Publish another one."), code=STATE)
+    if publication_doubts(chosen.card.get("evaluation")):
+        if not reason.strip():
+            raise ValidationError({"reason": _("Say why this version is published all the same: its card shows it.")})
+        chosen.publication_reason = reason.strip()
+        chosen.save(update_fields=["publication_reason"])
     run.student = chosen
     run.save(update_fields=["student"])
+    published_tell(run)
     if not run.rehearsal:
         release_record(
             study=study,
             kind=Release.Kind.CHOICE,
             run=run.pk,
-            content={"version": chosen.version, "digest": chosen.digest},
+            content={"version": chosen.version, "digest": chosen.digest, "reason": chosen.publication_reason},
             acting_user_id=acting_user.pk,
         )
     with logging_run(run.pk):
@@ -228,10 +264,19 @@ def student_predict(student: StudentModel, rows: list) -> dict:
     if not rows:
         raise DataError("There are no rows.", "Give at least one.")
     schema: Schema = schema_from_json(student.run.schema)
-    probabilities = published_load(student.learner, model_fetch(student.artifact)).predict_proba(schema.encode(rows))
-    classes = student.run.classes
+    probabilities = version_load(student).predict_proba(schema.encode(rows))
+    if schema.target is not None:
+        return {
+            "columns": list(schema.target.columns),
+            "predictions": schema.target.said(probabilities),
+            "values": probabilities.tolist(),
+            "outside": schema.outside(rows),
+        }
+    classes, threshold = student.run.classes, threshold_of(student)
+    labels = probabilities.argmax(axis=1) if threshold is None else threshold.labels(probabilities)
     return {
         "classes": classes,
-        "predictions": [classes[number] for number in probabilities.argmax(axis=1)],
+        "predictions": [classes[number] for number in labels],
         "probabilities": probabilities.tolist(),
+        "outside": schema.outside(rows),
     }

@@ -22,24 +22,19 @@ from common.jobs.parts import PartDied
 from common.logging import logging_run
 from common.progress import Progress
 from consent.services import study_lock
-from learning.learners import Model
-from learning.students import Releases, labelled
+from learning.outcomes import Classes
+from learning.students import labelled
 from training.dispatch import send
 from training.engine.parts import run_part_do
 from training.errors import STATE, RunError
-from training.methods import method_of
 from training.methods.learners import student_check
 from training.methods.lessons import Recipe, student_from
 from training.methods.progress import progress_told
-from training.methods.space import points_of
 from training.models import Run, StudentTraining
 from training.services.evaluation import evaluation, truth_of
 from training.services.students import student_teach, version_add
 
 logger = logging.getLogger(__name__)
-
-HELD_OUT = 0.2
-"""Share of the releases by which versions are compared; each learns from the others."""
 
 
 @transaction.atomic
@@ -69,6 +64,8 @@ def student_ask(
         raise ValidationError(
             _("The run has no public points that a student could learn of. What it released is its model.")
         )
+    if run.learns.kind != Classes.kind:
+        raise ValidationError(_("Students learn classes alone. What the run released is its model."))
     if run.public_dataset.removed_at is not None:
         raise ValidationError(_("The public points were removed: no student can learn of them any more."))
     recipe_check(run, student_learner, student_parameters)
@@ -163,26 +160,15 @@ def _is_done(training: StudentTraining) -> bool:
 
 
 def _version_assess(training: StudentTraining, progress: Progress) -> None:
-    """Comparison of a version: its agreement with held-out releases, and the same student on true public labels."""
+    """Comparison of a version: the same student on true public labels."""
     run, version = training.run, training.version
     assert version is not None
     recipe = Recipe(training.learner, training.parameters, version.seed)
-    lesson = method_of(run).lesson(run)
-    learned, held_out = lesson.releases.split(HELD_OUT, recipe.seed)
-    truth = truth_of(run.public_points)
-    trainings = 1 if truth is None else 2
-
-    def learn(told: Releases, number: int) -> Model:
-        return student_from(run, recipe, told, lambda done, total: progress(number * total + done, trainings * total))
-
-    score, reference = None, None
-    if len(learned) and len(held_out):
-        model = learn(lesson.told(learned, recipe.seed), 0)
-        score = held_out.score(model.predict_proba(points_of(run.public_points)))
+    truth, reference = truth_of(run.public_points), None
     if truth is not None:
         true = labelled(np.arange(len(truth)), truth, classes=len(run.classes))
-        reference = evaluation(learn(true, 1), run.test_dataset)
+        reference = evaluation(student_from(run, recipe, true, progress), run.test_dataset)
     with transaction.atomic():
-        version.score, version.reference = score, reference
-        version.save(update_fields=["score", "reference"])
+        version.reference = reference
+        version.save(update_fields=["reference"])
         _is_done(training)

@@ -3,16 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from accounting.privacy.checks import (
-    FloatArray,
-    Method,
-    checked_method,
-    checked_orders,
-    checked_positive,
-    checked_sensitivity,
-    checked_teachers,
-    checked_votes,
-)
+from accounting.privacy.checks import FloatArray, Method, checked_positive, checked_query
 from accounting.privacy.papers.argmax import argmax_divergences, log_miss_bound
 from accounting.privacy.papers.data_dependent import data_dependent_rdp
 from accounting.privacy.papers.neighbours import may_have_voted
@@ -65,10 +56,8 @@ def gnmax_rdp(
     >>> bool((gnmax_rdp(votes, 40.0, orders=[2, 10], method="data_dependent")[0] < 0.001).all())
     True
     """
-    counts, alpha = checked_votes(votes), checked_orders(orders)
-    checked_method(method)
-    weight, noise = checked_sensitivity(sensitivity), GaussianNoise(checked_positive("sigma", sigma))
-    checked_teachers(teachers_per_holder)
+    counts, alpha, weight = checked_query(votes, orders, method, sensitivity, teachers_per_holder)
+    noise = GaussianNoise(checked_positive("sigma", sigma))
     slope = (weight / sigma) ** 2
     if method == "data_independent" or weight == 0:
         return np.tile(alpha * slope, (len(counts), 1))

@@ -3,16 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from accounting.privacy.checks import (
-    FloatArray,
-    Method,
-    checked_method,
-    checked_orders,
-    checked_positive,
-    checked_sensitivity,
-    checked_teachers,
-    checked_votes,
-)
+from accounting.privacy.checks import FloatArray, Method, checked_positive, checked_query
 from accounting.privacy.papers.argmax import argmax_divergences, log_miss_bound
 from accounting.privacy.papers.data_dependent import log1mexp
 from accounting.privacy.papers.neighbours import may_have_voted
@@ -61,10 +52,8 @@ def lnmax_rdp(
     >>> bool((lnmax_rdp(votes, 0.05, orders=[2, 9], method="data_dependent")[0] < 0.0001).all())
     True
     """
-    counts, alpha = checked_votes(votes), checked_orders(orders)
-    checked_method(method)
-    weight, noise = checked_sensitivity(sensitivity), LaplaceNoise(1 / checked_positive("gamma", gamma))
-    checked_teachers(teachers_per_holder)
+    counts, alpha, weight = checked_query(votes, orders, method, sensitivity, teachers_per_holder)
+    noise = LaplaceNoise(1 / checked_positive("gamma", gamma))
     pure = 2 * weight * gamma
     independent = np.minimum(pure**2 / 2 * alpha, pure)
     if method == "data_independent" or weight == 0:

@@ -4,16 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import log_ndtr
 
-from accounting.privacy.checks import (
-    FloatArray,
-    Method,
-    checked_method,
-    checked_orders,
-    checked_positive,
-    checked_sensitivity,
-    checked_teachers,
-    checked_votes,
-)
+from accounting.privacy.checks import FloatArray, Method, checked_positive, checked_query
 from accounting.privacy.papers.data_dependent import data_dependent_rdp
 from accounting.privacy.papers.neighbours import extreme_maxima
 from accounting.privacy.papers.orders import DEFAULT_ORDERS
@@ -62,10 +53,8 @@ def threshold_rdp(
     >>> threshold_rdp(votes, 200.0, 150.0, orders=[2, 9]).round(7)
     array([[4.44e-05, 2.00e-04]])
     """
-    counts, alpha = checked_votes(votes), checked_orders(orders)
-    checked_method(method)
-    weight, slope = checked_sensitivity(sensitivity), (sensitivity / checked_positive("sigma", sigma)) ** 2 / 2
-    checked_teachers(teachers_per_holder)
+    counts, alpha, weight = checked_query(votes, orders, method, sensitivity, teachers_per_holder)
+    slope = (weight / checked_positive("sigma", sigma)) ** 2 / 2
     if not np.isfinite(threshold):
         raise ValueError(f"threshold must be finite, not {threshold}; leave the check out to answer every query")
     if method == "data_independent" or weight == 0:

@@ -9,13 +9,14 @@ from statistics import fmean, stdev
 from typing import Any
 
 from benchmarks.reproduce.results import Case, Row
-from benchmarks.sgd_sampled import FULL, RESULTS
 
 Run = dict[str, Any]
 
 
 def measured(quick: bool) -> Iterator[Case]:
     """One case for each variant and division into groups that was taken for all 9,375 steps."""
+    from benchmarks.sgd_sampled import FULL, RESULTS  # loads PyTorch
+
     runs = json.loads(RESULTS.read_text())["mnist"] if RESULTS.exists() else []
     settings: dict[str, list[Run]] = {}
     for run in runs:

@@ -12,14 +12,14 @@ from common.counted import counted
 from consent.exports import export_faults
 from consent.management.lookups import study_named
 from consent.models import Circumstance, ConsentEvent
-from consent.selectors import answerer_faults
+from consent.selectors import answerer_faults, promise_faults
 
 
 class Command(BaseCommand):
     help = (
         "Compare the decisions in an exported file (CSV or JSON), and who answered for whom (JSON), with the records, "
-        "and check the chains of the records. Exit status 1 where something differs. What was recorded after the "
-        "export is no difference."
+        "and check the chains of the records, and that no promise was made weaker without a yes to that. Exit status 1 "
+        "where something differs. What was recorded after the export is no difference."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -34,6 +34,7 @@ class Command(BaseCommand):
             *ConsentEvent.chain_faults(found.pk),
             *Circumstance.chain_faults(found.pk),
             *answerer_faults(found),
+            *promise_faults(found),
         ]
         if faults:
             raise CommandError("\n".join(faults))
@@ -41,7 +42,8 @@ class Command(BaseCommand):
         answerers = counted(len(circumstances), "record", "records")
         self.stdout.write(
             f"As on record: {decisions} in the file, and {answerers} of who answers. "
-            "Their chains are whole, and every decision was made by whoever answered."
+            "Their chains are whole, every decision was made by whoever answered, and no promise was made weaker "
+            "without a yes to that."
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from consent.models import ConsentEvent
-from consent.receipts import receipt_event, receipt_facts, receipt_sentence
+from consent.receipts import receipt_digests, receipt_event, receipt_facts, receipt_sentence
 from consent.services.checkpoints import checkpoint_over, proof_of
 
 
@@ -36,7 +36,7 @@ class Command(BaseCommand):
                 "since, name the earlier one in IPATE_SECRET_KEY_FALLBACKS."
             )
         self.stdout.write(receipt_sentence(event))
-        for term, value in receipt_facts(event):
+        for term, value in [*receipt_facts(event), *receipt_digests(event)]:
             self.stdout.write(f"{term}: {value}")
         if event.computed_hash() != event.hash:
             raise CommandError(

@@ -159,7 +159,7 @@ def _wait_for(runs: list[Run], worker: Any) -> None:
                 progress, bar = run_progress(run), bars[run.pk]
                 bar.total = len(progress.stages)
                 bar.set_description_str(f"{run.title[:32]:32} {run.get_status_display()}", refresh=False)
-                done = sum(share for _stage, share in progress.stages)
+                done = sum(stage.share for stage in progress.stages)
                 bar.update((bar.total if run.has_ended else done) - bar.n)
             if all(run.has_ended for run in current):
                 return

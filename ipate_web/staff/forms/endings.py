@@ -30,6 +30,16 @@ class WithdrawalForm(ReasonForm):
         self.fields["reason"].help_text = _("Everybody who took the model or asks for it reads this.")
 
 
+class PublicationForm(ReasonForm):
+    """Form for the reason to publish what a run would not publish by itself; empty where it would."""
+
+    def __init__(self, *args: Any, doubtful: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["reason"].help_text = _("The card of the model shows it.")
+        if not doubtful:
+            del self.fields["reason"]
+
+
 class ErasureForm(ReasonForm):
     """Form to have the records of one person erased, who asked for it."""
 

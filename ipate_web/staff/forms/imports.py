@@ -254,7 +254,7 @@ class ImageForm(_SchemaForm):
 
 
 class DocumentForm(_SchemaForm):
-    """Form for a schema of many columns, as JSON."""
+    """Form for a schema of many columns, or with another target than classes, as JSON."""
 
     text = forms.CharField(label=_("Schema as JSON"), widget=forms.Textarea(attrs={"rows": 20, "spellcheck": "false"}))
     field_order = ("text", "known")
@@ -277,7 +277,7 @@ class SchemaForms:
         lines = "\n".join(schema.get("classes", []))
         if schema.get("kind") == "image":
             self.form = ImageForm(data, of=of, initial={**schema, "classes": lines})
-        elif len(schema.get("columns", [])) > MOST_COLUMNS:
+        elif len(schema.get("columns", [])) > MOST_COLUMNS or "target" in schema:
             text = json.dumps(schema, ensure_ascii=False, indent=1)
             self.form = DocumentForm(data, of=of, initial={"text": text})
         else:

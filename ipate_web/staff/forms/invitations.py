@@ -1,15 +1,27 @@
-"""Form to issue invitations."""
+"""Forms to issue invitations, and to make their letters."""
 
+from collections.abc import Sequence
+from datetime import date
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.core.exceptions import ValidationError
+from django.utils.text import format_lazy
+from django.utils.translation import get_language, override
 from django.utils.translation import gettext_lazy as _
 
-from consent.services.invitations import Invited, invited_read
+from consent.languages import VARIANTS, translated_name
+from consent.letter_documents import LetterWritten, default_texts
+from consent.models import Letterhead, Study
+from consent.paper_documents import FormsOnPaper, FormWritten
+from consent.services.invitations import Invited, IssuedInvitation, invitations_with, invited_read
+from consent.services.letterheads import MOST_BYTES, logo_read
 
 #: More letters than this make a page that browsers print badly; the command has no such limit.
 MOST = 500
+#: Choice of the main text for forms on paper, beside the keys of variants.
+_MAIN = "main"
 
 
 class InvitationsForm(forms.Form):
@@ -20,8 +32,10 @@ class InvitationsForm(forms.Form):
         required=False,
         help_text=_(
             "One a line, as in the data. Unknown ones become data holders. Where somebody else answers for some of "
-            "them, begin with the line pseudonym,answers,until and write rows such as P-17,guardian,2031-05-04 (a "
-            "parent or guardian until the day on which the person comes of age), P-18,proxy or P-19,person."
+            "them, begin with the line pseudonym,answers,until,language,address and write rows such as "
+            "P-17,guardian,2031-05-04 (a parent or guardian until the day on which the person comes of age), "
+            "P-18,proxy or P-19,person,,de,Erika Example; 1 Street; 12345 Town. Language and address are for the "
+            "letter alone: the site does not keep them."
         ),
         widget=forms.Textarea(attrs={"rows": 6, "spellcheck": "false"}),
     )
@@ -54,6 +68,91 @@ class InvitationsForm(forms.Form):
         return {**self.cleaned_data, "pseudonyms": pseudonyms, "open_places": places}
 
 
+class LettersForm(forms.Form):
+    """Form to make letters as PDF: the codes that the page before showed, the language, and a day to answer by."""
+
+    letters = forms.JSONField(widget=forms.HiddenInput)
+    language = forms.ChoiceField(
+        label=_("Language of the letters"),
+        help_text=_("Of those whose own language is not in the list. To have both languages, make two files."),
+    )
+    answer_by = forms.DateField(
+        label=_("Please answer by"),
+        required=False,
+        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
+        help_text=_("Stands in the letters. After it people can still answer. Empty: the letters name no day."),
+    )
+    paper = forms.ChoiceField(
+        label=_("Form on paper behind each letter"),
+        required=False,
+        help_text=_(
+            "To be signed and sent back by whoever does not answer on the site. It has the code of the letter."
+        ),
+    )
+
+    def __init__(
+        self, data: Any = None, *, study: Study, issued: Sequence[IssuedInvitation] = (), kind: str = ""
+    ) -> None:
+        told = [{"code": new.code, "language": new.language, "address": new.address, "kind": kind} for new in issued]
+        super().__init__(data, initial={"letters": told, "language": get_language()})
+        self.study = study
+        self.fields["language"].choices = settings.LANGUAGES  # type: ignore[attr-defined]
+        self._papers = _papers(study)
+        kinds = {code.partition("-x-")[2] for code in self._papers.form.texts} if self._papers else set()
+        self.fields["paper"].choices = [  # type: ignore[attr-defined]
+            ("", _("none")),
+            *([(_MAIN, _("with the main text"))] if self._papers else []),
+            *((kind, format_lazy(_("with the text {}"), name)) for kind, name in VARIANTS.items() if kind in kinds),
+        ]
+
+    def clean_letters(self) -> list[dict[str, str]]:
+        told = self.cleaned_data["letters"]
+        names = {"code", "language", "address", "kind"}
+        if not isinstance(told, list) or not 0 < len(told) <= MOST:
+            raise ValidationError(_("There is no letter to make."))
+        for each in told:
+            if not isinstance(each, dict) or set(each) != names or not all(isinstance(v, str) for v in each.values()):
+                raise ValidationError(_("There is no letter to make."))
+        return told
+
+    @property
+    def written(self) -> list[LetterWritten]:
+        """Letters of the valid form, in its order, whose codes still open something."""
+        told, languages = self.cleaned_data["letters"], dict(settings.LANGUAGES)
+        found = invitations_with(self.study, [each["code"] for each in told])
+        return [
+            LetterWritten(
+                found[each["code"]],
+                each["language"] if each["language"] in languages else self.cleaned_data["language"],
+                each["kind"],
+                each["address"],
+            )
+            for each in told
+            if each["code"] in found
+        ]
+
+    def forms(self, written: Sequence[LetterWritten], answer_by: date | None) -> list[dict[str, Any]]:
+        """Form on paper behind each letter, if the valid form asks for them, in the letter's language."""
+        kind, made = self.cleaned_data["paper"], self._papers
+        if not kind or made is None:
+            return []
+        wanted = []
+        for letter in written:
+            variant = letter.language if kind == _MAIN else f"{letter.language}-x-{kind}"
+            text = variant if variant in made.form.texts else letter.language
+            new = letter.issued
+            wanted.append(FormWritten(text, new.pseudonym, new.answering, new, letter.address))
+        return [made.told(each, answer_by) for each in wanted]
+
+
+def _papers(study: Study) -> FormsOnPaper | None:
+    """Forms on paper of a study, if it asks anybody at the moment."""
+    try:
+        return FormsOnPaper(study)
+    except LookupError:
+        return None
+
+
 class LinkForm(forms.Form):
     """Form for a new link in place of a lost one: pseudonym and reason."""
 
@@ -66,3 +165,61 @@ class LinkForm(forms.Form):
             "name for good."
         ),
     )
+
+
+class LetterheadForm(forms.Form):
+    """Form for the words of a study's letters in each language of the site, and for its logo."""
+
+    picture = forms.FileField(
+        label=_("Logo"),
+        required=False,
+        help_text=_("A picture of the kind PNG. It is drawn anew, so that only what can be seen is kept."),
+        widget=forms.FileInput(attrs={"accept": "image/png"}),
+    )
+    no_logo = forms.BooleanField(label=_("Without a logo"), required=False)
+
+    def __init__(self, data: Any = None, files: Any = None, *, study: Study, head: Letterhead) -> None:
+        super().__init__(data, files)
+        self.head = head
+        labels = {
+            "salutation": _("Salutation"),
+            "text": _("What the letter is about"),
+            "refusal": _("That people may say no"),
+            "closing": _("Closing"),
+        }
+        for code, _name in settings.LANGUAGES:
+            with override(code):
+                words = default_texts(study)
+            for name in Letterhead.TEXTS:
+                long = name in ("text", "refusal")
+                attrs = {"lang": code, **({"rows": 4} if long else {})}
+                self.fields[f"{name}_{code}"] = forms.CharField(
+                    label=format_lazy("{} ({})", labels[name], translated_name(code)),
+                    required=False,
+                    max_length=2_000 if long else 200,
+                    initial=head.texts.get(code, {}).get(name, ""),
+                    widget=(forms.Textarea if long else forms.TextInput)(attrs=attrs),
+                    help_text=format_lazy(_("Empty: {}"), words[name]),
+                )
+        self.order_fields([name for name in self.fields if name not in ("picture", "no_logo")])
+        if not head.logo:
+            del self.fields["no_logo"]
+
+    def clean_picture(self) -> str:
+        picture = self.cleaned_data["picture"]
+        return logo_read(picture.read(MOST_BYTES + 1)) if picture else ""
+
+    @property
+    def texts(self) -> dict[str, dict[str, str]]:
+        """Words of the valid form by language."""
+        return {
+            code: {name: self.cleaned_data[f"{name}_{code}"] for name in Letterhead.TEXTS}
+            for code, _name in settings.LANGUAGES
+        }
+
+    @property
+    def logo(self) -> str:
+        """Logo of the valid form: a new one, the one that is kept, or none."""
+        if self.cleaned_data["picture"]:
+            return str(self.cleaned_data["picture"])
+        return "" if self.cleaned_data.get("no_logo") else self.head.logo

@@ -27,8 +27,10 @@ from ipate_web.staff.forms.kinds import (
     parameters_not_chosen,
 )
 from ipate_web.staff.templatetags.run_words import choice_label
+from learning.formats import schema_from_json
 from learning.learners import learner_parameters, learner_suggested
 from learning.mechanisms.choices import Choice
+from learning.mechanisms.counts.columns import column_names
 from learning.mechanisms.pate import AGGREGATORS
 from learning.representations import REPRESENTATIONS
 from training.engine.rehearsals import DEFAULTS
@@ -89,11 +91,16 @@ class MethodFields:
                 kind_add(form, self.field(name), choice_label(choice))
                 self._place(name, control, values)
             else:
-                self._add(name, _form_field(choice, rehearsal=form.study.rehearsal), control, values)
-        batch = {"label": _(self.implemented()[0].batch_label), "help_text": self._batch_help()}
-        self._add("batch_size", number(whole=True, required=False, min_value=1, **batch))
+                self._add(name, self._form_field(choice), control, values)
+        if batch_label := self.implemented()[0].batch_label:
+            batch = {"label": _(batch_label), "help_text": self._batch_help()}
+            self._add("batch_size", number(whole=True, required=False, min_value=1, **batch))
         self._add_others()
         self.names = [name for name in form.fields if name not in others]
+
+    def _form_field(self, choice: Choice) -> forms.Field:
+        study = self.form.study
+        return _column_field(choice, study) if choice.is_column else _form_field(choice, rehearsal=study.rehearsal)
 
     @classmethod
     def field(cls, name: str) -> str:
@@ -284,6 +291,17 @@ class MethodFields:
         return values
 
 
+def _column_field(choice: Choice, study: Study) -> forms.Field:
+    """The columns of the study's private datasets: public, as their schemas are."""
+    schemas = study.datasets.filter(kind=Dataset.Kind.PRIVATE, removed_at=None).values_list("schema", flat=True)
+    names = dict.fromkeys(name for schema in schemas for name in column_names(schema_from_json(schema)))
+    required = choice.default is None
+    offered = [*(() if required else [("", _("none"))]), *((name, name) for name in names)]
+    return forms.ChoiceField(
+        choices=offered, required=required, label=choice_label(choice), help_text=_(choice.help) if choice.help else ""
+    )
+
+
 def _form_field(choice: Choice, *, rehearsal: bool) -> forms.Field:
     """The field of a choice that is no :attr:`Choice.kinds`."""
     texts: dict[str, Any] = {"label": choice_label(choice), "help_text": _(choice.help) if choice.help else ""}
@@ -406,11 +424,23 @@ class SgdFields(MethodFields):
         return told % {"few": few, "many": many}
 
 
+class CountsFields(MethodFields):
+    """See :class:`MethodFields`."""
+
+    name = Run.Method.COUNTS.value
+    help = gettext_lazy(
+        "People are counted by one or two columns; each cell of the table is released with noise, and with an interval "
+        "for its true number. It needs no public points, trains nothing, and has no student."
+    )
+    title = gettext_lazy("What is counted")
+    prefix = "counts"
+
+
 def _round(number: float) -> int:
     """To tens where there are enough of them."""
     return 10 * round(number / 10) if number >= 45 else round(number)
 
 
 METHOD_FIELDS: dict[str, type[MethodFields]] = {
-    fields.name: fields for fields in (NeighboursFields, PateFields, SgdFields)
+    fields.name: fields for fields in (NeighboursFields, PateFields, SgdFields, CountsFields)
 }

@@ -10,8 +10,58 @@ from django.core.files.uploadedfile import UploadedFile
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
-from consent.models import Level, Study
-from consent.services.paper import NOT_TAKING_PART, PaperConsent, PaperError, paper_list_read
+from consent.circumstances import answering_for
+from consent.languages import own_name
+from consent.models import Authority, ConsentForm, Level, Study
+from consent.paper_documents import FormWritten
+from consent.pseudonyms import holder_found
+from consent.services.paper import KEEP, NOT_TAKING_PART, PaperConsent, PaperError, paper_list_read
+
+
+class PaperFormForm(forms.Form):
+    """Form to make a form on paper: in which text, for whom, and a day to answer by."""
+
+    text = forms.ChoiceField(
+        label=_("Language and kind of text"),
+        help_text=_("The whole form is in this language, where the site speaks it. Hand out the one that is read."),
+    )
+    pseudonym = forms.CharField(
+        label=_("Pseudonym"),
+        max_length=200,
+        required=False,
+        help_text=_(
+            "Empty: people write it on the form. With it the form names the person; where a guardian or proxy answers "
+            "for them, it speaks about the person and has room for the declaration of their right."
+        ),
+    )
+    answer_by = forms.DateField(
+        label=_("Please answer by"),
+        required=False,
+        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
+        help_text=_("Stands on the form. After it people can still answer. Empty: the form names no day."),
+    )
+
+    def __init__(self, data: Any = None, *, study: Study, consent_form: ConsentForm, language: str) -> None:
+        texts = consent_form.texts
+        super().__init__(data, initial={"text": language if language in texts else next(iter(texts))})
+        self.study = study
+        self.fields["text"].choices = [(code, own_name(code)) for code in texts]  # type: ignore[attr-defined]
+
+    def clean_pseudonym(self) -> str:
+        name: str = self.cleaned_data["pseudonym"]
+        self.holder = holder_found(self.study, name) if name else None
+        if name and self.holder is None:
+            raise ValidationError(_("Nobody in this study is called like that. Check it, or import the records first."))
+        if self.holder and not answering_for(self.holder).consents:
+            raise ValidationError(_("It is on record that this person has died or cannot decide: there is no form."))
+        return name
+
+    @property
+    def written(self) -> FormWritten:
+        """The form on paper that the valid form asks for."""
+        if self.holder is None:
+            return FormWritten(self.cleaned_data["text"])
+        return FormWritten(self.cleaned_data["text"], self.cleaned_data["pseudonym"], answering_for(self.holder))
 
 
 class PaperConsentForm(forms.Form):
@@ -26,21 +76,55 @@ class PaperConsentForm(forms.Form):
         ],
         widget=forms.RadioSelect,
     )
+    weaker = forms.BooleanField(
+        label=_("They marked the box that they accept weaker protection than they were promised"),
+        required=False,
+        help_text=_("Without this mark, whoever was promised more before keeps that promise."),
+    )
+    authority = forms.ChoiceField(
+        label=_("By which right somebody else decided"),
+        choices=[("", _("the person signed themselves")), *Authority.choices],
+        required=False,
+        help_text=_(
+            "Of a parent, guardian or proxy who agrees: what they marked on the form. The box of the statement must be "
+            "marked, too."
+        ),
+    )
     form_version = forms.TypedChoiceField(label=_("Version of the form that they signed"), coerce=int)
+    text = forms.ChoiceField(
+        label=_("Text of the form that they signed"), required=False, help_text=_("It stands at the foot of the form.")
+    )
     signed_on = forms.DateField(label=_("Signed on"), widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"))
     scan = forms.FileField(label=_("Scan"), help_text=_("PDF, PNG or JPEG, up to 20 MB. It is kept privately."))
 
+    keep = forms.BooleanField(
+        label=_("They wrote that their records stay stored"),
+        required=False,
+        help_text=_("Of somebody who withdraws. Otherwise their stored records are erased within a day."),
+    )
+
     def __init__(self, *args: Any, study: Study, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        versions = study.consent_forms.values_list("version", flat=True)
-        self.fields["form_version"].choices = [(version, version) for version in versions]  # type: ignore[attr-defined]
+        published = list(study.consent_forms.all())
+        self.fields["form_version"].choices = [(form.version, form.version) for form in published]  # type: ignore[attr-defined]
+        codes = dict.fromkeys(code for form in published for code in form.texts)
+        self.fields["text"].choices = [("", _("not known")), *((code, own_name(code)) for code in codes)]  # type: ignore[attr-defined]
 
     def decision(self) -> tuple[Sequence[PaperConsent], dict[str, bytes]]:
         """List of the one decision, and its scan by name; the form is valid."""
         data = self.cleaned_data
         scan: UploadedFile = data["scan"]
         consent = PaperConsent(
-            0, data["pseudonym"], data["level"], data["form_version"], data["signed_on"], scan.name or ""
+            0,
+            data["pseudonym"],
+            data["level"],
+            data["form_version"],
+            data["signed_on"],
+            scan.name or "",
+            records=KEEP if data["keep"] and data["level"] == NOT_TAKING_PART else "",
+            weaker=data["weaker"],
+            authority=data["authority"],
+            text=data["text"],
         )
         return [consent], {consent.evidence: scan.read()}
 

@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy as _
 from accounting.head_counts import head_counts
 from consent.models import EpsilonPolicy, Level, Study
 from consent.services import epsilon_policy_check
+from ipate_web.staff.forms.fields import AnswerField
 from training.models import Dataset
 
 LEVEL_FIELDS = ("high", "average", "low")
@@ -32,6 +33,15 @@ class PolicyForm(forms.Form):
         widget=forms.Textarea(attrs={"rows": 4}),
         help_text=_("Why these values fit this study. It is kept with the policy for good."),
     )
+    name_reason = forms.CharField(
+        label=_("Why the names fit all the same"),
+        required=False,
+        max_length=500,
+        widget=forms.Textarea(attrs={"rows": 2}),
+        help_text=EpsilonPolicy._meta.get_field("name_reason").help_text,
+    )
+
+    answer_by = AnswerField()
 
     def clean(self) -> dict[str, Any]:
         values = {name: self.cleaned_data[name] for name in LEVEL_FIELDS if name in self.cleaned_data}
@@ -82,8 +92,20 @@ def _holders(level: Level) -> str:
     return f"holders-{level.value}"
 
 
-class ApprovalForm(forms.Form):
-    """Form for the approval of a policy: its effective date."""
+class ConditionsForm(forms.Form):
+    """Form for the conditions of an approval."""
+
+    conditions = forms.CharField(
+        label=_("Conditions of your approval"),
+        required=False,
+        max_length=5000,
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text=_("Operators read them. They stay on record with your name. Empty: there are none."),
+    )
+
+
+class ApprovalForm(ConditionsForm):
+    """Form for the approval of a policy: conditions and effective date."""
 
     effective_from = forms.DateTimeField(
         label=_("In force from"),

@@ -25,6 +25,7 @@ from ipate_web.staff.templatetags.run_words import said
 from learning.learners import learner_parameters
 from learning.students import student_create
 from training.engine.rehearsals import DEFAULTS
+from training.methods import METHODS, Outcome
 from training.models import Dataset, Run
 from training.services.runs import run_check
 from training.services.suggestions import suggestion_for
@@ -35,6 +36,8 @@ _DATASETS = {
     "test_dataset": _("Test dataset"),
 }
 _OF_THE_MODEL = ("title", "purpose", *_DATASETS, "wanted_labels", "seed")
+_FOR_A_MODEL = ("public_dataset", "test_dataset", "wanted_labels")
+"""Fields that count only for a method whose runs lead to a model."""
 _LEVELS = [(level, name) for name in ("share", "epsilon") for level in Level]
 
 
@@ -56,7 +59,9 @@ class RunForm(forms.Form):
             self.fields[f"{kind}_dataset"].queryset = datasets  # type: ignore[attr-defined]
         for name, label in _DATASETS.items():
             self.fields[name].label = label
-        self.fields["public_dataset"].help_text = _("Only gradient steps over samples can do without public points.")
+        self.fields["public_dataset"].help_text = _(
+            "Only gradient steps over samples can do without public points, where a model learns."
+        )
         self.fields["purpose"].widget.attrs["rows"] = 3
         if study.rehearsal:
             self._add_levels()
@@ -78,6 +83,11 @@ class RunForm(forms.Form):
     # --- For the template ---------------------------------------------------------------------------------------------
 
     @property
+    def learning(self) -> list[str]:
+        """Names of the methods whose runs lead to a model."""
+        return [name for name in METHOD_FIELDS if METHODS[name].outcome == Outcome.MODEL]
+
+    @property
     def student_groups(self) -> list[ParameterGroup]:
         return parameter_groups(self, "student_learner")
 
@@ -91,6 +101,8 @@ class RunForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         chosen = self._chosen()
         uncounted = parameters_not_chosen(self, "student_learner")
+        if chosen is not None and chosen.name not in self.learning:
+            uncounted += [name for name in self.fields if name.partition("-")[0] in (*_FOR_A_MODEL, "student_learner")]
         for method in self.methods:
             uncounted += method.uncounted() if method is chosen else method.names
         for name in uncounted:
@@ -111,12 +123,14 @@ class RunForm(forms.Form):
         """The fields of the run, as ``run_propose`` takes them."""
         method = self._chosen()
         assert method is not None, "the form is valid"
-        values = {name: self.cleaned_data[name] for name in _OF_THE_MODEL if name in self.fields}
-        values |= {
-            "method": method.name,
-            "student_learner": self.cleaned_data["student_learner"],
-            "student_parameters": parameters_chosen(self, "student_learner"),
-        }
+        names = [name for name in _OF_THE_MODEL if name in self.fields]
+        values: dict[str, Any] = {"method": method.name}
+        if method.name in self.learning:
+            values["student_learner"] = self.cleaned_data["student_learner"]
+            values["student_parameters"] = parameters_chosen(self, "student_learner")
+        else:
+            names = [name for name in names if name not in _FOR_A_MODEL]
+        values |= {name: self.cleaned_data[name] for name in names}
         if self.study.rehearsal:
             levels: dict[str, dict[str, float]] = {level.value: {} for level in Level}
             for level, name in _LEVELS:

@@ -1,22 +1,26 @@
 """Forms for a study's settings, members and consent form."""
 
 from collections.abc import Iterable
+from copy import copy
 from typing import Any
 
 from django import forms
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
-from django.utils.text import capfirst
+from django.utils.text import capfirst, format_lazy
 from django.utils.translation import gettext_lazy as _
 
+from consent.facts import FACTS, TRANSLATED_FACTS, facts_of
 from consent.forms import INVALID_EMAIL
-from consent.languages import translated_name
+from consent.languages import is_variant, translated_name
 from consent.models import ConsentForm, ConsentFormDraft, Renewal, Role, Study
 from consent.selectors import consent_form_languages
-from consent.services import Valid, study_slug_check, texts_digest
+from consent.services import Valid, draft_facts, form_digest, study_slug_check
 from consent.services.accounts import account_of_staff
+from consent.services.consent_forms import OBJECTION_DAYS
 from consent.study_texts import TRANSLATED
+from ipate_web.staff.forms.fields import AnswerField
 
 #: Whoever says nothing leaves these as they are.
 _KEPT_WHERE_UNSAID = ("lawful_basis", "after_withdrawal", "after_death", "after_incapacity")
@@ -30,6 +34,10 @@ _SHORT_TEXTS = (
     "retention",
     "mail_opening",
 )
+#: Where in the facts the contact's details follow.
+_CONTACT = FACTS.index("contact") + 1
+#: The example of harm is the ethics committee's to write, on its own page.
+_TRANSLATED_HERE = tuple(name for name in TRANSLATED if name != "harm")
 
 
 class StudyForm(forms.ModelForm):
@@ -47,22 +55,9 @@ class StudyForm(forms.ModelForm):
         fields = [
             "title",
             "slug",
-            "purpose",
-            "controller",
-            "controller_address",
-            "contact",
-            "data_protection_officer",
-            "supervisory_authority",
-            "data_categories",
-            "data_source",
-            "recipients",
-            "retention",
-            "retention_until",
-            "after_withdrawal",
-            "lawful_basis",
-            "jurisdiction",
-            "after_death",
-            "after_incapacity",
+            *FACTS[:_CONTACT],
+            *("contact_name", "contact_telephone", "contact_hours"),
+            *FACTS[_CONTACT:],
             "mail_opening",
             "languages",
             "delta",
@@ -83,7 +78,7 @@ class StudyForm(forms.ModelForm):
             self.fields[name].required = False
         self._add_translations()
         for name in fixed:
-            del self.fields[name]
+            self.fields.pop(name, None)
         if "delta" in self.fields:
             self.fields["delta"].label = "δ"  # not Δ, its capital
             self.fields["delta"].widget.attrs |= {"step": "any", "inputmode": "decimal"}
@@ -91,14 +86,15 @@ class StudyForm(forms.ModelForm):
     def _add_translations(self) -> None:
         """Add a field for each text of the study in each other language of the site or the study."""
         codes = dict.fromkeys([*(code for code, _name in settings.LANGUAGES), *self.instance.languages])
-        self.other_languages = [code for code in codes if code != settings.LANGUAGE_CODE]
+        self.other_languages = [code for code in codes if code != settings.LANGUAGE_CODE and not is_variant(code)]
         for code in self.other_languages:
             told = self.instance.translations.get(code, {})
-            for name in TRANSLATED:
+            for name in _TRANSLATED_HERE:
                 label = f"{self.fields[name].label} ({translated_name(code)})"
                 rows = 4 if name == "purpose" else 2
-                widget = forms.TextInput if name == "title" else forms.Textarea
-                attrs = {"lang": code} if name == "title" else {"lang": code, "rows": rows}
+                short = isinstance(self.fields[name].widget, forms.TextInput)
+                widget = forms.TextInput if short else forms.Textarea
+                attrs = {"lang": code} if short else {"lang": code, "rows": rows}
                 self.fields[f"{name}_{code}"] = forms.CharField(
                     label=label, required=False, initial=told.get(name, ""), widget=widget(attrs=attrs)
                 )
@@ -124,6 +120,24 @@ class StudyForm(forms.ModelForm):
         slug = self.cleaned_data["slug"]
         study_slug_check(slug)
         return slug
+
+
+class FactsForm(StudyForm):
+    """Form for the facts that the next version of a consent form tells; ``told`` is the study with today's draft."""
+
+    def __init__(self, data: Any = None, *, told: Study) -> None:
+        super().__init__(data, instance=told)
+        kept = {*FACTS, *(f"{name}_{code}" for name in TRANSLATED_FACTS for code in self.other_languages)}
+        for name in [name for name in self.fields if name not in kept]:
+            del self.fields[name]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Facts as they were entered; the form is valid."""
+        told = copy(self.instance)
+        for name, value in self.cleaned_data.items():
+            setattr(told, name, value)
+        return facts_of(told)
 
 
 class MemberForm(forms.Form):
@@ -164,7 +178,7 @@ class ConsentFormForm(forms.Form):
         acting_user: AbstractBaseUser,
         **kwargs: Any,
     ) -> None:
-        self.digest = texts_digest(draft.texts) if draft else ""
+        self.digest = form_digest(draft.texts, draft_facts(draft)) if draft else ""
         self.draft, self.acting_user = draft, acting_user
         super().__init__(data, **kwargs)
         self.fields["seen"].initial = self.digest
@@ -198,6 +212,17 @@ class ConsentFormForm(forms.Form):
         return {code: str(text) for code in self.languages if (text := self[code].value())}
 
 
+#: Decision that the draft is a small correction.
+CORRECTION = "correction"
+_CORRECTION_TOLD = format_lazy(
+    _(
+        "Nothing: it is a small correction, which changes no fact and few words. It comes into force after {days} days "
+        "unless somebody of the committee objects"
+    ),
+    days=OBJECTION_DAYS,
+)
+
+
 class PublicationForm(forms.Form):
     """Form to publish ``draft`` after ``latest``, with the consequence for earlier consents where there may be some."""
 
@@ -220,17 +245,20 @@ class PublicationForm(forms.Form):
     )
     renewal = forms.ChoiceField(
         label=_("What about those who consented to an earlier version?"),
-        choices=[(choice.value, capfirst(choice.label)) for choice in Renewal],
+        choices=[*((choice.value, capfirst(choice.label)) for choice in Renewal), (CORRECTION, _CORRECTION_TOLD)],
         widget=forms.RadioSelect,
         help_text=_(
-            "The decision is published with the version and cannot be changed. A version that asks people again is "
-            "published by a second person, of the ethics committee."
+            "The decision is published with the version and cannot be changed. A second person, of the ethics "
+            "committee, publishes the version."
         ),
     )
 
+    answer_by = AnswerField()
+
     def __init__(self, data: Any, *, draft: ConsentFormDraft, latest: ConsentForm | None) -> None:
-        self.digest = texts_digest(draft.texts)
+        self.digest = form_digest(draft.texts, draft_facts(draft))
         kept = {"valid_months": latest.valid_months, "valid_until": latest.valid_until} if latest else {}
+        self.kept = Valid.of(latest) if latest else Valid()
         super().__init__(data, initial={"seen": self.digest, **kept})
         if latest is None:
             del self.fields["renewal"]
@@ -242,12 +270,14 @@ class PublicationForm(forms.Form):
             raise ValidationError(_("Somebody has changed the draft since you opened this page. Read it again below."))
         if self.cleaned_data.get("valid_months") and self.cleaned_data.get("valid_until"):
             self.add_error("valid_until", _("Say one of the two: for so many months, or up to a day."))
+        elif self.decision == CORRECTION and self.valid != self.kept:
+            self.add_error("renewal", _("How long a consent counts is no small correction. Propose it as a version."))
         return self.cleaned_data
 
     @property
     def valid(self) -> Valid:
         """Time for which a consent counts; the form is valid."""
-        return Valid(self.cleaned_data["valid_months"], self.cleaned_data["valid_until"])
+        return Valid(self.cleaned_data.get("valid_months"), self.cleaned_data.get("valid_until"))
 
     @property
     def decision(self) -> str:

@@ -8,6 +8,8 @@ from django.utils.formats import date_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from common.moments import zone_name
+
 register = template.Library()
 
 
@@ -33,4 +35,4 @@ def moment_text(value: datetime, seconds: bool = True) -> str:
     """The same as text alone, for captions and files."""
     local = timezone.localtime(value)
     clock = local.strftime("%H:%M:%S" if seconds else "%H:%M")
-    return f"{date_format(local, 'SHORT_DATE_FORMAT')} {clock} {local.tzname()}"
+    return f"{date_format(local, 'SHORT_DATE_FORMAT')} {clock} {zone_name(local)}"

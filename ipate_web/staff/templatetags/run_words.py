@@ -19,13 +19,15 @@ from django.utils.translation import gettext as _
 from accounting.models import Release
 from common.sentences import Sentence
 from consent.models import Level
+from ipate_web.staff.measures import Measure, decimal, ends_words, measures
 from learning.learners import parameter_fields
 from learning.mechanisms.choices import Choice
+from learning.mechanisms.counts.columns import NOT_KNOWN
 from learning.mechanisms.pate import AGGREGATORS
 from learning.mechanisms.sampled_steps.choices import NETWORK_CHOICES
 from learning.published import published_label
 from learning.students import STUDENTS
-from training.methods import method_of
+from training.methods import Outcome, method_of
 from training.models import Run
 
 register = template.Library()
@@ -51,6 +53,44 @@ def interval(ends: Sequence[float] | None) -> str:
         return ""
     low, high = (number_format(round(100 * end, 1), decimal_pos=1) for end in ends)
     return _("%(low)s to %(high)s %%") % {"low": low, "high": high}
+
+
+@register.filter
+def measure_rows(evaluation: Mapping[str, Any]) -> list[Measure]:
+    """Measures of an evaluation in words, for a table."""
+    return measures(evaluation)
+
+
+@register.filter
+def target_words(target: Mapping[str, Any]) -> str:
+    """Description of what a model of this target says of a record."""
+    unit = target.get("unit", "")
+    match target["kind"]:
+        case "numbers":
+            told = {"low": number_format(target["minimum"]), "high": number_format(target["maximum"]), "unit": unit}
+            return _("a number from %(low)s to %(high)s %(unit)s, with an interval") % told
+        case "times":
+            told = {"last": number_format(target["ends"][-1]), "unit": unit}
+            return _("how likely the event has not happened yet, up to %(last)s %(unit)s") % told
+    return _("how likely each of these is: %(names)s") % {"names": ", ".join(target["names"])}
+
+
+@register.filter(name="decimal")
+def decimal_words(value: float | None) -> str:
+    """A measure that is no share: "0.417"; a dash for what is unknown."""
+    return decimal(value)
+
+
+@register.filter
+def decimal_interval(ends: Sequence[float] | None) -> str:
+    """The ends of a confidence interval of a measure that is no share: "0.412 to 0.455"."""
+    return ends_words(ends)
+
+
+@register.filter
+def confusion_rows(evaluation: Mapping[str, Any]) -> list[tuple[str, list[float | None]]]:
+    """Rows of the confusion matrix of an evaluation, each with the name of its true class."""
+    return [(each["class"], row) for each, row in zip(evaluation["classes"], evaluation["confusion"], strict=True)]
 
 
 @register.filter
@@ -120,6 +160,18 @@ def releases_counts(run: Run) -> bool:
 
 
 @register.filter
+def leads_to_table(run: Run) -> bool:
+    """Whether the run leads to a table, and to no model."""
+    return method_of(run).outcome == Outcome.TABLE
+
+
+@register.filter
+def cell_words(value: str) -> str:
+    """Value of a cell of a table: data as they are, and the words for what is not known."""
+    return _(value) if value == NOT_KNOWN else value
+
+
+@register.filter
 def paid_ahead(run: Run) -> bool:
     """Whether holders have been charged for more than was released so far."""
     return method_of(run).charges_ahead and run.batches.exists()
@@ -181,7 +233,11 @@ def _name(level: Any) -> str:
 @register.filter
 def badges(run: Run) -> SafeString:
     """The run's status, and whether it is a rehearsal, as badges."""
-    return _badges(run.status, run.rehearsal, get_language())
+    shown = [(str(run.get_status_display()), _LOOKS.get(Run.Status(run.status), "live"))]
+    if run.rehearsal:
+        shown.append((_("rehearsal"), "warn"))
+    parts = [render_to_string("components/badge.html", {"text": text, "kind": kind}) for text, kind in shown]
+    return mark_safe("".join(parts))  # noqa: S308, two rendered templates
 
 
 #: How a status looks; all others are under way.
@@ -190,30 +246,16 @@ _LOOKS = {Run.Status.FINISHED: "good", Run.Status.FAILED: "bad"} | dict.fromkeys
 )
 
 
-@lru_cache(maxsize=256)  # a list has one for every run
-def _badges(status: str, rehearsal: bool, _language: str) -> SafeString:
-    shown = [(str(Run.Status(status).label), _LOOKS.get(Run.Status(status), "live"))]
-    if rehearsal:
-        shown.append((_("rehearsal"), "warn"))
-    parts = [render_to_string("components/badge.html", {"text": text, "kind": kind}) for text, kind in shown]
-    return mark_safe("".join(parts))  # noqa: S308, two rendered templates
-
-
 @register.filter
 def method_words(run: Run) -> str:
     """The run's method and its variant: "teachers vote, weighting"."""
-    return _method_words(run.method, run.variant, get_language())
-
-
-@lru_cache(maxsize=256)
-def _method_words(method: str, variant: str, _language: str) -> str:
-    words = [Run.Method(method).label, *([Run.Variant(variant).label] if variant else [])]
+    words = [Run.Method(run.method).label, *([Run.Variant(run.variant).label] if run.variant else [])]
     return ", ".join(map(str, words))
 
 
 @register.filter
 def status_label(status: str) -> str:
-    """A status of a run: "Training teachers"."""
+    """A status of a run: "Training the student"."""
     return capfirst(str(Run.Status(status).label))
 
 
@@ -267,7 +309,7 @@ def choice_facts(run: Run) -> list[tuple[str, str]]:
     """Choices of a run as far as they count, each with its label, and what else its method says of it."""
     method, chosen = method_of(run), run.choices
     facts = [
-        (choice_label(choice), capfirst(choice_words(choice, chosen)))
+        (choice_label(choice), chosen[choice.name] if choice.is_column else capfirst(choice_words(choice, chosen)))
         for choice in method.choices.described()
         if choice.name in chosen and _is_told(choice, run)
     ]
@@ -275,13 +317,14 @@ def choice_facts(run: Run) -> list[tuple[str, str]]:
         (_(label), format_html_join("; ", "{}", ((said(sentence),) for sentence in sentences)))
         for label, sentences in method.facts(run)
     ]
-    return [*facts, (_(method.batch_label), str(run.batch_size)), *told]
+    batch = [(_(method.batch_label), str(run.batch_size))] if method.batch_label else []
+    return [*facts, *batch, *told]
 
 
 def _is_told(choice: Choice, run: Run) -> bool:
     """Whether a choice is a fact of its own: it counts, and says more than that nothing was chosen."""
     is_missing = choice.needs_public_points and run.public_dataset_id is None
-    is_empty = choice.type in (bool, dict) and not run.choices[choice.name]
+    is_empty = (choice.type in (bool, dict) or choice.is_column) and not run.choices[choice.name]
     is_beside = choice.name in {each.parameters for each in method_of(run).choices.described()}
     return not (is_missing or is_empty or is_beside) and choice.counts_with(run.choices)
 

@@ -1,16 +1,19 @@
-"""Pages to look at one holder's choice, and to list such accesses."""
+"""Pages to look at one holder's choice, to list such accesses, and to check a receipt."""
 
 from django.core.exceptions import ValidationError
 from django.http import HttpResponse
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_safe
 
 from common.requests import SignedInRequest
 from consent.circumstances import Lapse
 from consent.models import LevelAccess, LinkReissue, Study
+from consent.receipts import receipt_event
+from consent.selectors import consent_current
 from consent.services.access import holder_level_access
 from consent.standing import standing
-from ipate_web.staff.forms.access import LevelAccessForm
+from ipate_web.staff.forms.access import LevelAccessForm, ReceiptForm
 from ipate_web.staff.views.pages import paginate, render_page, study_page
 
 #: What staff are told of a consent that does not count.
@@ -40,6 +43,22 @@ def holder_look(request: SignedInRequest, study: Study) -> HttpResponse:
         except ValidationError as error:
             form.add_error(None, error)
     return render_page(request, study, "staff/people/holder_look.html", context, status=422 if form.errors else 200)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("consent.check_receipt")
+def receipt_check(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Say whether a receipt is on record, and whose and of when it is; what was decided is not shown."""
+    form = ReceiptForm(request.POST or None)
+    context: dict[str, object] = {"form": form}
+    if form.is_valid():
+        event = receipt_event(form.cleaned_data["number"], study)
+        if event is None:
+            form.add_error("number", _("No decision of this study has this receipt. Ask for each group again."))
+        else:
+            last = consent_current(event.holder) == event
+            context |= {"event": event, "unchanged": event.computed_hash() == event.hash, "last": last}
+    return render_page(request, study, "staff/people/receipt_check.html", context, status=422 if form.errors else 200)
 
 
 @require_safe

@@ -5,16 +5,19 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
+from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from common.requests import SignedInRequest
 from consent.models import Circumstance, Letter, Study
+from consent.receipts import receipts_pdf
 from consent.services.handover import circumstance_record
 from consent.services.letters import AT_ONCE, letters_due, letters_print
 from ipate_web.staff.forms.circumstances import CircumstanceForm
+from ipate_web.staff.forms.invitations import LettersForm
 from ipate_web.staff.views.invitations import qr_code
-from ipate_web.staff.views.pages import paginate, render_page, study_page
+from ipate_web.staff.views.pages import paginate, pdf_answer, render_page, study_page
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -49,11 +52,17 @@ def letters(request: SignedInRequest, study: Study) -> HttpResponse:
         if kind == Letter.Kind.RECEIPT and not request.user.has_perm("consent.view_holder_level", study):
             raise PermissionDenied
         printed = letters_print(study=study, kind=kind, acting_user=request.user, again="again" in request.POST)
+        receipts = [letter.event for letter in printed if letter.event]
+        if receipts:
+            language = request.POST.get("language", "")
+            language = language if language in dict(settings.LANGUAGES) else settings.LANGUAGE_CODE
+            return pdf_answer(receipts_pdf(study, receipts, language), f"receipts-{study.slug}.pdf", is_saved=True)
         context = {
             "kind": Letter.Kind(kind),
             "letters": [(letter, letter.issued and qr_code(letter.issued.link)) for letter in printed],
-            "site": settings.SITE_URL.rstrip("/"),
+            "form": LettersForm(study=study, issued=[one.issued for one in printed if one.issued], kind=kind),
         }
         return render_page(request, study, "staff/people/letters_printed.html", context)
     rows = [(kind, len(letters_due(study, kind)), len(letters_due(study, kind, again=True))) for kind in Letter.Kind]
-    return render_page(request, study, "staff/people/letters.html", {"kinds": rows, "at_once": AT_ONCE})
+    context = {"kinds": rows, "at_once": AT_ONCE, "languages": settings.LANGUAGES, "language": get_language()}
+    return render_page(request, study, "staff/people/letters.html", context)

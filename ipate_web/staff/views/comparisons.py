@@ -9,7 +9,7 @@ from django.views.decorators.http import require_safe
 
 from common.requests import SignedInRequest
 from consent.models import Study
-from ipate_web.staff.comparison import cost_charts, parameter_rows, recall_chart, run_titles, step_charts
+from ipate_web.staff.comparison import cost_charts, measure_rows, parameter_rows, recall_chart, run_titles, step_charts
 from ipate_web.staff.views.pages import render_page, study_page
 from training.comparison import MOST, runs_compared
 from training.models import Run
@@ -29,6 +29,7 @@ def run_compare(request: SignedInRequest, study: Study) -> HttpResponse:
         compared = comparison.runs
         context |= {
             "compared": list(zip(run_titles(compared), compared, strict=True)),
+            "measures": measure_rows(compared),
             "parameters": parameter_rows(comparison.parameters, runs),
             "charts": [*cost_charts(compared), *step_charts(compared)],
             "recalls": recall_chart(compared),

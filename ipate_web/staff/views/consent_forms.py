@@ -8,6 +8,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.formats import date_format
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import override
@@ -16,12 +17,16 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from accounting.head_counts import people_counted
 from common.requests import SignedInRequest
 from consent import selectors, services
+from consent.circumstances import day_of
 from consent.differences import Line, line_differences
-from consent.languages import translated_name
-from consent.models import ConsentForm, ConsentFormDraft, ConsentFormProposal, Renewal, Study
+from consent.facts import fact_differences, fact_words, facts_missing, facts_of, study_told, study_with
+from consent.languages import language_of, translated_name
+from consent.models import ConsentForm, ConsentFormDraft, ConsentFormProposal, Study
 from consent.rendering import markdown_html
 from consent.views.decision import page_preview
-from ipate_web.staff.forms.studies import ConsentFormForm, PublicationForm
+from ipate_web.staff.forms.policies import ConditionsForm
+from ipate_web.staff.forms.studies import CORRECTION, ConsentFormForm, FactsForm, PublicationForm
+from ipate_web.staff.views.check_answers import understanding
 from ipate_web.staff.views.pages import render_page, study_page
 from ipate_web.staff.views.remarks import remark_form, remark_made
 
@@ -31,9 +36,14 @@ def _rendered(texts: dict[str, str]) -> list[tuple[str, str, SafeString]]:
     return [(code, translated_name(code), markdown_html(text)) for code, text in texts.items()]
 
 
-def _differences(older: dict[str, str], newer: dict[str, str]) -> list[tuple[str, str, list[Line], bool]]:
-    """(code, name, lines, whether they read alike) of each language that has a text, without unchanged ones."""
+def _differences(
+    older: dict[str, str], newer: dict[str, str], told: tuple[Study, Study]
+) -> list[tuple[str, str, list[Line], bool]]:
+    """(code, name, lines, whether they read alike) of the facts and each language's text, without unchanged ones."""
     differences = []
+    facts = fact_differences(*told)
+    if facts:
+        differences.append(("", _("Facts"), facts, False))
     for code in {**newer, **older}:
         if newer.get(code) != older.get(code):
             lines = line_differences(older.get(code, ""), newer.get(code, ""))
@@ -52,6 +62,7 @@ def consent_forms(request: SignedInRequest, study: Study) -> HttpResponse:
         "texts": _rendered(form.texts) if form else [],
         "draft": ConsentFormDraft.objects.filter(study=study).select_related("saved_by").first(),
         "waiting": selectors.forms_waiting(study),
+        **understanding(study),
     }
     return render_page(request, study, "staff/consent/forms.html", context)
 
@@ -67,7 +78,8 @@ def consent_form(request: SignedInRequest, study: Study, version: int) -> HttpRe
         "before": before,
         "in_force": form == selectors.consent_form_in_force(study),
         "texts": _rendered(form.texts),
-        "differences": _differences(before.texts, form.texts) if before else [],
+        "facts": fact_words(study_told(form)),
+        "differences": _differences(before.texts, form.texts, (study_told(before), study_told(form))) if before else [],
     }
     return render_page(request, study, "staff/consent/form.html", context)
 
@@ -90,10 +102,39 @@ def consent_form_new(request: SignedInRequest, study: Study) -> HttpResponse:
         "form": form,
         "latest": latest,
         "draft": draft,
+        "facts": fact_words(_drafted(study, draft)),
+        "missing": facts_missing(_drafted(study, draft)),
         "texts": _rendered(form.texts),
         "saved": _rendered(draft.texts) if draft else [],
+        **understanding(study),
     }
     return render_page(request, study, "staff/consent/new.html", context, status=422 if form.errors else 200)
+
+
+def _drafted(study: Study, draft: ConsentFormDraft | None) -> Study:
+    """Study with the facts of a draft, or its own."""
+    return study_with(study, services.draft_facts(draft)) if draft else study
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("consent.publish_consentform")
+def consent_form_facts(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Edit the facts that the next version tells; they are kept with the draft.
+
+    Before the first version is published they are the study's settings, which an operator writes.
+    """
+    latest = selectors.consent_form_in_force(study)
+    if latest is None:
+        return redirect("staff:study_edit", study.slug)
+    draft = ConsentFormDraft.objects.filter(study=study).first()
+    form = FactsForm(request.POST or None, told=_drafted(study, draft))
+    if form.is_valid():
+        texts = draft.texts if draft else latest.texts
+        services.consent_form_draft_save(study=study, acting_user=request.user, texts=texts, facts=form.facts)
+        messages.success(request, _("The draft is saved. Holders do not see it."))
+        return redirect("staff:consent_form_new", study.slug)
+    context = {"form": form, "latest": latest}
+    return render_page(request, study, "staff/consent/facts_edit.html", context, status=422 if form.errors else 200)
 
 
 @require_POST
@@ -107,7 +148,7 @@ def consent_form_preview(request: SignedInRequest, study: Study) -> HttpResponse
 @require_http_methods(["GET", "HEAD", "POST"])
 @study_page("consent.publish_consentform")
 def consent_form_publish(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Show the draft's differences and the consequence for earlier consents; publish the draft, or propose it."""
+    """Show the draft's differences and the consequence for earlier consents; propose the draft."""
     draft = ConsentFormDraft.objects.filter(study=study).first()
     if draft is None:
         return redirect("staff:consent_form_new", study.slug)
@@ -115,7 +156,7 @@ def consent_form_publish(request: SignedInRequest, study: Study) -> HttpResponse
     form = PublicationForm(request.POST or None, draft=draft, latest=latest)
     if form.is_valid():
         try:
-            messages.success(request, _published(study, request.user, draft, form))
+            messages.success(request, _proposed(study, request.user, draft, form))
         except ValidationError as error:
             form.add_error(None, ValidationError(error.messages))
         else:
@@ -125,18 +166,33 @@ def consent_form_publish(request: SignedInRequest, study: Study) -> HttpResponse
         "latest": latest,
         "affected": people_counted(study),
         "texts": _rendered(draft.texts),
-        "differences": _differences(latest.texts, draft.texts) if latest else [],
+        "facts": fact_words(_drafted(study, draft)),
+        "missing": facts_missing(_drafted(study, draft)),
+        "differences": (
+            _differences(latest.texts, draft.texts, (study_told(latest), _drafted(study, draft))) if latest else []
+        ),
     }
     return render_page(request, study, "staff/consent/publish.html", context, status=422 if form.errors else 200)
 
 
-def _published(study: Study, user: AbstractBaseUser, draft: ConsentFormDraft, decided: PublicationForm) -> str:
-    """Publish or propose the draft, and say so. Raises ValidationError."""
-    if decided.decision == Renewal.NOT_ASKED:
-        form = services.consent_form_publish(study=study, acting_user=user, texts=draft.texts, valid=decided.valid)
-        return _("Version %(version)d is published; holders read it now.") % {"version": form.version}
+def _proposed(study: Study, user: AbstractBaseUser, draft: ConsentFormDraft, decided: PublicationForm) -> str:
+    """Propose the draft or announce it as a correction, and say so. Raises ValidationError."""
+    if decided.decision == CORRECTION:
+        if draft.facts is not None and draft.facts != facts_of(study):
+            raise ValidationError(_("A correction changes no fact. Propose it as a version."))
+        proposal = services.consent_form_correct(study=study, acting_user=user, texts=draft.texts)
+        assert proposal.objection_until is not None, "a correction has one"
+        return _("The correction is announced. It comes into force on %(day)s unless somebody objects.") % {
+            "day": date_format(day_of(proposal.objection_until), "DATE_FORMAT")
+        }
     services.consent_form_propose(
-        study=study, acting_user=user, texts=draft.texts, renewal=decided.decision, valid=decided.valid
+        study=study,
+        acting_user=user,
+        texts=draft.texts,
+        renewal=decided.decision,
+        valid=decided.valid,
+        answer_by=decided.cleaned_data["answer_by"],
+        facts=services.draft_facts(draft),
     )
     return _("The form is proposed. Holders read it once a second person of the ethics committee approves it.")
 
@@ -144,7 +200,7 @@ def _published(study: Study, user: AbstractBaseUser, draft: ConsentFormDraft, de
 @require_http_methods(["GET", "HEAD", "POST"])
 @study_page("consent.publish_consentform")
 def consent_form_proposal(request: SignedInRequest, study: Study, sequence: int) -> HttpResponse:
-    """Show what a form that asks people again changes and whom it affects; approve, reject or comment on it."""
+    """Show what a proposed form changes and whom it affects; approve or reject it, comment, or object to it."""
     proposal = get_object_or_404(ConsentFormProposal, study=study, sequence=sequence)
     remark = remark_form(request)
     if request.method == "POST" and not request.user.has_perm("consent.approve_consentform", study):
@@ -153,14 +209,19 @@ def consent_form_proposal(request: SignedInRequest, study: Study, sequence: int)
         return redirect("staff:consent_form_proposal", study.slug, sequence)
     if request.method == "POST" and not remark.is_bound:
         try:
-            form = services.consent_form_approve(proposal=proposal, acting_user=request.user)
+            conditions = request.POST.get("conditions", "")[:5000]
+            services.proposal_approve(proposal=proposal, acting_user=request.user, conditions=conditions)
         except ValidationError as error:
             messages.error(request, " ".join(error.messages))
         else:
-            told = _("Version %(version)d is published; holders read it now.") % {"version": form.version}
+            published = ConsentForm.objects.filter(proposal=proposal).first()
+            if published is None:
+                told = _("Your approval is on record. The form is published with the last one.")
+            else:
+                told = _("Version %(version)d is published; holders read it now.") % {"version": published.version}
             messages.success(request, told)
         return redirect("staff:consent_forms", study.slug)
-    before = ConsentForm.objects.get(study=study, version=proposal.follows)
+    before = ConsentForm.objects.filter(study=study, version=proposal.follows).first()
     context = {
         "proposal": proposal,
         "before": before,
@@ -168,8 +229,12 @@ def consent_form_proposal(request: SignedInRequest, study: Study, sequence: int)
         "is_own": proposal.proposed_by_id == request.user.pk,
         "is_waiting": selectors.is_waiting(proposal),
         "published": ConsentForm.objects.filter(proposal=proposal).first(),
+        "form": ConditionsForm(),
         "texts": _rendered(proposal.texts),
-        "differences": _differences(before.texts, proposal.texts),
+        "facts": fact_words(study_told(proposal)),
+        "differences": (
+            _differences(before.texts, proposal.texts, (study_told(before), study_told(proposal))) if before else []
+        ),
         "remark": remark,
         "remarks": proposal.remarks.select_related("made_by"),
     }
@@ -184,11 +249,12 @@ def consent_form_as_read(request: SignedInRequest, study: Study, language: str) 
     if sequence.isdigit():
         proposal = get_object_or_404(ConsentFormProposal, study=study, sequence=int(sequence))
         texts, valid = proposal.texts, services.Valid.of(proposal)
+        told = study_told(proposal)
     else:
         draft = ConsentFormDraft.objects.filter(study=study).first()
         if draft is None:
             return redirect("staff:consent_form_new", study.slug)
-        texts = draft.texts
+        texts, told = draft.texts, _drafted(study, draft)
     if language not in texts:
         raise Http404
     policy = selectors.policy_in_force(study)
@@ -198,5 +264,6 @@ def consent_form_as_read(request: SignedInRequest, study: Study, language: str) 
     latest = selectors.consent_form_in_force(study)
     version = latest.version + 1 if latest else 1
     form = ConsentForm(version=version, texts=texts, valid_months=valid.months, valid_until=valid.until)
-    with override(language if language in dict(settings.LANGUAGES) else settings.LANGUAGE_CODE):
-        return render(request, "consent/study.html", page_preview(study, form, policy, language))
+    spoken = language_of(language)
+    with override(spoken if spoken in dict(settings.LANGUAGES) else settings.LANGUAGE_CODE):
+        return render(request, "consent/study.html", page_preview(told, form, policy, language))

@@ -8,14 +8,19 @@ import segno
 from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.http import HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods
+from django.utils.translation import gettext_lazy
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST
 
 from common.requests import SignedInRequest
-from consent.models import Invitation, Study
+from consent import letter_documents as documents
+from consent.models import Invitation, Letterhead, Study
+from consent.paper_documents import sample_form_pdf
+from consent.receipts import sample_receipt_pdf
 from consent.services.invitations import (
     IssuedInvitation,
     holders_uninvited,
@@ -23,8 +28,9 @@ from consent.services.invitations import (
     invitations_create,
     link_reissue,
 )
-from ipate_web.staff.forms.invitations import MOST, InvitationsForm, LinkForm
-from ipate_web.staff.views.pages import paginate, render_page, study_page
+from consent.services.letterheads import letterhead_of, letterhead_save
+from ipate_web.staff.forms.invitations import MOST, InvitationsForm, LetterheadForm, LettersForm, LinkForm
+from ipate_web.staff.views.pages import paginate, pdf_answer, render_page, study_page
 
 
 def qr_code(link: str) -> SafeString:
@@ -45,11 +51,74 @@ def _letters(request: SignedInRequest, study: Study, issued: list[IssuedInvitati
     """The letters of new invitations, whose codes are shown only now."""
     context = {
         "letters": [(new, qr_code(new.link)) for new in issued],
+        "form": LettersForm(study=study, issued=issued),
         "csv": "data:text/csv;charset=utf-8," + quote(_csv(issued)),
         "left_out": left_out,
-        "site": settings.SITE_URL.rstrip("/"),
     }
     return render_page(request, study, "staff/people/invitations_issued.html", context)
+
+
+@sensitive_post_parameters("letters")
+@require_POST
+@study_page("consent.invite_holders")
+def letters_pdf(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Make the letters of the codes that a page has just shown, as PDF; the codes come with the request alone."""
+    form = LettersForm(request.POST, study=study)
+    written = form.written if form.is_valid() else []
+    if not written:
+        if form.is_valid():
+            form.add_error(None, _("None of these codes opens anything any more: newer ones replaced them."))
+        return render_page(request, study, "staff/people/letters_again.html", {"form": form}, status=422)
+    answer_by = form.cleaned_data["answer_by"]
+    pdf = documents.letters_pdf(study, written, answer_by, forms=form.forms(written, answer_by))
+    return pdf_answer(pdf, f"letters-{study.slug}.pdf", is_saved=True)
+
+
+#: What can be seen before it is saved: name, and what makes it of a study, letterhead and language.
+SAMPLES = {
+    "letter": (gettext_lazy("Preview of a letter"), documents.sample_pdf),
+    "form": (gettext_lazy("Preview of the form on paper"), sample_form_pdf),
+    "receipt": (gettext_lazy("Preview of a receipt"), sample_receipt_pdf),
+}
+
+
+def _sample(
+    request: SignedInRequest, study: Study, head: Letterhead, kind: str = "letter", language: str = ""
+) -> HttpResponse:
+    """Sample of a letter, form or receipt, with a letterhead that is not saved."""
+    if kind not in SAMPLES or language not in dict(settings.LANGUAGES):
+        raise Http404
+    try:
+        pdf = SAMPLES[kind][1](study, head, language)
+    except LookupError:
+        messages.info(
+            request,
+            _("The study has no consent form and ε policy in force yet: without both there is no form and no receipt."),
+        )
+        return redirect("staff:letterhead", study.slug)
+    return pdf_answer(pdf, f"sample-{study.slug}.pdf", is_saved=False)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("consent.change_study")
+def letterhead(request: SignedInRequest, study: Study) -> HttpResponse:
+    """Change the words and the logo of the letters; a preview shows what is not saved yet."""
+    head = letterhead_of(study)
+    form = LetterheadForm(request.POST or None, request.FILES or None, study=study, head=head)
+    if form.is_valid():
+        if "preview" in request.POST:
+            shown = Letterhead(study=study, texts=form.texts, logo=form.logo)
+            return _sample(request, study, shown, *request.POST["preview"].split("-", 1))
+        letterhead_save(study=study, texts=form.texts, logo=form.logo, acting_user=request.user)
+        messages.success(request, _("The changes are saved."))
+        return redirect("staff:letterhead", study.slug)
+    context = {
+        "form": form,
+        "head": head,
+        "languages": settings.LANGUAGES,
+        "samples": [(kind, name) for kind, (name, _pdf) in SAMPLES.items()],
+    }
+    return render_page(request, study, "staff/people/letterhead.html", context, status=422 if form.errors else 200)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -32,6 +32,7 @@ _SECTIONS = (
     ("staff:recruitment", _("Recruitment"), "consent.view_group_sizes"),
     ("staff:runs", _("Runs"), "training.view_run"),
     ("staff:datasets", _("Datasets"), "consent.view_dashboard"),
+    ("staff:committee", _("Ethics committee"), "consent.view_dashboard"),
     ("staff:policies", _("ε policy"), "consent.view_dashboard"),
     ("staff:consent_forms", _("Consent form"), "consent.view_dashboard"),
     ("staff:invitations", _("Invitations"), "consent.invite_holders"),
@@ -41,7 +42,10 @@ _SECTIONS = (
     ("staff:webhooks", _("Webhooks"), "consent.manage_webhooks"),
 )
 #: Those about people who are asked, and what they are promised: a rehearsal has neither.
-_ABOUT_PEOPLE = {"staff:recruitment", "staff:policies", "staff:consent_forms", "staff:invitations", "staff:ledger"}
+_ABOUT_PEOPLE = {
+    *("staff:recruitment", "staff:committee", "staff:policies", "staff:consent_forms", "staff:invitations"),
+    "staff:ledger",
+}
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,12 @@ def streamed_attachment(
     content_type = "application/json" if name.endswith(".json") else "text/csv; charset=utf-8"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return StreamingHttpResponse(pieces(study), content_type=content_type, headers=headers)
+
+
+def pdf_answer(content: bytes, name: str, *, is_saved: bool) -> HttpResponse:
+    """A PDF, to be saved under a name, or shown in the browser."""
+    disposition = f'{"attachment" if is_saved else "inline"}; filename="{name}"'
+    return HttpResponse(content, content_type="application/pdf", headers={"Content-Disposition": disposition})
 
 
 def attachment(content: bytes | str, name: str, content_type: str) -> HttpResponse:

@@ -1,23 +1,19 @@
 """Pages to record decisions on paper, one by one or as a list."""
 
-from django.conf import settings
 from django.contrib import messages
 from django.core.exceptions import ValidationError
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods
 
 from common.requests import SignedInRequest
-from consent.forms import options
-from consent.languages import own_name
 from consent.models import Study
-from consent.rendering import consent_text
-from consent.selectors import consent_form_in_force, policy_in_force
+from consent.paper_documents import FormsOnPaper, paper_forms_pdf
 from consent.services.paper import PaperError, paper_consents_record
-from ipate_web.staff.forms.paper import PaperConsentForm, PaperListForm
-from ipate_web.staff.views.pages import render_page, study_page
+from ipate_web.staff.forms.paper import PaperConsentForm, PaperFormForm, PaperListForm
+from ipate_web.staff.views.pages import pdf_answer, render_page, study_page
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -43,25 +39,21 @@ def paper_list(request: SignedInRequest, study: Study) -> HttpResponse:
     return render_page(request, study, "staff/people/paper_list.html", context, status=422 if form.errors else 200)
 
 
-@require_safe
+@require_http_methods(["GET", "HEAD", "POST"])
 @study_page("consent.record_paper_consents")
 def paper_blank(request: SignedInRequest, study: Study) -> HttpResponse:
-    """Show the form in force to be printed and signed, in a language of the reader's choice."""
-    consent_form, policy = consent_form_in_force(study), policy_in_force(study)
-    if consent_form is None or policy is None or study.is_closed:
+    """Ask which form on paper is needed, and make it as PDF, to be printed and signed."""
+    try:
+        forms = FormsOnPaper(study)
+    except LookupError:
         messages.info(request, _("There is nothing to sign: the study asks nobody at the moment."))
         return redirect("staff:paper_consent", study.slug)
-    text = consent_text(consent_form, request.GET.get("text") or get_language() or "")
-    is_of_the_site = text.language in dict(settings.LANGUAGES)
-    context = {
-        "consent_form": consent_form,
-        "policy": policy,
-        "text": text,
-        "shown": text.language if is_of_the_site else settings.LANGUAGE_CODE,
-        "options": options(policy, study.delta),
-        "other_texts": [(code, own_name(code)) for code in consent_form.texts if code != text.language],
-    }
-    return render_page(request, study, "staff/people/paper_blank.html", context)
+    form = PaperFormForm(request.POST or None, study=study, consent_form=forms.form, language=get_language() or "")
+    if form.is_valid():
+        pdf = paper_forms_pdf(forms, [form.written], form.cleaned_data["answer_by"])
+        return pdf_answer(pdf, f"form-{study.slug}.pdf", is_saved="save" in request.POST)
+    context = {"form": form}
+    return render_page(request, study, "staff/people/paper_blank.html", context, status=422 if form.errors else 200)
 
 
 def _recorded(request: SignedInRequest, study: Study, form: PaperConsentForm | PaperListForm, *, dry_run: bool) -> bool:

@@ -10,11 +10,12 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from accounting.head_counts import people_promised_more
 from accounting.shares import share_free
 from common.requests import SignedInRequest
 from consent import selectors, services
 from consent.forms import options
-from consent.models import EpsilonPolicy, Level, Remark, Study
+from consent.models import EpsilonPolicy, EpsilonPolicyApproval, Level, Remark, Study
 from ipate_web.staff.forms.policies import AffordableForm, ApprovalForm, PolicyForm
 from ipate_web.staff.views.pages import render_page, study_page
 from ipate_web.staff.views.remarks import remark_form, remark_made
@@ -30,6 +31,12 @@ def _comparison(study: Study, proposed: EpsilonPolicy) -> list[dict[str, Any]]:
         {"level": new.label, "value": level, "before": old, "after": new}
         for level, old, new in zip(Level.values, before, options(proposed, study.delta)[:3], strict=True)
     ]
+
+
+def _weaker(study: Study, proposed: EpsilonPolicy) -> dict[str, Any]:
+    """Whether, and of how many people, a policy would ask to accept a weaker promise; public numbers alone."""
+    asks = any(each.epsilon < proposed.epsilon(each.level) for each in selectors.promises_possible(study))
+    return {"asks": asks, "people": people_promised_more(study, proposed) if asks else None}
 
 
 def _comparison_with_consequences(study: Study, proposed: EpsilonPolicy) -> list[dict[str, Any]]:
@@ -77,12 +84,14 @@ def policy_new(request: SignedInRequest, study: Study) -> HttpResponse:
             context = {
                 "form": form,
                 "comparison": _comparison_with_consequences(study, proposed),
+                "weaker": _weaker(study, proposed),
                 "affordable": AffordableForm(study=study),
             }
             return render_page(request, study, "staff/policies/check.html", context)
     context = {
         "form": form,
         "comparison": _comparison(study, proposed) if proposed else [],
+        "weaker": _weaker(study, proposed) if proposed else None,
         "affordable": AffordableForm(study=study),
     }
     return render_page(request, study, "staff/policies/new.html", context, status=422 if form.errors else 200)
@@ -97,6 +106,7 @@ def policy_odds(request: SignedInRequest, study: Study) -> HttpResponse:
     context = {
         "study": study,
         "comparison": _comparison(study, proposed) if proposed else [],
+        "weaker": _weaker(study, proposed) if proposed else None,
         "problems": form.non_field_errors(),
     }
     return render(request, "staff/policies/odds.html", context)
@@ -156,11 +166,14 @@ def policy_approve(request: SignedInRequest, study: Study, version: int) -> Http
     form = ApprovalForm(request.POST if request.method == "POST" and not remark.is_bound else None)
     if form.is_valid():
         try:
-            approval = services.epsilon_policy_approve(policy=policy, acting_user=request.user, **form.cleaned_data)
+            services.proposal_approve(proposal=policy, acting_user=request.user, **form.cleaned_data)
         except ValidationError as error:
             messages.error(request, " ".join(error.messages))
         else:
-            if approval.effective_from > timezone.now():
+            approval = EpsilonPolicyApproval.objects.filter(policy=policy).first()
+            if approval is None:
+                message = _("Your approval of version %(version)d is on record. It counts with the last one.")
+            elif approval.effective_from > timezone.now():
                 message = _("Version %(version)d is approved and counts from the date that you gave.")
             else:
                 message = _("Version %(version)d is in force.")
@@ -170,6 +183,7 @@ def policy_approve(request: SignedInRequest, study: Study, version: int) -> Http
         "form": form,
         "policy": policy,
         "comparison": _comparison_with_consequences(study, policy),
+        "weaker": _weaker(study, policy),
         "is_own": policy.proposed_by_id == request.user.pk,
         "is_approved": hasattr(policy, "approval"),
         "is_waiting": selectors.is_waiting(policy),

@@ -27,12 +27,12 @@ from training.services.forecasts import forecast
 
 
 def plan_or_reason(run: Run, share: float | None = None) -> dict[str, Any]:
-    """``plan`` of ``run`` with what to check about it, ``plan_notes``; or ``plan_error``, why there is none."""
+    """``plan`` of ``run`` with ``plan_notes``, what to check, and ``alternatives``; or ``plan_error``."""
     try:
         told = forecast(run, share)
     except PlanError as error:
         return {"plan_error": error.args[0]}
-    return {"plan": told.plan, "plan_notes": told.notes}
+    return {"plan": told.plan, "plan_notes": told.notes, "alternatives": told.alternatives}
 
 
 def second_person(run: Run, can: frozenset[str], user: Any) -> dict[str, Any]:

@@ -10,10 +10,12 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from common.requests import SignedInRequest
 from consent.models import Study
+from ipate_web.staff.forms.thresholds import ThresholdForm
 from ipate_web.staff.views.pages import paginate, render_page, study_page
 from training.models import StudentModel
 from training.selectors import runs_visible_to
 from training.services.stages import NEXT, model_stage_set, models_registered
+from training.services.thresholds import model_threshold_set
 
 _Stage = StudentModel.Stage
 
@@ -49,6 +51,29 @@ def model_stage(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
         return redirect("staff:models", study.slug)
     context = {"run": run, "model": run.student, "next": _stages(NEXT[run.student.stage])}
     return render_page(request, study, "staff/models/stage.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@study_page("training.approve_run")
+def model_threshold(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+    """Explain what a threshold does, and choose that of a published model."""
+    run = get_object_or_404(runs_visible_to(request.user).select_related("student"), study=study, pk=pk)
+    if run.student is None or run.student.is_withdrawn:
+        messages.info(request, _("The run has no published model: there is none yet, or it was withdrawn."))
+        return redirect("staff:run", study.slug, run.pk)
+    told = run.student.card.get("threshold") or {}
+    initial = {"class_name": told.get("class", ""), **told.get("by", {})}
+    form = ThresholdForm(request.POST if request.method == "POST" else None, initial=initial, run=run)
+    if form.is_valid():
+        try:
+            model_threshold_set(run=run, acting_user=request.user, **form.cleaned_data)
+        except ValidationError as error:
+            form.refuse(error)
+        else:
+            messages.success(request, _("The model says classes by its new threshold now."))
+            return redirect("staff:run", study.slug, run.pk)
+    context = {"run": run, "form": form}
+    return render_page(request, study, "staff/models/threshold.html", context, status=422 if form.errors else 200)
 
 
 def _stages(names: list[str] | tuple[str, ...]) -> list[tuple[str, str]]:

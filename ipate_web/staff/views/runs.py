@@ -15,16 +15,16 @@ from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.comparison import change_rows
 from ipate_web.staff.forms.run_filter import RunFilterForm
-from ipate_web.staff.run_charts import class_chart, cost_chart, curve_chart, lead_chart
+from ipate_web.staff.run_charts import calibration_chart, class_chart, cost_chart, curve_chart, lead_chart
 from ipate_web.staff.views.pages import attachment, file_name, paginate, render_page, study_page
 from ipate_web.staff.views.proposals import second_person
+from ipate_web.staff.views.results import result_context
 from training.comparison import MOST
 from training.fairness import fairness_of
-from training.models import Run
+from training.models import Run, RunResult
 from training.queue import run_place
 from training.run_lists import runs_in_table, runs_listed
 from training.selectors import (
-    Progress,
     run_cost_history,
     run_curves,
     run_edits,
@@ -37,6 +37,7 @@ from training.selectors import (
 )
 from training.services.downloads import download_record
 from training.services.label_files import LABEL_FORMATS
+from training.services.publication import publication_doubts
 
 T = TypeVar("T")
 
@@ -93,7 +94,7 @@ def _live_context(run: Run) -> dict[str, Any]:
     groups, history, progress = run_groups(run), _on_demand(lambda: run_cost_history(run)), run_progress(run)
     context: dict[str, Any] = {
         "run": run,
-        "timeline": _timeline(run, progress),
+        "timeline": _timeline(run),
         "progress": progress,
         "rounds": run_rounds(run),
         "leads": _on_demand(lambda: lead_chart(run_leads(run))),
@@ -104,27 +105,24 @@ def _live_context(run: Run) -> dict[str, Any]:
         "history": history,
         "curves": curve_chart(run_curves(run)),
     }
+    result = RunResult.objects.filter(run=run).first() if run.has_ended else None
+    if result is not None:
+        context |= result_context(result)
     if run.student is not None:
         student = run.student
         context |= {
             "student": student,
             "classes": _on_demand(lambda: class_chart(student)),
+            "calibration": _on_demand(lambda: calibration_chart(student)),
             "fairness": _on_demand(lambda: fairness_of(run, student)),
             "versions": run_versions(run),
         }
+    elif (first := run.students.first()) is not None:
+        context |= {"doubts": publication_doubts(first.card.get("evaluation")), "versions": run_versions(run)}
     return context
 
 
-#: Stages of all methods: what is said when one has begun, and the field of a run that says when, where one does.
-_BEGUN: dict[str, tuple[str, str]] = {
-    Run.Status.PREPARING: (gettext_noop("Preparation of the people begun"), "started_at"),
-    Run.Status.VOTING: (gettext_noop("Vote begun"), "spending_began_at"),
-    Run.Status.ASKING: (gettext_noop("Asking begun"), "spending_began_at"),
-    Run.Status.LEARNING: (gettext_noop("Learning begun"), "spending_began_at"),
-}
-
-
-def _timeline(run: Run, progress: Progress) -> list[tuple[str, datetime, str]]:
+def _timeline(run: Run) -> list[tuple[str, datetime, str]]:
     """Events of a run so far, as (text, time, user)."""
     events = [
         (_("Proposed"), run.created_at, str(run.created_by or "")),
@@ -134,11 +132,8 @@ def _timeline(run: Run, progress: Progress) -> list[tuple[str, datetime, str]]:
             run.approved_at,
             str(run.approved_by or ""),
         ),
-        *(
-            (_(_BEGUN[stage][0]), getattr(run, _BEGUN[stage][1]), "")
-            for stage, _share in progress.stages
-            if stage in _BEGUN
-        ),
+        (_("Preparation begun"), run.started_at, ""),
+        (_("Asking begun"), run.spending_began_at, ""),
         (run.get_status_display().capitalize(), run.ended_at, ""),
     ]
     return [(text, moment, who) for text, moment, who in events if moment]

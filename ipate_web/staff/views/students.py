@@ -14,13 +14,14 @@ from django.views.decorators.http import require_http_methods, require_safe
 from common.artifacts import model_fetch
 from common.requests import SignedInRequest
 from consent.models import Study
-from ipate_web.staff.forms.endings import WithdrawalForm
+from ipate_web.staff.forms.endings import PublicationForm, WithdrawalForm
 from ipate_web.staff.forms.students import StudentForm, initial_student
 from ipate_web.staff.views.pages import attachment, file_name, render_page, study_page
 from training.models import Run, StudentModel
 from training.selectors import run_versions, runs_visible_to
 from training.services.downloads import download_record, model_takers
 from training.services.exports import ModelFile, file_native, file_onnx
+from training.services.publication import publication_doubts
 from training.services.students import student_publish, student_withdraw
 from training.services.trainings import student_ask
 
@@ -52,7 +53,7 @@ def run_students(request: SignedInRequest, study: Study, pk: str) -> HttpRespons
 def run_student_new(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Choose a student and its parameters; a worker trains it from what the run has released."""
     found = _run_or_404(request, study, pk)
-    if found.student is None:
+    if not found.students.exists():
         messages.info(request, _("Only the student of a finished run can be trained anew."))
         return redirect("staff:run", study.slug, found.pk)
     is_sent = request.method == "POST"
@@ -78,11 +79,14 @@ def run_student_publish(request: SignedInRequest, study: Study, pk: str, version
     if chosen.is_withdrawn:
         messages.error(request, _("This version was withdrawn. Publish another one."))
         return redirect("staff:run", study.slug, found.pk)
-    if request.method == "POST":
-        student_publish(run=found, version=chosen.version, acting_user=request.user)
+    doubts = publication_doubts(chosen.card.get("evaluation"))
+    form = PublicationForm(request.POST if request.method == "POST" else None, doubtful=bool(doubts))
+    if form.is_valid():
+        student_publish(run=found, version=chosen.version, acting_user=request.user, **form.cleaned_data)
         messages.success(request, _("Version %(number)d is published.") % {"number": chosen.version})
         return redirect("staff:run", study.slug, found.pk)
-    return render_page(request, study, "staff/runs/student_publish.html", {"run": found, "chosen": chosen})
+    context: dict[str, Any] = {"run": found, "chosen": chosen, "doubts": doubts, "form": form}
+    return render_page(request, study, "staff/runs/student_publish.html", context, status=422 if form.errors else 200)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

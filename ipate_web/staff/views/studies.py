@@ -1,5 +1,6 @@
 """Pages of a study: creation, overview, settings."""
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,7 @@ from uuid import UUID
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.http import HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.functional import Promise
@@ -21,11 +22,14 @@ from accounting.head_counts import head_counts
 from accounting.shares import Share, share_left, shares
 from common.requests import SignedInRequest
 from consent import selectors, services
+from consent.committee import conditions_in_force
 from consent.counts import holders_per_level
 from consent.disclosure import SEES_PEOPLE
+from consent.facts import facts_missing
 from consent.forms import options
 from consent.models import ConsentEvent, EpsilonPolicy, Invitation, Level, Study
 from ipate_web.staff.forms.studies import StudyForm
+from ipate_web.staff.impact import impact_markdown, impact_pdf
 from ipate_web.staff.views.pages import render_page, study_page
 from training.models import Dataset, Run
 from training.run_lists import runs_in_table, runs_listed
@@ -70,14 +74,32 @@ def study_edit(request: SignedInRequest, study: Study) -> HttpResponse:
 
 @require_safe
 @study_page("consent.view_dashboard")
+def study_impact(request: SignedInRequest, study: Study, kind: str) -> HttpResponse:
+    """Summary for the data protection impact assessment, as PDF or Markdown; a rehearsal concerns nobody."""
+    makers: dict[str, tuple[Callable[[Study], str | bytes], str]] = {
+        "pdf": (impact_pdf, "application/pdf"),
+        "md": (impact_markdown, "text/markdown; charset=utf-8"),
+    }
+    if study.rehearsal or kind not in makers:
+        raise Http404
+    make, content_type = makers[kind]
+    response = HttpResponse(make(study), content_type=content_type)
+    response["Content-Disposition"] = f'attachment; filename="{study.slug}-impact.{kind}"'
+    return response
+
+
+@require_safe
+@study_page("consent.view_dashboard")
 def study(request: SignedInRequest, study: Study) -> HttpResponse:
     """Overview of a study: who takes part, what may still be used, its runs, and what to do next."""
     policy = selectors.policy_in_force(study)
     runs, granted = run_totals(study), shares(study)
     context: dict[str, Any] = {
         "policy": policy,
+        "conditions": conditions_in_force(study),
         "options": options(policy, study.delta)[:3] if policy else [],
         "consent_form": selectors.consent_form_in_force(study),
+        "missing": facts_missing(study),
         "datasets": study.datasets.filter(removed_at=None).only("study", "name", "kind", "rows"),
         "latest_runs": _latest_runs(study) if "training.view_run" in request.can else [],
         "runs": runs,
@@ -161,14 +183,31 @@ def next_steps(study: Study, *, sees_people: bool) -> list[Step]:
         gettext_lazy("Head counts"),
         "training.approve_run",
     )
+    has_form = selectors.consent_form_in_force(study) is not None
     of_people = [
         step(
-            gettext_lazy("Publish the form that holders read"),
-            selectors.consent_form_in_force(study) is not None,
+            gettext_lazy("Say what people have to be told (GDPR, Articles 13 and 14)"),
+            not facts_missing(study),
+            operator,
+            "study_edit",
+            gettext_lazy("Say it"),
+            "consent.change_study",
+        ),
+        step(
+            gettext_lazy("Propose the form that holders read"),
+            has_form or study.consent_form_proposals.exists(),
             operator,
             "consent_form_new",
             gettext_lazy("Write it"),
             "consent.publish_consentform",
+        ),
+        step(
+            gettext_lazy("Publish it, as a second person"),
+            has_form,
+            committee,
+            "consent_forms",
+            gettext_lazy("Look at the proposal"),
+            "consent.approve_consentform",
         ),
         step(
             gettext_lazy("Propose what the three levels mean"),

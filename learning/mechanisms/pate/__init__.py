@@ -3,7 +3,7 @@
 What a release costs is the business of `accounting.privacy`. Nothing here imports Django.
 """
 
-from common.noise import Noise, SimulationNoise, SystemNoise
+from common.noise import SimulationNoise, SystemNoise
 from learning.mechanisms.pate.aggregators import (
     AGGREGATORS,
     REJECTED,
@@ -14,22 +14,18 @@ from learning.mechanisms.pate.aggregators import (
     InteractiveGNMax,
     LNMax,
     QueryCosts,
-    Release,
-    ResidualGNMax,
-    VoteCharge,
     aggregator_from_parameters,
 )
 from learning.mechanisms.pate.individualise import (
-    WEIGHT_SCHEMES,
     participation_frequencies,
     teacher_weights,
     upsampling_factors,
 )
 from learning.mechanisms.pate.partition import assign, assign_keyed, teacher_seed
-from learning.mechanisms.pate.plan import LEFT_OUT, SMALL_GROUPS, VARIANTS, Group, GroupPlan, Plan, make_plan
-from learning.mechanisms.pate.simulation import SimulatedVote, simulate_vote
-from learning.mechanisms.pate.vanishing import draw_participation, participation_costs, teacher_spending
-from learning.mechanisms.pate.vote import Vote, hold_vote, vote_costs
+from learning.mechanisms.pate.plan import LEFT_OUT, VARIANTS, Group, GroupPlan, Plan, make_plan
+from learning.mechanisms.pate.simulation import simulate_vote
+from learning.mechanisms.pate.vanishing import draw_participation, participation_costs
+from learning.mechanisms.pate.vote import hold_vote
 from learning.mechanisms.pate.votes import NO_VOTE, count_votes, group_votes
 
 __all__ = [
@@ -37,9 +33,7 @@ __all__ = [
     "LEFT_OUT",
     "NO_VOTE",
     "REJECTED",
-    "SMALL_GROUPS",
     "VARIANTS",
-    "WEIGHT_SCHEMES",
     "Aggregator",
     "AggregatorField",
     "ConfidentGNMax",
@@ -48,16 +42,10 @@ __all__ = [
     "GroupPlan",
     "InteractiveGNMax",
     "LNMax",
-    "Noise",
     "Plan",
     "QueryCosts",
-    "Release",
-    "ResidualGNMax",
-    "SimulatedVote",
     "SimulationNoise",
     "SystemNoise",
-    "Vote",
-    "VoteCharge",
     "aggregator_from_parameters",
     "assign",
     "assign_keyed",
@@ -70,8 +58,6 @@ __all__ = [
     "participation_frequencies",
     "simulate_vote",
     "teacher_seed",
-    "teacher_spending",
     "teacher_weights",
     "upsampling_factors",
-    "vote_costs",
 ]

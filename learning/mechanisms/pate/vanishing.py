@@ -50,24 +50,7 @@ def draw_participation(plan: Plan, queries: int, rng: np.random.Generator) -> ND
     return present
 
 
-def teacher_spending(costs: QueryCosts, participation: ArrayLike, answered: ArrayLike) -> QueryCosts:
-    """Spending of each teacher of a group in a batch: check `(teachers, R)` and label `(teachers, R)`.
-
-    costs: of one vote for a participant, `(queries, R)`.  participation: `(teachers, queries)`, the group's rows.
-    answered: `(queries,)`.
-
-    >>> costs = QueryCosts(check=np.full((2, 1), 0.1), label=np.full((2, 1), 1.0))
-    >>> spent = teacher_spending(costs, [[True, True], [False, True]], [True, False])
-    >>> spent.check.tolist(), spent.label.tolist()
-    ([[0.2], [0.1]], [[1.0], [0.0]])
-    """
-    present, answers = _require_participation(costs, participation, answered)
-    return QueryCosts(check=present @ costs.check, label=(present & answers) @ costs.label)
-
-
-def participation_costs(
-    costs: QueryCosts, participation: ArrayLike, answered: ArrayLike, spent: QueryCosts | None = None
-) -> QueryCosts:
+def participation_costs(costs: QueryCosts, participation: ArrayLike, answered: ArrayLike) -> QueryCosts:
     """Addition of each query to the account of a group of which only some teachers take part.
 
     The account is max_t Σ check + max_t Σ label over the group's teachers t, at each order, the sums over the queries
@@ -75,9 +58,8 @@ def participation_costs(
     `label` supposes that the query itself is answered. So a query's cost does not depend on its own noise, and the
     costs paid add up to the account.
 
-    costs, participation, answered: see `teacher_spending`.  spent: `teacher_spending` of the run's earlier batches,
-    None at its start. (To begin every batch with None is sound too, since a sum of maxima is never below the maximum of
-    the sums; it only charges a little more.)
+    costs: of one vote for a participant, `(queries, R)`.  participation: `(teachers, queries)`, the group's rows.
+    answered: `(queries,)`.
 
     >>> costs = QueryCosts(check=np.full((3, 1), 0.1), label=np.full((3, 1), 1.0))
     >>> added = participation_costs(costs, [[True, False, True], [False, True, False]], [True, True, True])
@@ -85,24 +67,15 @@ def participation_costs(
     (array([0.1, 0. , 0.1]), array([1., 0., 1.]))
     """
     present, answers = _require_participation(costs, participation, answered)
-    if spent is None:
-        nothing = np.zeros((len(present), costs.check.shape[1]))
-        spent = QueryCosts(check=nothing, label=nothing)
     every_answer = np.ones_like(answers)
     return QueryCosts(
-        check=_increments(costs.check, present, every_answer, spent.check),
-        label=_increments(costs.label, present, answers, spent.label),
+        check=_increments(costs.check, present, every_answer), label=_increments(costs.label, present, answers)
     )
 
 
-def _increments(
-    costs: NDArray[np.float64],
-    present: NDArray[np.bool_],
-    paid: NDArray[np.bool_],
-    spent: NDArray[np.float64],
-) -> NDArray[np.float64]:
+def _increments(costs: NDArray[np.float64], present: NDArray[np.bool_], paid: NDArray[np.bool_]) -> NDArray[np.float64]:
     """`(queries, R)`: by how much each query would raise the largest of the teachers' sums, earlier ones being paid."""
-    sums = spent.copy()
+    sums = np.zeros((len(present), costs.shape[1]))
     added = np.empty_like(costs)
     for query, cost in enumerate(costs):
         raised = sums + present[:, query, None] * cost

@@ -41,6 +41,16 @@ class Samples(StepChoices):
         unset=UNSET,
     )
 
+    momentum: float | None = choice(
+        float,
+        None,
+        gettext_noop("Momentum"),
+        gettext_noop("Share of the last movement that is kept in the next. Empty: chosen by rule."),
+        minimum=0.0,
+        maximum=0.999,
+        unset=UNSET,
+    )
+
     def faults(self) -> Iterator[Fault]:
         yield from super().faults()
         if self.network == "cnn" and self.representation:

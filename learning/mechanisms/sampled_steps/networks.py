@@ -185,9 +185,10 @@ class NetworkModel(Model):
     @torch.inference_mode()
     def _probabilities(self, x: Records) -> npt.NDArray[np.float64]:
         parts = np.split(x, range(_PREDICTION_BATCH, len(x), _PREDICTION_BATCH))
-        return torch.cat([self.network(self._inputs(part)).double().softmax(1) for part in parts]).numpy()
+        return torch.cat([self.network(self.inputs(part)).double().softmax(1) for part in parts]).numpy()
 
-    def _inputs(self, x: Records) -> torch.Tensor:
+    def inputs(self, x: Records) -> torch.Tensor:
+        """Records as the network takes them."""
         entering = x if self.space is None else self.space.transform(x).astype(np.float32)
         return torch.from_numpy(entering) * self.scale
 

@@ -17,7 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from learning.mechanisms.sampled_steps.whole_layers import Convolution, Dense, Layer, of_public_length, sum_of_squares
-from learning.mechanisms.steps.softmax import PROBABILITY_STEPS, Softmax
+from learning.mechanisms.steps.scores import Scores
+from learning.outcomes import CROSS_ENTROPY
+from learning.outcomes.exact import RESIDUAL_STEPS
 from learning.representations.coordinates import LARGEST
 
 
@@ -117,7 +119,7 @@ class RecordGradients:
             end = begin + layer.size
             layer.load(numbers[begin:end], unit)
             begin, unit = end, 1 / LARGEST
-        self._softmax = Softmax(np.vstack([self._output.matrix * self._output.unit, self._output.bias / LARGEST]))
+        self._scores = Scores(np.vstack([self._output.matrix * self._output.unit, self._output.bias / LARGEST]))
 
     def __call__(self, x: torch.Tensor, y: torch.Tensor) -> list[LayerGradients]:
         """Of each layer, in the network's order.
@@ -147,9 +149,6 @@ class RecordGradients:
         """p - e_y, and what a 1 in it stands for."""
         features = np.full((len(inputs), inputs.shape[1] + 1), float(LARGEST))
         features[:, :-1] = inputs.numpy()
-        residuals = self._softmax.probabilities(features)
-        good = (y >= 0) & (y < self.classes)
-        residuals[np.flatnonzero(good), y[good]] -= PROBABILITY_STEPS
-        residuals[~good] = 0.0
-        ones = torch.full((len(inputs),), 1 / PROBABILITY_STEPS, dtype=torch.float64)
+        residuals = CROSS_ENTROPY.residuals(self._scores.of(features), y)
+        ones = torch.full((len(inputs),), 1 / RESIDUAL_STEPS, dtype=torch.float64)
         return of_public_length(torch.from_numpy(residuals).float(), ones, self._output.length)

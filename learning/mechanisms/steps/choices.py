@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from common.sentences import gettext_noop
 from learning.mechanisms.choices import ROUNDS, HolderChoices, choice, representation_choice
-from learning.representations import Representation, Thresholds, Wavelets
+from learning.representations import MOST_COMPONENTS, Evened, Representation, Thresholds, Wavelets
 
 MOST_STEPS = 10_000
 LARGEST_SIGMA = 4096.0
@@ -14,6 +14,10 @@ LARGEST_SIGMA = 4096.0
 
 BY_RULE = gettext_noop("Empty: chosen by rule.")
 UNSET = gettext_noop("chosen by rule")
+
+_STRENGTH_PER_THRESHOLD = 12.0
+_FLOOR_STRENGTH = 800.0
+_LEAST_FLOOR, _MOST_FLOOR = 0.1, 10.0
 
 
 @dataclass(frozen=True)
@@ -34,15 +38,6 @@ class StepChoices(HolderChoices):
     )
     step_size: float | None = choice(
         float, None, gettext_noop("Step size"), BY_RULE, minimum=1e-6, maximum=1e6, unset=UNSET
-    )
-    momentum: float | None = choice(
-        float,
-        None,
-        gettext_noop("Momentum"),
-        gettext_noop("Share of the last movement that is kept in the next. Empty: chosen by rule."),
-        minimum=0.0,
-        maximum=0.999,
-        unset=UNSET,
     )
     publish: str = choice(
         str,
@@ -76,6 +71,36 @@ class Steps(StepChoices):
     sigma: float | None = choice(
         float, None, gettext_noop("Noise multiplier σ"), BY_RULE, minimum=0.1, maximum=LARGEST_SIGMA, unset=UNSET
     )
+    ridge: float | None = choice(
+        float,
+        None,
+        gettext_noop("Ridge"),
+        gettext_noop(
+            "What is added to the curvature of the public points, in noises of a step: directions that noise drowns "
+            "are followed less. Empty: chosen by rule."
+        ),
+        minimum=0.0,
+        maximum=1e6,
+        unset=UNSET,
+    )
+
+    def placed(self, shape: tuple[int, ...], strength: float) -> Steps:
+        """The same choices with the representation named, by the rule where it was left open.
+
+        shape: of a record.  strength: `planner.strength_of` the people; the weaker they are, the fewer thresholds the
+        columns of a table have, and the less small variances are magnified.
+        """
+        if self.representation:
+            return self
+        usual: Representation = Wavelets(components=200, floor=0.01)
+        if len(shape) == 1:
+            floor = min(_MOST_FLOOR, max(_LEAST_FLOOR, (_FLOOR_STRENGTH / strength) ** 2))
+            together = max(1, min(MOST_COMPONENTS, round(strength / _STRENGTH_PER_THRESHOLD)))
+            usual = Evened(together=together, floor=floor)
+        return replace(self, representation=usual.name, representation_parameters=usual.parameters())
+
+    def usual_space(self, shape: tuple[int, ...]) -> Representation:
+        return Wavelets(components=200, floor=0.01) if len(shape) > 1 else Evened()
 
 
 def steps_space(shape: tuple[int, ...]) -> Representation:

@@ -8,44 +8,64 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import solve
 
+from common.threads import one_thread
+from learning.mechanisms.steps.curvature import curvatures
 from learning.mechanisms.steps.linear import CLIP_STEPS
 from learning.mechanisms.steps.planner import StepsPlan
 from learning.mechanisms.steps.records import INTERCEPT
+from learning.outcomes import CROSS_ENTROPY, Loss, Target
 from learning.representations import FittedRepresentation, LinearModel
 
 Floats = NDArray[np.float64]
 
+MOST_PUBLIC = 4000
+"""So many public points at most say how a step is shaped."""
+EARLY = 0.5
+"""Of the steps; the model is the mean of the parameters after these."""
+_PARAMETER_STEPS = 2.0**24
+_SMALLEST_CURVATURE = 1e-9
+_SAME = 1e-6  # of numbers that solvers of two machines may tell apart
+
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """Gradient descent with momentum (Polyak 1964), whose model is the mean over the later half of the steps.
+    """Newton's method with the curvature of public points, whose model is the mean over the later half of the steps.
 
-    The mean of the iterates (Polyak and Juditsky 1992) averages the noise of their steps. Everything here is public.
+    Every noisy gradient is multiplied by the inverse of the public points' curvature at the parameters that it was
+    taken at, and of a ridge in proportion to the noise. The mean of the iterates (Polyak and Juditsky 1992) averages
+    the noise of their steps. Everything here is public.
 
-    plan: steps, step size, clipping norm and the people expected.  length: of a typical public point in coordinates;
-    steps are taken where that is 1.  parameters, velocity: `(d + 1, C)`.  total: sum of the parameters over the steps
-    that count.  step: how many have been taken.
+    plan: steps, step size, clipping norm, ridge and the people expected.  points: `(P, d)` coordinates of public
+    points.  length: of a typical one of them; steps are taken where that is 1.  parameters: `(d + 1, outputs)`.  total:
+    sum of the parameters over the steps that count.  step: how many have been taken.  loss: of a record.
     """
 
     plan: StepsPlan
+    points: NDArray[np.int8]
     length: float
     parameters: Floats
-    velocity: Floats
     total: Floats
     step: int = 0
+    loss: Loss = CROSS_ENTROPY
 
     @classmethod
-    def begin(cls, plan: StepsPlan, public: ArrayLike, n_classes: int) -> Descent:
-        """Before the first step: all classes are as likely.
+    def begin(cls, plan: StepsPlan, public: ArrayLike, outputs: int, loss: Loss = CROSS_ENTROPY) -> Descent:
+        """Before the first step: all scores are 0, of classes all are as likely.
 
         Args:
             plan: Of the round.
-            public: `(P, d)` coordinates of public points, of which only the mean squared length is used.
+            public: `(P, d)` coordinates of public points; of more than `MOST_PUBLIC` some are kept, evenly spread.
+            outputs: Scores of a record; of classes one each.
+            loss: Of a record.
         """
-        points = np.asarray(public, np.float64)
-        zero = np.zeros((points.shape[1] + 1, n_classes))
-        return cls(plan, float(np.sqrt((points**2).sum(axis=1).mean())) or 1.0, zero, zero, zero)
+        everyone = np.asarray(public)
+        kept = np.linspace(0, len(everyone) - 1, min(len(everyone), MOST_PUBLIC)).astype(np.int64)
+        points = everyone[kept].astype(np.int8)
+        length = float(np.median(np.sqrt((points.astype(np.float64) ** 2).sum(axis=1)))) or 1.0
+        zero = np.zeros((points.shape[1] + 1, outputs))
+        return cls(plan, points, length, zero, zero, loss=loss)
 
     @property
     def weights(self) -> Floats:
@@ -63,36 +83,67 @@ class Descent:
         return self.step >= self.plan.steps
 
     def after(self, noisy_sums: ArrayLike) -> Descent:
-        """The state after a step has released `(d + 1, C)` noisy sums, see `linear.release_sums`."""
+        """The state after a step has released `(d + 1, outputs)` noisy sums, see `linear.release_sums`."""
         gradient = np.asarray(noisy_sums, np.float64) * (self.plan.clip_norm / CLIP_STEPS / self.plan.people)
-        velocity = self.plan.momentum * self.velocity + gradient
-        parameters = self.parameters - self.plan.step_size * velocity
-        counts = self.step + 1 > self.plan.steps // 2
-        total = self.total + parameters if counts else self.total
-        return replace(self, parameters=parameters, velocity=velocity, total=total, step=self.step + 1)
+        gradient = self._centred(gradient)
+        moved = self.parameters - self.plan.step_size * self._direction(gradient)
+        # Linear solvers differ in their last digits between machines; the parameters need not.
+        parameters = np.rint(moved * _PARAMETER_STEPS) / _PARAMETER_STEPS
+        total = self.total + parameters if self.step + 1 > self._early else self.total
+        return replace(self, parameters=parameters, total=total, step=self.step + 1)
+
+    def _direction(self, gradient: Floats) -> Floats:
+        """The gradient multiplied by the inverse of the public curvature and the ridge."""
+        constant = np.full((len(self.points), 1), float(INTERCEPT))
+        features = np.hstack([self.points, constant]) / self.length
+        directions = np.empty_like(gradient)
+        with one_thread():
+            matrices = curvatures(features, self.parameters, self.loss)
+            for place, matrix in enumerate(matrices):
+                alike = slice(place, place + 1) if len(matrices) > 1 else slice(None)
+                directions[:, alike] = solve(self._ridged(matrix), gradient[:, alike], assume_a="pos")
+        return self._centred(directions)
+
+    def _centred(self, vectors: Floats) -> Floats:
+        """As the loss has them: gradients of the cross entropy add up to 0 over the classes."""
+        return vectors - vectors.mean(axis=1, keepdims=True) if self.loss.centred else vectors
+
+    def _ridged(self, matrix: Floats) -> Floats:
+        """With a whole ridge the intercept would be learned last; with none, noise would move it far."""
+        ridge = np.full(len(matrix), self.plan.ridge + _SMALLEST_CURVATURE)
+        ridge[-1] *= min(1.0, self.plan.ridge / matrix[-1, -1])
+        return matrix + np.diag(ridge)
+
+    @property
+    def _early(self) -> int:
+        return int(EARLY * self.plan.steps)
 
     @property
     def learned(self) -> Floats:
         """`(d + 1, C)` weights of the model so far, for coordinates as they are."""
-        averaged = self.step - self.plan.steps // 2
+        averaged = self.step - self._early
         return (self.total / averaged if averaged > 0 else self.parameters) / self.length
 
-    def model(self, fitted: FittedRepresentation) -> LinearModel:
-        """The model so far, on the representation in whose coordinates the steps were taken."""
-        return LinearModel(fitted, self.learned, INTERCEPT)
+    def model(self, fitted: FittedRepresentation, target: Target | None = None) -> LinearModel:
+        """The model so far of a target, on the representation in whose coordinates the steps were taken."""
+        return LinearModel(fitted, self.learned, INTERCEPT, target)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Checkpoint for `from_arrays`: what changes from step to step, and the length."""
-        return {
-            "length": np.array(self.length),
-            "parameters": self.parameters,
-            "velocity": self.velocity,
-            "total": self.total,
-            "step": np.array(self.step),
-        }
+        """Checkpoint for `from_arrays`: what changes from step to step."""
+        return {"parameters": self.parameters, "total": self.total, "step": np.array(self.step)}
 
-    @classmethod
-    def from_arrays(cls, plan: StepsPlan, arrays: Mapping[str, NDArray[Any]]) -> Descent:
-        """The state that `to_arrays` stored, bit for bit."""
-        length, step = float(arrays["length"]), int(arrays["step"])
-        return cls(plan, length, arrays["parameters"], arrays["velocity"], arrays["total"], step)
+    def at(self, arrays: Mapping[str, NDArray[Any]]) -> Descent:
+        """The state that `to_arrays` stored, bit for bit, on the same public points."""
+        return replace(self, parameters=arrays["parameters"], total=arrays["total"], step=int(arrays["step"]))
+
+    def same(self, other: Descent) -> bool:
+        """Whether two states are equal but for the last digits, in which linear solvers differ between machines."""
+        return self.step == other.step and all(
+            nearly_same(ours, theirs)
+            for ours, theirs in ((self.parameters, other.parameters), (self.total, other.total))
+        )
+
+
+def nearly_same(ours: Floats, theirs: Floats) -> bool:
+    """Whether two arrays of weights are equal but for the last digits."""
+    return ours.shape == theirs.shape and np.allclose(ours, theirs, rtol=_SAME, atol=_SAME * np.abs(theirs).max())

@@ -1,10 +1,11 @@
-"""Holders' contributions to one full-batch gradient step of a linear softmax model, exact in whole numbers.
+"""Holders' contributions to one full-batch gradient step of a linear model, exact in whole numbers.
 
-A holder's gradient is the mean over their records of f ⊗ (p - e_y): f the coordinates beside the intercept, p the
-model's probabilities. It is clipped, rounded to whole multiples of clip_norm / `CLIP_STEPS`, charged by the norm of
-what the rounding left, and summed. All of it is a deterministic function of the holder's own records and of public
-values, bit for bit (docs/gaussian-accounts.md, condition 5): every product and sum is one of whole numbers within 2⁵³,
-and rounding happens in single operations that IEEE 754 defines to the last bit.
+A holder's gradient is the mean over their records of f ⊗ r: f the coordinates beside the intercept, r the residuals of
+the loss, of classes p - e_y with the model's probabilities p. It is clipped, rounded to whole multiples of
+clip_norm / `CLIP_STEPS`, charged by the norm of what the rounding left, and summed. All of it is a deterministic
+function of the holder's own records and of public values, bit for bit (docs/gaussian-accounts.md, condition 5): every
+product and sum is one of whole numbers within 2⁵³, and rounding happens in single operations that IEEE 754 defines to
+the last bit.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from scipy.sparse import csr_array
 from accounting.privacy import IndividualAccounts
 from common.threads import one_thread
 from learning.mechanisms.steps.records import OwnedRecords, Stack
-from learning.mechanisms.steps.softmax import PROBABILITY_STEPS, Softmax
+from learning.mechanisms.steps.scores import Scores
+from learning.outcomes import CROSS_ENTROPY, Loss
+from learning.outcomes.exact import RESIDUAL_STEPS
 
 if TYPE_CHECKING:
     from common.noise import Noise
@@ -29,7 +32,7 @@ Floats = NDArray[np.float64]
 CLIP_STEPS = 2**18
 """A contribution consists of whole multiples of clip_norm / CLIP_STEPS; so do the released sums."""
 
-_MEAN_STEPS = PROBABILITY_STEPS // 2**7  # of a mean gradient: its squared norm stays below 2⁵³
+_MEAN_STEPS = RESIDUAL_STEPS // 2**7  # of a mean gradient: its squared norm stays below 2⁵³
 _ROUNDED = 1.0 - 2.0**-40  # more than single operations can round up
 
 
@@ -41,20 +44,22 @@ def step_contributions(
     accounts: IndividualAccounts,
     sigma: float,
     level_weights: ArrayLike = 1.0,
+    loss: Loss = CROSS_ENTROPY,
 ) -> tuple[NDArray[np.int64], Floats]:
     """The unnoised sum of all holders' contributions to a step, and what each of them is charged.
 
     Args:
         records: Of H holders.
-        weights: `(d + 1, C)` public, for coordinates as they are (up to 127), and last for `records.INTERCEPT`.
-        clip_norm: The largest norm of a contribution, in units of coordinates times probabilities.
+        weights: `(d + 1, outputs)` public, for coordinates as they are (up to 127), and last for `records.INTERCEPT`.
+        clip_norm: The largest norm of a contribution, in units of coordinates times residuals.
         accounts: Of the H holders; charged. A contribution that does not fit is left out and costs nothing.
         sigma: Noise multiplier. The sum must be released with noise of σ·`CLIP_STEPS`, see `release_sums`.
         level_weights: `(H,)` or a number, above 0 and at most 1: what the clipped gradient of each holder is multiplied
             by, a public function of their own cap.
+        loss: Of a record's scores and target.
 
     Returns:
-        `(d + 1, C)` whole multiples of clip_norm / `CLIP_STEPS`; sums of shards add up exactly. `(H,)` what was
+        `(d + 1, outputs)` whole multiples of clip_norm / `CLIP_STEPS`; sums of shards add up exactly. `(H,)` what was
         charged, in μ², 0 where a contribution was refused. Both are secrets.
 
     Raises:
@@ -63,7 +68,7 @@ def step_contributions(
     matrix = np.asarray(weights, np.float64)
     if not np.isfinite(matrix).all():
         raise ValueError("The weights are not finite: the steps are too long.")
-    model = Softmax(matrix)
+    scores = Scores(matrix)
     shares = np.broadcast_to(np.asarray(level_weights, np.float64), (len(records),))
     if not ((shares > 0) & (shares <= 1)).all():
         raise ValueError("level_weights must lie above 0 and be at most 1.")
@@ -71,7 +76,7 @@ def step_contributions(
     with one_thread():
         for stack in records.stacks(sums.size):
             contributions = _singles if stack.records.shape[1] == 1 else _means
-            parts = _parts(model, records, stack)
+            parts = _parts(scores, loss, records, stack)
             squared_norms, total = contributions(parts, clip_norm, shares[stack.holders])
             step = csr_array((squared_norms, stack.holders, [0, len(squared_norms)]), shape=(1, len(records)))
             allowed = accounts.charge(step, sigma).data
@@ -84,7 +89,7 @@ def release_sums(sums: NDArray[np.int64], sigma: float, noise: Noise) -> NDArray
     """`sums + N(0, (σ·CLIP_STEPS)²)`, rounded to whole numbers: what a step releases.
 
     Args:
-        sums: `(d + 1, C)` of all shards.
+        sums: `(d + 1, outputs)` of all shards.
         sigma: Noise multiplier, at most `parameters.LARGEST_SIGMA`.
         noise: `SystemNoise`, or in rehearsals `SimulationNoise`; used once, for all numbers together.
     """
@@ -98,22 +103,13 @@ Contributions = tuple[Floats, Callable[[NDArray[np.bool_]], Floats]]
 """Squared norms `(m,)` in units of the clipping norm, and the sum of the contributions that are allowed."""
 
 
-def _parts(model: Softmax, records: OwnedRecords, stack: Stack) -> Parts:
-    """Features `(m, n, d + 1)` and residuals `(m, n, C)` of a stack, a block of records at a time."""
+def _parts(scores: Scores, loss: Loss, records: OwnedRecords, stack: Stack) -> Parts:
+    """Features `(m, n, d + 1)` and residuals `(m, n, outputs)` of a stack, a block of records at a time."""
     for block in stack.blocks():
         features = records.features(block)
-        yield features, _residuals(model, features, records.y[block])
-
-
-def _residuals(model: Softmax, features: Floats, labels: NDArray[np.integer]) -> Floats:
-    """`(m, n, C)` p - e_y in steps of a probability, 0 for records without a class."""
-    count, each, dimensions = features.shape
-    residuals = model.probabilities(features.reshape(-1, dimensions))
-    flat, classes = labels.reshape(-1), residuals.shape[1]
-    good = (flat >= 0) & (flat < classes)
-    residuals[np.flatnonzero(good), flat[good]] -= PROBABILITY_STEPS
-    residuals[~good] = 0.0
-    return residuals.reshape(count, each, classes)
+        count, each, dimensions = features.shape
+        residuals = loss.residuals(scores.of(features.reshape(-1, dimensions)), records.y[block].reshape(-1))
+        yield features, residuals.reshape(count, each, -1)
 
 
 def _singles(blocks: Parts, clip_norm: float, shares: Floats) -> Contributions:
@@ -122,9 +118,9 @@ def _singles(blocks: Parts, clip_norm: float, shares: Floats) -> Contributions:
     points, parts = features[:, 0], residuals[:, 0]
     squares = (points**2).sum(axis=1)
     lengths = np.sqrt(squares * (parts**2).sum(axis=1))
-    # rounding may add half a step for each class
+    # rounding may add half a step for each output
     allowance = 0.5 * np.sqrt(squares * parts.shape[1])
-    factors = _factors(lengths, allowance, CLIP_STEPS / (clip_norm * PROBABILITY_STEPS), shares)
+    factors = _factors(lengths, allowance, CLIP_STEPS / (clip_norm * RESIDUAL_STEPS), shares)
     rounded = np.rint(parts * factors[:, None])
     squared_norms = squares * (rounded**2).sum(axis=1) / CLIP_STEPS**2
     return squared_norms, lambda allowed: points.T @ (rounded * allowed[:, None])
@@ -136,7 +132,7 @@ def _means(blocks: Parts, clip_norm: float, shares: Floats) -> Contributions:
     for features, residuals in blocks:
         products = products + features.transpose(0, 2, 1) @ residuals
         each += residuals.shape[1]
-    gradients = np.rint(products / (each * (PROBABILITY_STEPS // _MEAN_STEPS)))
+    gradients = np.rint(products / (each * (RESIDUAL_STEPS // _MEAN_STEPS)))
     gradients = gradients.reshape(len(gradients), -1)
     lengths = np.sqrt((gradients**2).sum(axis=1))
     allowance = np.full(len(lengths), 0.5 * np.sqrt(gradients.shape[1]))

@@ -17,14 +17,14 @@ from numpy.typing import ArrayLike, NDArray
 from common.sentences import Sentence, gettext_noop
 from learning.mechanisms.levels import Level
 from learning.mechanisms.steps.choices import LARGEST_SIGMA, Steps
+from learning.outcomes import CROSS_ENTROPY, Loss
 
-STEPS = 100
-CLIP_NORM = 0.25
-MOMENTUM = 0.9
+STEPS = 60
+STEP_SIZE = 1.0
+RIDGE, LEAST_RIDGE = 3.5, 10.0  # noises of a step: by the root of the number of scores, and where people are weak
 
-_PACE = 0.25
-_LEAST_PACE, _MOST_PACE = 0.25, 16.0
 _FEW = 15.0  # signal against noise, below which models were much worse than without noise
+_STRONG = 5000.0
 _SMALLEST_WEIGHT = 1e-6
 _ROUNDING = 1.0 + 1e-9  # of σ, so that all steps fit into an account whatever the last digit of a quotient
 
@@ -34,20 +34,22 @@ class StepsPlan:
     """A round of full-batch steps, all of it public.
 
     sigma: noise multiplier, the same for all steps.  steps: how many.  clip_norm: of a holder's gradient, where points
-    have norm 1.  step_size, momentum: of `descent.Descent`.  largest_cap: μ² of the most lenient level, see
-    `level_weights`.  people: the sum of all holders' weights, by public head counts.  signal: what all people together
-    can say about a number, in standard deviations of its noise over the whole round, divided by the root of how many
-    numbers there are.  until: by level, the share of the cap that this round uses at most, earlier rounds not counted.
-    notes: for plan and card.  warnings: what is unlikely to work.
+    have norm 1.  step_size: 1 is Newton's.  ridge: added to the curvature of public points.  largest_cap: μ² of the
+    most lenient level, see `level_weights`.  people: the sum of all holders' weights, by public head counts.
+    strength: see `strength_of`.  signal: what all people together can say about a number, in standard deviations of
+    its noise over the whole round, divided by the root of how many numbers there are.  until: by level, the share of
+    the cap that this round uses at most, earlier rounds not counted.  notes: for plan and card.  warnings: what is
+    unlikely to work.
     """
 
     sigma: float
     steps: int
     clip_norm: float
     step_size: float
-    momentum: float
+    ridge: float
     largest_cap: float
     people: float
+    strength: float
     signal: float
     until: dict[str, float]
     notes: tuple[Sentence, ...] = ()
@@ -73,16 +75,23 @@ def steps_plan_from_json(document: Mapping[str, Any]) -> StepsPlan:
 
 
 def plan_steps(
-    levels: Sequence[Level], *, dimensions: int, n_classes: int, share: float, steps: Steps | None = None
+    levels: Sequence[Level],
+    *,
+    dimensions: int,
+    n_classes: int,
+    share: float,
+    steps: Steps | None = None,
+    loss: Loss = CROSS_ENTROPY,
 ) -> StepsPlan:
     """The proposed round.
 
     Args:
         levels: With caps and noisy or public head counts, at least one.
         dimensions: d, coordinates of a point without the intercept.
-        n_classes: C.
+        n_classes: Scores of a record; of classes one each.
         share: Of every cap that this round may use, earlier rounds not counted.
         steps: What was chosen by hand; the rest follows from the rules.
+        loss: Of a record, which has a usual clipping norm.
 
     Raises:
         ValueError: A share out of range, or promises so strict that no noise would be enough.
@@ -94,29 +103,50 @@ def plan_steps(
         raise ValueError(f"share is {share!r}; a round uses more than 0 and at most 1 of every cap.")
     chosen = steps or Steps()
     largest, count = max(level.cap for level in levels), chosen.steps or STEPS
-    sigma = chosen.sigma or math.sqrt(count / (share * largest)) * _ROUNDING
+    sigma = _sigma(count, share * largest, chosen)
     if sigma > LARGEST_SIGMA:
         raise ValueError(
             f"These promises need a noise multiplier of {sigma:.0f}, and at most {LARGEST_SIGMA:.0f} can be drawn: "
             "plan fewer steps or a larger share."
         )
-    clip_norm = chosen.clip_norm or CLIP_NORM
-    people = max(1.0, sum(max(level.holders, 0.0) * math.sqrt(level.cap / largest) for level in levels))
-    spending = math.sqrt(min(count / sigma**2, share * largest))
-    signal = people * spending / math.sqrt((dimensions + 1) * n_classes)
+    clip_norm = chosen.clip_norm or loss.clip_norm
+    people, strength = _people(levels), strength_of(levels, share=share, steps=chosen)
+    signal = strength / math.sqrt((dimensions + 1) * n_classes)
     return StepsPlan(
         sigma,
         count,
         clip_norm,
-        chosen.step_size or _pace(people * spending, dimensions, n_classes) / clip_norm,
-        MOMENTUM if chosen.momentum is None else chosen.momentum,
+        chosen.step_size or STEP_SIZE,
+        (_ridge(strength, n_classes) if chosen.ridge is None else chosen.ridge) * sigma * clip_norm / people,
         largest,
         people,
+        strength,
         signal,
         {level.name: min(share, count / (sigma**2 * largest) * _ROUNDING**3) for level in levels},
         _notes(count, sigma, people),
         _warnings(count, math.floor(share * largest * sigma**2 * _ROUNDING), signal),
     )
+
+
+def strength_of(levels: Sequence[Level], *, share: float, steps: Steps) -> float:
+    """The people times the μ that the round may spend of the largest cap: what the rules for a round rest on."""
+    largest, count = max(level.cap for level in levels), steps.steps or STEPS
+    spending = math.sqrt(min(count / _sigma(count, share * largest, steps) ** 2, share * largest))
+    return float(_people(levels) * spending)
+
+
+def _ridge(strength: float, n_classes: int) -> float:
+    """In noises of a step; weak people leave more directions in which noise is all there is."""
+    return max(RIDGE * math.sqrt(n_classes), 0.0 if strength > _STRONG else LEAST_RIDGE)
+
+
+def _sigma(count: int, most: float, steps: Steps) -> float:
+    return steps.sigma or math.sqrt(count / most) * _ROUNDING
+
+
+def _people(levels: Sequence[Level]) -> float:
+    largest = max(level.cap for level in levels)
+    return max(1.0, sum(max(level.holders, 0.0) * math.sqrt(level.cap / largest) for level in levels))
 
 
 def _notes(count: int, sigma: float, people: float) -> tuple[Sentence, ...]:
@@ -160,11 +190,3 @@ def _warnings(count: int, lasting: int, signal: float) -> tuple[Sentence, ...]:
             )
         )
     return tuple(warnings)
-
-
-def _pace(strength: float, dimensions: int, n_classes: int) -> float:
-    """Step size times clipping norm: ¼·√(n·μ·C / (d + 1)), from ¼ to 16.
-
-    strength: n·μ, the people times the μ that the round may spend of the largest cap.
-    """
-    return min(_MOST_PACE, max(_LEAST_PACE, _PACE * math.sqrt(strength * n_classes / (dimensions + 1))))

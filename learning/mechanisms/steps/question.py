@@ -20,6 +20,7 @@ from learning.mechanisms.steps.descent import Descent
 from learning.mechanisms.steps.linear import release_sums, step_contributions
 from learning.mechanisms.steps.planner import StepsPlan
 from learning.mechanisms.steps.records import owned_records
+from learning.outcomes import CROSS_ENTROPY, Target, target_from_json
 from learning.representations import FittedRepresentation, representation_load
 
 _STATE = "state"
@@ -30,7 +31,7 @@ class StepsQuestion:
     """See :class:`learning.mechanisms.base.Question`.
 
     ``begin`` is the state before the first step, ``index`` the number of the round, and ``caps`` (promises,) those of
-    the promises of the run's plan, in μ².
+    the promises of the run's plan, in μ². ``target`` is what is learned, None of classes.
     """
 
     plan: StepsPlan
@@ -38,12 +39,16 @@ class StepsQuestion:
     begin: Descent
     index: int
     caps: NDArray[np.float64]
+    target: Target | None = None
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, plan: StepsPlan, **about: Any) -> StepsQuestion:
         """From the file of a round, with what the plan of its run says."""
         fitted = representation_load(arrays["representation"].tobytes())
-        return cls(plan, fitted, Descent.from_arrays(plan, arrays), **about)
+        target = target_from_json(json.loads(arrays["target"].tobytes())) if "target" in arrays else None
+        loss = CROSS_ENTROPY if target is None else target.loss
+        begin = Descent.begin(plan, arrays["public"], int(arrays["classes"]), loss)
+        return cls(plan, fitted, begin, target=target, **about)
 
     @property
     def size(self) -> int:
@@ -54,8 +59,10 @@ class StepsQuestion:
         return self.plan.sigma
 
     def digest(self) -> str:
-        arrays = {**self.fitted.state(), **named("begin", self.begin.to_arrays())}
-        return content_digest(arrays, json.dumps(self.plan.to_json()))
+        public = {"public": self.begin.points, "classes": np.array(self.begin.parameters.shape[1])}
+        arrays = {**self.fitted.state(), **public, **named("begin", self.begin.to_arrays())}
+        told = {} if self.target is None else {"target": self.target.to_json()}
+        return content_digest(arrays, json.dumps(self.plan.to_json() | told))
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -64,7 +71,7 @@ class StepsQuestion:
             "sigma": self.plan.sigma,
             "clip_norm": self.plan.clip_norm,
             "step_size": self.plan.step_size,
-            "momentum": self.plan.momentum,
+            "ridge": self.plan.ridge,
         }
 
     def part(self, batch: int, start: int, most: int) -> slice:
@@ -76,7 +83,7 @@ class StepsQuestion:
             return self.begin
         start = f"{_STATE}."
         arrays = {name.removeprefix(start): array for name, array in released.items() if name.startswith(start)}
-        return Descent.from_arrays(self.plan, arrays)
+        return self.begin.at(arrays)
 
     def bounds(self, part: slice) -> list[float]:
         weights = self.plan.level_weights(self.caps)
@@ -129,6 +136,7 @@ class Contributions:
             accounts=self._accounts,
             sigma=self._plan.sigma,
             level_weights=self._weights,
+            loss=state.loss,
         )
         return sums
 
@@ -148,9 +156,3 @@ def states_after(state: Descent, sums: NDArray[Any]) -> Iterator[Descent]:
 def sums_digest(sums: NDArray[Any]) -> str:
     """SHA-256 of the noisy sums of a chunk, (steps, d + 1, C)."""
     return content_digest({"sums": sums})
-
-
-def state_same(one: Descent, other: Descent) -> bool:
-    """Whether two states are equal, bit for bit."""
-    ours, theirs = one.to_arrays(), other.to_arrays()
-    return all(np.array_equal(array, theirs[name]) for name, array in ours.items())

@@ -231,7 +231,7 @@ def log_likelihood_ratios(mu: float, takes_part: bool, charged_share: float = 1.
 @pytest.mark.statistical
 @pytest.mark.parametrize("takes_part", [False, True])
 @pytest.mark.parametrize("mu", [0.27, 1.5])
-def test_at_full_spending_the_log_likelihood_ratio_is_that_of_one_gaussian(mu: float, takes_part: bool) -> None:
+def test_log_likelihood_ratio_at_full_spending_is_that_of_one_gaussian(mu: float, takes_part: bool) -> None:
     """N(±μ²/2, μ²), whatever the adversary does: the theorem, by Kolmogorov and Smirnov."""
     ideal = norm((1 if takes_part else -1) * mu**2 / 2, mu)
     assert kstest(log_likelihood_ratios(mu, takes_part), ideal.cdf).pvalue > 0.01

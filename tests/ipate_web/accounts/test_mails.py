@@ -6,18 +6,31 @@ import pytest
 from allauth.account.models import EmailAddress
 from django.contrib.auth.models import User
 from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 
 from consent import services
-from consent.models import Checkpoint, ConsentForm, DataHolder, Level, Mail, MailWishes, Role, Study
+from consent.models import (
+    Checkpoint,
+    ConsentForm,
+    DataHolder,
+    EpsilonPolicy,
+    Level,
+    Mail,
+    MailWishes,
+    News,
+    Role,
+    Study,
+)
 from consent.services import mail
 from consent.services.invitations import link_reissue
+from consent.services.news import MAILS
 from ipate_web.accounts.mail_kinds import CHANGES
 from tests import factories
 from tests.consent.readability import FORMULAS, as_page, sentences
 from tests.ipate_web.accounts.conftest import Mailbox, subject, words
 from tests.training.runs import TABLE_RUN, run_draft, run_finish, run_start, study_with_table
-from training.models import StudentModel, Verification
+from training.models import Run, RunResult, StudentModel, Verification
 from training.services.closing import study_close
 from training.services.ending import run_fail
 from training.services.runs import run_approve, run_cancel
@@ -71,6 +84,16 @@ def test_it_is_in_the_readers_language(mailbox: Mailbox, holder: DataHolder) -> 
     assert "Was Sie entschieden haben, steht nicht in dieser E-Mail" in words(receipt)
 
 
+def test_a_forgotten_password_is_set_anew_in_the_language_of_the_page_that_asked(
+    mailbox: Mailbox, client: Client
+) -> None:
+    person("hanna", language="en")
+    client.cookies["django_language"] = "de"
+    client.post(reverse("account_reset_password"), {"email": "hanna@example.org"})
+    (sent,) = mailbox.deliver()
+    assert subject(sent) == "Wählen Sie ein neues Passwort"
+
+
 def test_nothing_goes_to_an_address_that_is_not_confirmed(mailbox: Mailbox, study: Study) -> None:
     decide(factories.holder_create(study, user=person("hanna", confirmed=False)), "HIGH")
     assert mailbox.deliver() == []
@@ -79,10 +102,14 @@ def test_nothing_goes_to_an_address_that_is_not_confirmed(mailbox: Mailbox, stud
 
 @pytest.fixture
 def people() -> dict[str, User]:
+    return people_with_mails()
+
+
+def people_with_mails() -> dict[str, User]:
     """Holders of every level, of none, and undecided, for each of whom every kind of mail is caused."""
     study = study_with_table("digits", title="Reading digits")
     form = ConsentForm.objects.filter(study=study).latest("version")
-    people = {answer: person(answer.lower(), uses=True) for answer in (*Level.values, "NONE", "UNDECIDED")}
+    people = {answer: person(f"hanna-{answer.lower()}", uses=True) for answer in (*Level.values, "NONE", "UNDECIDED")}
     for answer, user in people.items():
         holder = factories.holder_create(study, f"P-{answer}", user=user)
         if answer in Level.values:
@@ -96,10 +123,13 @@ def people() -> dict[str, User]:
     factories.policy_approve(study, 0.5, 1.0, 2.0)
     run = run_draft(study, **TABLE_RUN)
     run_approve(run=run, acting_user=factories.user_create("otto2"))
-    student = StudentModel.objects.create(run=run, artifact="none", learner="none", digest="0" * 64, card={})
-    services.consent_form_publish(
-        study=study, acting_user=factories.user_create("olga"), texts={"en": "A year."}, valid=services.Valid(months=12)
+    student = StudentModel.objects.create(
+        run=run, artifact="none", learner="none", digest="0" * 64, card={}, calibration={"scale": 1.0, "offsets": []}
     )
+    Run.objects.filter(pk=run.pk).update(student=student)
+    RunResult.objects.create(run=run, content={}, digest="0" * 64, card={})
+    news = [News.objects.create(study=study, kind=kind, about=key) for kind, key in (("result", run.pk), ("year", ""))]
+    factories.form_publish(study, {"en": "A year."}, valid=services.Valid(months=12))
     form = ConsentForm.objects.filter(study=study).latest("version")
     for answer, user in people.items():  # last, for all: a renewal is told to whoever answered such a form
         holder = DataHolder.objects.get(study=study, user=user)
@@ -109,13 +139,20 @@ def people() -> dict[str, User]:
             event = services.consent_refuse(holder=holder, acting_user=user, form=form)
         mail.mails_send("renewal", [user.pk], study=study, about=event.pk)
         mail.mails_send("handed_over", [user.pk], study=study)
+        mail.mails_send("decide_later", [user.pk], study=study)
+        mail.mails_send("address_left", [user.pk])  # which says nothing to an account
+        for each in news:
+            mail.mails_send(MAILS[News.Kind(each.kind)], [user.pk], study=study, about=each.pk)
     conrad = factories.user_create("conrad")
     note = "hospital.example/checkpoints\n1\n#\n\n\u2014 hospital.example/checkpoints #\n"
     checkpoint = Checkpoint.objects.create(number=1, day=timezone.localdate(), entry="{}", note=note)
     policy = services.epsilon_policy_propose(study=study, acting_user=conrad, high=1, average=2, low=4, reason="More.")
+    approved = EpsilonPolicy.objects.filter(approval__isnull=False).latest("version")
     proposal = services.consent_form_propose(
         study=study, acting_user=conrad, texts={"en": "Ask again."}, renewal="required"
     )
+    services.membership_add(study=study, user=conrad, role=Role.COMMITTEE, acting_user=None)
+    services.consent_form_correct(study=study, acting_user=factories.user_create("olga"), texts={"en": "One year."})
     for answer, user in people.items():
         link_reissue(study=study, pseudonym=f"P-{answer}", reason="Lost.", acting_user=factories.user_create("olga"))
         other = EmailAddress.objects.create(user=user, email=f"{user.username}@example.com")
@@ -127,11 +164,14 @@ def people() -> dict[str, User]:
         for kind in ("run_waiting", "run_approved", "run_ended", "share_used"):  # even if holders got them
             mail.mails_send(kind, [user.pk], study=study, about=run.pk)
         mail.mails_send("policy_waiting", [user.pk], study=study, about=policy.pk)
-        mail.mails_send("policy_approved", [user.pk], study=study, about=policy.pk)
+        mail.mails_send("policy_overdue", [user.pk], study=study, about=policy.pk)
+        mail.mails_send("form_overdue", [user.pk], study=study, about=proposal.pk)
+        mail.mails_send("policy_approved", [user.pk], study=study, about=approved.pk)
         mail.mails_send("form_waiting", [user.pk], study=study, about=proposal.pk)
         mail.mails_send("form_approved", [user.pk], study=study, about=form.pk)
         mail.mails_send("role_changed", [user.pk], study=study, about=study.role_changes.first().pk)
         mail.mails_send("model_withdrawn", [user.pk], study=study, about=student.pk)
+        mail.mails_send("result_withdrawn", [user.pk], study=study, about=run.pk)
         mail.mails_send("checkpoint", [user.pk], about=checkpoint.pk)
         for kind in ("fault_found", "fault_found_committee", "installation_fault"):
             mail.mails_send(kind, [user.pk], study=study)
@@ -158,10 +198,13 @@ def test_no_kind_of_mail_tells_a_level(people: dict[str, User]) -> None:
     assert {kind for kind, _text in first} >= {
         *("receipt", "new_form", "new_policy", "new_use", "new_link", "run_ended"),
         *("policy_waiting", "form_waiting", "handed_over", "renewal", "study_closed", "confirm_address"),
+        *MAILS.values(),
     }
-    assert all(other == first for other in others)
+    for other in others:
+        assert other == first
     for _kind, text in first:
-        assert not any(level.lower() + " protection" in text.lower() for level in Level.values), text
+        named = [level for level in Level.values if level.lower() + " protection" in text.lower()]
+        assert named in ([], Level.values), "none of them, or what all of them mean"
         assert "ε =" not in text
     assert set(Mail.objects.values_list("kind", flat=True)) == set(mail.KINDS), "cause the new kind above, too"
 
@@ -203,6 +246,7 @@ def test_a_study_says_how_mails_to_its_people_begin(people: dict[str, User]) -> 
     rows = Mail.objects.filter(user=people["LOW"]).select_related("study")
     opened = {row.kind for row in rows if "Dear & kind,\n\n" in _body(row)}
     told = ("receipt", "new_form", "new_policy", "renewal", "handed_over", "study_closed", "new_use", "new_link")
+    told += ("correction", *MAILS.values())
     assert opened == set(told)
     MailWishes.objects.update(language="de")
     assert {row.kind for row in rows if _body(row).startswith("Guten Tag!\n\n")} == opened
@@ -303,7 +347,7 @@ def test_uses_are_told_to_those_who_wish_it(study: Study) -> None:
     assert list(Mail.objects.filter(kind="new_use").values_list("user__username", flat=True)) == ["wishes"]
 
 
-def test_who_approves_hears_of_what_waits_and_how_a_run_ends(mailbox: Mailbox) -> None:
+def test_approver_hears_of_waiting_proposals_and_ends_of_runs(mailbox: Mailbox) -> None:
     study = study_with_table("table")
     for name, role in (("second", Role.OPERATOR), ("conrad", Role.COMMITTEE), ("clara", Role.CHAIR)):
         services.membership_add(study=study, user=person(name), role=role, acting_user=None)
@@ -328,7 +372,7 @@ def test_who_approves_hears_of_what_waits_and_how_a_run_ends(mailbox: Mailbox) -
     assert "No disk" not in words(ended)
 
 
-def test_who_proposed_and_approved_a_run_hears_that_it_has_finished(mailbox: Mailbox) -> None:
+def test_proposer_and_approver_of_a_run_hear_that_it_has_finished(mailbox: Mailbox) -> None:
     for name in ("otto", "olga", "hanna"):
         person(name)
     study = study_with_table("table")
@@ -338,13 +382,14 @@ def test_who_proposed_and_approved_a_run_hears_that_it_has_finished(mailbox: Mai
     mailbox.deliver()
     assert run_finish(run).status == "finished"
     told = {sent["To"]: sent for sent in mailbox.deliver()}
+    assert subject(told.pop("hanna@example.org")).endswith("what was learned")
     assert told.keys() == {"otto@example.org", "olga@example.org"}
     for sent in told.values():
         assert subject(sent) == "Run “First vote”: finished"
         assert f"http://127.0.0.1:8000/studies/table/runs/{run.pk}/" in words(sent)
 
 
-def test_who_proposed_something_hears_that_it_was_approved(mailbox: Mailbox) -> None:
+def test_proposer_hears_of_the_approval(mailbox: Mailbox) -> None:
     for name in ("otto", "olga", "carla"):
         person(name)
     study = study_with_table("table")

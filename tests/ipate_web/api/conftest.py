@@ -14,6 +14,7 @@ from consent.services import membership_add
 from ipate_web.tokens.models import ApiToken
 from learning.formats import Rows, TabularSchema, schema_from_json
 from tests.factories import study_create, study_open, user_create
+from tests.snapshots import built_once
 from tests.training.asking import EVERYBODY, run_ask
 from tests.training.runs import run_draft, run_finish
 from training.models import Run
@@ -69,9 +70,8 @@ def _data_and_people(study: Study, roles: Iterable[str]) -> None:
         membership_add(study=study, user=user_create(role), role=role, acting_user=None)
 
 
-@pytest.fixture
-def study(db: Any) -> Study:
-    """Two holders of the private records have not decided; everyone else has."""
+@built_once
+def ward() -> Study:
     study = study_open("ward", delta=1e-4)
     _data_and_people(study, Role.values)
     form, policy = ConsentForm.objects.get(study=study), EpsilonPolicy.objects.get(study=study)
@@ -92,10 +92,23 @@ def run_whole(study: Study, *, share: float = 1.0, **fields: Any) -> Run:
     return run_finish(run_approve(run=run, acting_user=user_create("olga"), share=share))
 
 
+@built_once
+def ward_with_run() -> Study:
+    study = ward()
+    run_whole(study, title="Weighted")
+    return study
+
+
+@pytest.fixture
+def study(request: pytest.FixtureRequest, db: Any) -> Study:
+    """Two holders of the private records have not decided; everyone else has."""
+    return ward_with_run() if "run" in request.fixturenames else ward()
+
+
 @pytest.fixture
 def run(study: Study) -> Run:
     """A run that released labels and made a student."""
-    return run_whole(study, title="Weighted")
+    return Run.objects.filter(study=study, title="Weighted").first() or run_whole(study, title="Weighted")
 
 
 @pytest.fixture

@@ -38,6 +38,8 @@ TABLE = {
     ("GET", "run-comparison"): (200, 200, 200, 200, 404, 404, 401),
     ("GET", "run"): (200, 200, 200, 200, 404, 404, 401),
     ("GET", "run-labels"): (200, 403, 403, 200, 404, 404, 401),
+    ("GET", "run-table"): (404, 403, 403, 404, 404, 404, 401),  # it leads to a student
+    ("POST", "run-table-withdraw"): (404, 403, 403, 403, 404, 404, 401),
     ("GET", "run-costs"): (200, 200, 200, 200, 404, 404, 401),
     ("POST", "run-approve"): (200, 403, 403, 403, 404, 404, 401),
     ("PUT", "run"): (403, 403, 403, 403, 404, 404, 401),  # another's draft
@@ -53,6 +55,7 @@ TABLE = {
     ("GET", "model-onnx"): (200, 404, 404, 200, 404, 404, 401),
     ("GET", "model-statement"): (200, 404, 404, 200, 404, 404, 401),
     ("POST", "model-stage"): (200, 404, 404, 403, 404, 404, 401),
+    ("POST", "model-threshold"): (200, 404, 404, 403, 404, 404, 401),
     ("GET", "keys"): (200,) * 7,
     ("POST", "model-predict"): (200, 404, 404, 200, 404, 404, 401),
 }
@@ -74,9 +77,11 @@ def test_every_role_can_do_what_it_should_and_nothing_else(study: Study, run: Ru
         "run-plan": proposal(study),
         "run": proposal(study),
         "model-stage": {"stage": "production"},
+        "model-threshold": {"class_name": ""},
         "run-approve": {"share": 0.1},
         "run-students": {"student_learner": "logistic_regression"},
         "run-student-withdraw": {"reason": "A defect."},
+        "run-table-withdraw": {"reason": "A defect."},
         "study-webhooks": {"url": "https://127.0.0.1/", "events": ["run.failed"]},
         "model-predict": {"rows": [{"age": 30, "smoker": "no"}]},
     }
@@ -94,7 +99,13 @@ def test_every_role_can_do_what_it_should_and_nothing_else(study: Study, run: Ru
             arguments["version"] = 1
         if name == "run-student-withdraw":  # one that is not asked for below
             withdrawn = StudentModel.objects.create(
-                run=run, version=2, learner="any", artifact="none", card={}, withdrawn_at=timezone.now()
+                run=run,
+                version=2,
+                learner="any",
+                artifact="none",
+                card={},
+                calibration={"scale": 1.0, "offsets": []},
+                withdrawn_at=timezone.now(),
             )
             arguments["version"] = withdrawn.version
         address = reverse(f"api:{name}", kwargs=arguments)

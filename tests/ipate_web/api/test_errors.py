@@ -62,7 +62,7 @@ def test_a_request_without_end_is_refused(client: Client, monkeypatch: pytest.Mo
     assert "several requests" in problem(response, 413)["detail"]
 
 
-def test_who_asks_too_often_waits(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_frequent_requests_wait(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     from rest_framework.throttling import UserRateThrottle
 
     monkeypatch.setattr(UserRateThrottle, "THROTTLE_RATES", {"user": "2/min"})
@@ -98,7 +98,7 @@ def test_a_browser_session_needs_a_csrf_token_to_write(study: Study) -> None:
     assert "CSRF" in problem(browser.post("/api/v1/runs", {}, content_type="application/json"), 403)["detail"]
 
 
-def test_who_is_no_longer_active_is_shut_out(client: Client) -> None:
+def test_inactive_account_is_shut_out(client: Client) -> None:
     ada = client("ada")
     user = user_create("ada")
     user.is_active = False

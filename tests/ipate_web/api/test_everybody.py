@@ -163,7 +163,7 @@ def test_runs_are_filtered_by_method(asked: Run, study: Study, client: Client) -
 
 def test_what_asking_may_hold_is_listed_with_values_that_are_taken(study: Study, client: Client) -> None:
     methods = {each["name"]: each["choices"] for each in client("researcher").get("/api/v1/methods").json()}
-    assert methods.keys() == {"neighbours", "pate", "sgd"}
+    assert methods.keys() == {"neighbours", "pate", "sgd", "counts"}
     assert {field["name"] for field in methods["pate"]} >= {"teachers", "learner", "aggregator"}
     defaults = {field["name"]: field["default"] for field in methods["neighbours"]}
     assert NeighbourChoices.from_json(defaults) == NeighbourChoices.from_json({})
@@ -176,8 +176,8 @@ def test_what_asking_may_hold_is_listed_with_values_that_are_taken(study: Study,
 
 def test_representations_are_listed_with_parameters_that_are_taken(study: Study, client: Client) -> None:
     listed = {each["name"]: each for each in client("researcher").get("/api/v1/representations").json()}
-    of_a_first_round = {"standardised", "thresholds", "whitened", "wavelets", "embedding", "learned"}
-    assert listed.keys() == of_a_first_round
+    of_images, of_all = {"wavelets", "patches", "learned"}, {"standardised", "thresholds", "evened", "whitened"}
+    assert listed.keys() == of_images | of_all | {"embedding"}, "those of a first round"
     for name, each in listed.items():
         defaults = {parameter["name"]: parameter["default"] for parameter in each["parameters"]}
         assert representation_create(name, defaults).parameters() == defaults

@@ -10,6 +10,7 @@ import pytest
 from ipate_client import LocalModel
 
 from accounting.models import Release
+from learning.calibration import Calibration
 from learning.published import published_load
 from tests.ipate_web.api.conftest import SCHEMA, Client
 from training.models import Run, StudentModel
@@ -57,7 +58,8 @@ def test_predictions_are_what_the_file_predicts(run: Run, client: Client) -> Non
     assert response.status_code == 200
     document = response.json()
     model = published_load(run.student_learner, researcher.get(f"{MODELS}/{run.pk}/file").content)
-    expected = model.predict_proba(SCHEMA.encode([YOUNG, OLD]))
+    calibration = Calibration.from_json(run.student.calibration)
+    expected = calibration.applied(model.predict_proba(SCHEMA.encode([YOUNG, OLD])))
     assert document["classes"] == ["healthy", "ill"]
     assert np.asarray(document["probabilities"]) == pytest.approx(expected)
     assert document["predictions"] == [document["classes"][number] for number in expected.argmax(axis=1)]
@@ -79,7 +81,8 @@ def test_every_file_predicts_the_same(run: Run, client: Client) -> None:
             found = LocalModel(response.content).predict([YOUNG, OLD]).probabilities
         else:
             model = published_load(run.student_learner, response.content)
-            found = model.predict_proba(SCHEMA.encode([YOUNG, OLD]))
+            calibration = Calibration.from_json(run.student.calibration)
+            found = calibration.applied(model.predict_proba(SCHEMA.encode([YOUNG, OLD])))
         assert found == pytest.approx(np.array(served["probabilities"]), abs=1e-6)
     takes = Release.objects.filter(run=run.pk, kind=Release.Kind.DOWNLOAD, content__what="model")
     version = run.students.get()

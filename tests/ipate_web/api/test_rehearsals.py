@@ -191,7 +191,7 @@ def test_a_name_is_given_once(rehearsal: Study, ada: Any) -> None:
     assert "slug" in errors(ada.post(STUDIES, STUDY, format="json"))
 
 
-def test_whoever_administers_nothing_sets_up_nothing(tryout: Study, client: Client) -> None:
+def test_only_administrators_set_up_rehearsals(tryout: Study, client: Client) -> None:
     for role in ("operator", "researcher", "stranger"):
         assert client(role).post(STUDIES, STUDY, format="json").status_code == 403
     assert not Study.objects.filter(slug="dry-run").exists()

@@ -157,7 +157,7 @@ def test_a_finished_run_tells_what_may_be_published(run: Run, client: Client) ->
     document = client("researcher").get(f"{RUNS}/{run.pk}").json()
     assert document["status"] == "finished"
     assert document["labels"] + document["rejected"] == document["progress"]["queries"] == run.position
-    assert [stage["stage"] for stage in document["progress"]["stages"]] == ["preparing", "training", "voting"]
+    assert [stage["stage"] for stage in document["progress"]["stages"]] == ["people", "teachers", "asking"]
     assert document["progress"]["stages"][1]["share"] == 1
     assert (document["method"], document["choices"]["teachers"]) == ("pate", 20)
     assert document["model"] == str(run.pk)
@@ -264,7 +264,7 @@ def downloads(run: Run) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("query", ["", "?format=csv", "?limit=5&offset=5", "?offset=0", "?format=npz"])
-def test_whoever_takes_labels_stands_in_the_register(study: Study, client: Client, query: str) -> None:
+def test_download_of_labels_is_in_the_register(study: Study, client: Client, query: str) -> None:
     """Whichever part of them they take; who only asks what there would be takes nothing."""
     run = run_draft(study)
     address = f"{RUNS}/{run.pk}/labels{query}"
@@ -293,7 +293,7 @@ def test_the_labels_of_a_usual_run_are_one_page_and_one_entry(study: Study, clie
     assert downloads(run) == [("labels", "researcher")] * 2, "more of them were released"
 
 
-def test_whoever_takes_a_model_stands_in_the_register(run: Run, client: Client) -> None:
+def test_download_of_a_model_is_in_the_register(run: Run, client: Client) -> None:
     address = f"/api/v1/models/{run.pk}/file"
     researcher = client("researcher")
     head = researcher.head(address)
@@ -308,7 +308,7 @@ def test_whoever_takes_a_model_stands_in_the_register(run: Run, client: Client) 
     assert release.content["digest"] == run.student.digest
 
 
-def test_whoever_asks_a_model_for_predictions_stands_in_the_register_once(run: Run, client: Client) -> None:
+def test_predictions_of_a_model_are_in_the_register_once(run: Run, client: Client) -> None:
     """Enough predictions are as good as the model."""
     address, question = f"/api/v1/models/{run.pk}/predict", {"rows": [{"age": 10, "smoker": "no"}]}
     assert client("researcher").post(address, {"rows": [{"age": "old"}]}, format="json").status_code == 400

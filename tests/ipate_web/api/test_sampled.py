@@ -37,7 +37,7 @@ def test_public_points_and_a_student_may_be_left_out(study: Study, client: Clien
     run = answer.json()
     assert (run["variant"], run["public_dataset"], run["student_learner"], run["batch_size"]) == ("scale", None, "", 50)
     assert (run["choices"]["network"], run["choices"]["clip_norm"]) == ("linear", None)
-    assert run["progress"]["stages"] == [{"stage": "learning", "share": 0}]
+    assert run["progress"]["stages"] == [{"stage": "asking", "share": 0}]
 
 
 @pytest.mark.parametrize(

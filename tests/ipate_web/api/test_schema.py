@@ -77,7 +77,8 @@ def test_every_example_works(schema: dict[str, Any], study: Study, tryout: Study
                 continue  # images, and this run learned from a table
             if "private_dataset" in example:
                 proposed = proposal(tryout if "rehearsed" in example else study)
-                own = {name: proposed[name] for name in proposed if name == "study" or name.endswith("_dataset")}
+                own = {name: value for name, value in proposed.items() if name == "study" or name.endswith("_dataset")}
+                own = {name: value for name, value in own.items() if name in example}
                 example = {**example, **own}
             pk = str(run_draft(study).pk if path.endswith("approve") else run.pk)
             answer = client(role).post(path.replace("{id}", pk), example, format="json")

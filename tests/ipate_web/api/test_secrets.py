@@ -18,15 +18,15 @@ from common.artifacts import arrays_load
 from consent.models import ConsentForm, DataHolder, Role, Study, WebhookEndpoint
 from consent.services import consent_give, consent_withdraw
 from consent.services.webhook_endpoints import endpoint_test
-from tests.factories import user_create
+from tests.factories import consent_choose, user_create
 from tests.ipate_web.api.conftest import HEAD_COUNTS, HOLDERS, POINTS, UNDECIDED, Client, run_whole
 from tests.training.asking import EVERYBODY, run_ask
 from tests.training.runs import run_draft, run_start, run_teach
 from training.methods.pate.ballot import ballot_load
-from training.models import Dataset, Run, Shard, TeacherChunk
+from training.models import Dataset, Run, RunResult, Shard, TeacherChunk
 from training.services.advance import run_advance, shard_ask
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 SECRET_NAMES = {
     *("account", "accounts", "balance", "teacher_accuracy", "votes", "seen_classes", "pseudonym", "consent_sequence"),
@@ -56,8 +56,10 @@ POSTED = {
     "run-withdraw",
     "run-student-publish",
     "run-student-withdraw",
+    "run-table-withdraw",
     "model-predict",
     "model-stage",
+    "model-threshold",
     "study-datasets",
     "study-webhook",
     "study-webhook-test",
@@ -76,6 +78,8 @@ def api_names() -> set[str]:
 def addresses(study: Study) -> list[str]:
     """Everything that can be fetched about a study, its runs and their models."""
     names = api_names() - POSTED - PAIRS
+    if not RunResult.objects.filter(run__study=study).exists():
+        names.remove("run-table")
     found = [reverse(f"api:{name}") for name in sorted(names & ALONE)]
     found += [reverse(f"api:{name}", kwargs={"slug": study.slug}) for name in sorted(names & STUDY)]
     runs = list(study.runs.values_list("pk", flat=True))
@@ -161,7 +165,8 @@ def numbers_in(content: bytes) -> Iterator[float]:
 def secret_numbers(study: Study) -> dict[str, set[float]]:
     """Exact numbers that choices, accounts and records make known; those that are public anyway are left out.
 
-    Those are the weights, the count of votes of a single teacher, and shares of the public points.
+    Those are the weights, the count of votes of a single teacher, shares of the public points, and what a student's
+    accuracy may be, which is told in three digits.
     """
     private = arrays_load(Dataset.objects.get(study=study, kind="private").artifact)
     together = sum(HOLDERS.values())
@@ -171,7 +176,8 @@ def secret_numbers(study: Study) -> dict[str, set[float]]:
         "votes": set[float](),
         "accuracy of teachers": set[float](),
     }
-    public = {part / whole for whole in range(1, POINTS + 1) for part in range(whole + 1)} | set(range(POINTS + 1))
+    public = {part / whole for whole in (*range(1, POINTS + 1), 1000) for part in range(whole + 1)}
+    public |= set(range(POINTS + 1))
     for run in study.runs.all():
         public |= {group["weight"] for group in run.plan["groups"]}
         ballot = ballot_load(run.pk)
@@ -216,7 +222,7 @@ def consents_change(study: Study) -> None:
     holders = DataHolder.objects.filter(study=study)
     high = holders.filter(consent_events__level="HIGH").order_by("pk")
     consent_withdraw(holder=high[0], acting_user=None)
-    consent_give(holder=high[1], level="LOW", form=form, acting_user=None)
+    consent_choose(holder=high[1], level="LOW", form=form)
     undecided = holders.filter(consent_events__isnull=True).earliest("pk")
     consent_give(holder=undecided, level="AVERAGE", form=form, acting_user=None)
 

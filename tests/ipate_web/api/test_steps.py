@@ -37,7 +37,7 @@ def test_nothing_of_teachers_has_to_be_given(study: Study, client: Client) -> No
     run = answer.json()
     assert (run["method"], run["status"], run["variant"], run["batch_size"]) == ("sgd", "draft", "individual", 10)
     assert (run["choices"]["steps"], run["choices"]["sigma"]) == (9, None), "what it says nothing of is told"
-    assert run["progress"]["stages"] == [{"stage": "learning", "share": 0}]
+    assert run["progress"]["stages"] == [{"stage": "asking", "share": 0}]
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_a_plan_says_which_steps_are_taken(study: Study, client: Client) -> None
     plan = client("researcher").post(f"{RUNS}/plan", asked, format="json").json()
     assert {promise["level"]: promise["holders"] for promise in plan["promises"]} == HEAD_COUNTS
     (planned,) = plan["rounds"]
-    told = {name: planned["plan"][name] for name in ("steps", "sigma", "clip_norm", "momentum")}
-    assert (told, planned["until"]) == ({"steps": 9, "sigma": 20, "clip_norm": 0.5, "momentum": 0.9}, 1)
+    told = {name: planned["plan"][name] for name in ("steps", "sigma", "clip_norm", "step_size")}
+    assert (told, planned["until"]) == ({"steps": 9, "sigma": 20, "clip_norm": 0.5, "step_size": 1}, 1)
     assert [each["allowed"] for each in plan["budgets"]] == pytest.approx([each["cap"] / 2 for each in plan["budgets"]])
     expected = plan["expectation"]
     assert expected["from_labels"] and 0 < expected["right"] <= 1 and 0 < expected["noiseless"] <= 1
@@ -73,7 +73,7 @@ def test_a_plan_says_which_steps_are_taken(study: Study, client: Client) -> None
 def test_a_run_says_how_many_steps_it_has_taken(learned: Run, client: Client) -> None:
     document = client("researcher").get(f"{RUNS}/{learned.pk}").json()
     assert (document["status"], document["stop_reason"], document["labels"]) == ("finished", "steps", 0)
-    stages = [{"stage": "learning", "share": 1.0}]
+    stages = [{"stage": "asking", "share": 1.0}]
     assert document["progress"] == {"stages": stages, "queries": 6, "points": 6, "labels": 0, "student": None}
     assert client("researcher").get(f"{RUNS}/{learned.pk}/labels").json()["results"] == []
 

@@ -6,10 +6,11 @@ from django.core.exceptions import ValidationError
 
 from accounting.head_counts import head_counts_draw
 from consent.models import Role, Study
+from consent.services import conflict_declare, epsilon_policy_approve, epsilon_policy_propose, membership_add
 from learning.learners import LEARNERS, learner_create
 from learning.mechanisms.pate import AGGREGATORS, aggregator_from_parameters
 from learning.students import STUDENTS, student_create
-from tests.factories import study_create, study_open, user_create
+from tests.factories import HARM, study_create, study_open, user_create
 from tests.ipate_web.api.conftest import HEAD_COUNTS, POINTS, Client
 from training.models import Run
 from training.services.runs import run_check
@@ -33,6 +34,9 @@ def test_only_studies_in_which_one_has_a_role_are_listed(
 def test_a_study_tells_what_is_public(study: Study, client: Client) -> None:
     """To everybody the same, staff included: who sees exact numbers sees them on the pages for consents and records."""
     documents = [client(role).get(f"{STUDIES}/ward").json() for role in Role.values]
+    told = {role: document.pop("committee") for role, document in zip(Role.values, documents, strict=True)}
+    assert told.pop("researcher") == {"quorum": 1, "harm": HARM["en"], "conditions": None, "conflicts": None}
+    assert all(each == {"quorum": 1, "harm": HARM["en"], "conditions": [], "conflicts": 0} for each in told.values())
     assert all(document == documents[0] for document in documents)
     document = documents[0]
     assert document["rehearsal"] is False
@@ -51,6 +55,29 @@ def test_a_study_tells_what_is_public(study: Study, client: Client) -> None:
     assert datasets["public"]["rows"] == POINTS
     assert datasets["private"]["shape"] == [3]
     assert datasets["private"]["classes"] == ["healthy", "ill"]
+
+
+def test_conditions_and_conflicts_are_told_to_those_who_see_the_committees_page(study: Study, client: Client) -> None:
+    conflict_declare(study=study, acting_user=user_create("committee"), reason="My sister runs it.")
+    version = epsilon_policy_propose(
+        study=study, acting_user=user_create("chair"), high=0.5, average=1.0, low=2.0, reason="Less."
+    )
+    epsilon_policy_approve(policy=version, acting_user=user_create("other"), conditions="Report every half year.")
+    answer = client("operator").get(f"{STUDIES}/ward")
+    told = answer.json()["committee"]
+    assert [(each["about"], each["conditions"], each["approved_by"]) for each in told["conditions"]] == [
+        ("policy", "Report every half year.", "other")
+    ]
+    assert told["conflicts"] == 1
+    assert "sister" not in answer.text, "why stays on the page"
+    hidden = client("researcher").get(f"{STUDIES}/ward").json()["committee"]
+    assert (hidden["conditions"], hidden["conflicts"]) == (None, None)
+
+
+def test_a_rehearsal_has_no_committee(study: Study, client: Client) -> None:
+    study = study_create("dress", rehearsal=True)
+    membership_add(study=study, user=user_create("researcher"), role=Role.RESEARCHER, acting_user=None)
+    assert client("researcher").get(f"{STUDIES}/dress").json()["committee"] is None
 
 
 def test_a_drawing_of_head_counts_is_told_with_its_noise(study: Study, client: Client) -> None:

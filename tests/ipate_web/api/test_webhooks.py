@@ -43,7 +43,7 @@ def made(study: Study, receiver: Receiver, **fields: Any) -> int:
     return endpoint_create(study=study, acting_user=user_create("operator"), **told).endpoint.pk
 
 
-def test_from_its_making_to_its_removal(ward: Study, receiver: Receiver, client: Client) -> None:
+def test_webhook_from_creation_to_removal(ward: Study, receiver: Receiver, client: Client) -> None:
     operator = client("operator")
     asked = {"url": receiver.url, "events": ["run.finished", "run.failed"]}
     answer = operator.post(WEBHOOKS, asked, format="json")

@@ -14,9 +14,9 @@ from accounting.shares import share_free
 from consent.models import Role, Study
 from consent.services import membership_add
 from tests import factories
-from tests.pages import as_, roles_fill, run_form_filled, url
+from tests.pages import as_, proposal_is_refused, run_form_filled, study_with_roles, url
 from tests.training.asking import CLEAR_RUN, batch_ask, run_ask
-from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
+from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start
 from training.methods.neighbours.rounds import question_load
 from training.models import Dataset, Run
 from training.services.runs import run_approve
@@ -26,8 +26,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
 @pytest.fixture
 def study() -> Study:
-    study = study_with_table(holders=60)
-    return roles_fill(study)
+    return study_with_roles(holders=60)
 
 
 def filled_in(study: Study, **changes: Any) -> dict[str, Any]:
@@ -146,10 +145,7 @@ def test_a_single_round_has_no_student_to_compare_by(study: Study) -> None:
 def test_what_is_wrong_is_said_beside_the_field(
     study: Study, changes: dict[str, Any], field: str, message: str
 ) -> None:
-    page = as_("operator").post(url("run_new", study), filled_in(study, **changes))
-    assert page.status_code == 422
-    assert message in str(page.context["form"].errors[field])
-    assert not Run.objects.exists()
+    proposal_is_refused(study, filled_in(study, **changes), field, message)
 
 
 def test_fields_of_the_other_method_cannot_be_wrong(study: Study) -> None:
@@ -190,7 +186,7 @@ def test_rounds_and_stages_are_shown_while_holders_are_asked(study: Study) -> No
     assert (run.status, run.position) == ("asking", 5)
     for name in ("run", "run_live"):
         page = as_("researcher").get(url(name, study, run.pk)).text
-        for words in ("Asking the holders</label>", '<span class="number">42 %</span>', "of 12", "Asking begun"):
+        for words in ("Every holder votes</label>", '<span class="number">42 %</span>', "of 12", "Asking begun"):
             assert words in page, words
         assert re.search(r'<th scope="row">1</th><td class="number">12</td><td class="number">5</td>', page)
         assert "Training teachers" not in page and "Queries rejected" not in page

@@ -1,5 +1,6 @@
 """Pages of who answers and of letters on paper; pages of holders for whom somebody else answers."""
 
+import json
 import re
 from datetime import timedelta
 
@@ -11,6 +12,7 @@ from django.utils import timezone
 from consent import selectors, services
 from consent.circumstances import day_of
 from consent.models import Circumstance, ConsentEvent, DataHolder, Invitation, Letter, LevelAccess, Role, Study
+from consent.receipts import receipt_told
 from consent.services import Valid
 from consent.services.handover import circumstance_record
 from consent.services.invitations import invitations_create
@@ -46,7 +48,10 @@ def record(study: Study, pseudonym: str, kind: str, **fields) -> None:
 
 
 def answer(client: Client, choice: str = "LOW") -> None:
-    form = {"form_version": 1, "policy_version": 1, "choice": choice}
+    declared = {"authority": "other", "declared": "on"}  # asked of guardians and proxies alone
+    shown = re.search(r'name="promise" value="([^"]*)"', client.get("/my/digits/").text)
+    form = {"form_version": 1, "policy_version": 1, "choice": choice, "weaker": "on", **declared}
+    form["promise"] = shown.group(1) if shown else ""
     client.post("/my/digits/decide/", form)
 
 
@@ -111,7 +116,7 @@ def test_the_guardians_visit_and_account_reach_nothing_once_the_day_came(study: 
     assert as_("mother").get("/my/digits/").status_code == 404
 
 
-def test_who_cannot_decide_any_more_can_still_withdraw(study: Study) -> None:
+def test_holder_who_can_no_longer_decide_can_still_withdraw(study: Study) -> None:
     holder = factories.holder_create(study, "P-1")
     browser = by_link(study, "P-1")
     answer(browser)
@@ -133,12 +138,14 @@ def test_a_version_is_published_with_its_validity_and_holders_read_it(study: Stu
         study=study, acting_user=factories.user_create("olga"), texts={"en": "A year.", "de": "Ein Jahr."}
     )
     publish = "/studies/digits/consent-form/publish/"
-    seen = services.texts_digest(draft.texts)
+    seen = services.form_digest(draft.texts, services.draft_facts(draft))
     both = {"seen": seen, "renewal": "not_asked", "valid_months": 12, "valid_until": later(90).isoformat()}
     assert "Say one of the two" in text(olga.post(publish, both))
     over = {"seen": seen, "renewal": "not_asked", "valid_until": later(-1).isoformat()}
     assert "Nobody could consent to it any more." in text(olga.post(publish, over))
     olga.post(publish, {"seen": seen, "renewal": "not_asked", "valid_months": 12})
+    proposal = study.consent_form_proposals.latest("sequence")
+    services.consent_form_approve(proposal=proposal, acting_user=factories.user_create("conrad"))
     assert selectors.consent_form_in_force(study).valid_months == 12
     assert "12 months" in text(olga.get("/studies/digits/consent-form/"))
     factories.holder_create(study, "P-1")
@@ -183,11 +190,10 @@ def test_letters_go_to_whom_no_mail_reaches_whatever_they_decided(study: Study) 
     assert "2 letters are due." in text(as_("olga").get(LETTERS))
     page = print_letters("new_form")
     assert re.findall(r"P-\d", page) == ["P-1", "P-2"]
-    assert "There is new information about this study." in page
-    assert "Es gibt neue Informationen" in page
+    assert page.count("&quot;kind&quot;: &quot;new_form&quot;") == 2
     (link, *_others) = re.findall(r"<code>http://[^/]+(/join/\w+/)</code>", page)
     opened = Client()
-    assert opened.get(link).url == "/my/digits/"
+    assert opened.get(link).url == "/my/digits/", "they took part, and are asked again"
     assert "All are printed." in text(as_("olga").get(LETTERS))
     assert "0 letters are made." in print_letters("new_form")
     assert "2 letters are made." in print_letters("new_form", again="1")
@@ -199,7 +205,7 @@ def test_a_letter_goes_out_when_somebody_else_answers(study: Study) -> None:
     factories.holder_create(study, "P-1")
     record(study, "P-1", "guardian", until=later(900))
     page = print_letters("answerer")
-    assert "You decide about these records from now on." in page
+    assert "&quot;kind&quot;: &quot;answerer&quot;" in page
     assert "You answer for P-1, as parent or guardian" in page
     assert "None is due." in text(as_("olga").get(LETTERS))
     record(study, "P-1", "person")
@@ -210,12 +216,10 @@ def test_a_letter_goes_out_when_somebody_else_answers(study: Study) -> None:
 
 
 def test_a_letter_asks_to_renew(study: Study) -> None:
-    services.consent_form_publish(
-        study=study, acting_user=factories.user_create("olga"), texts={"en": "A."}, valid=Valid(until=later(20))
-    )
+    factories.form_publish(study, {"en": "A."}, valid=Valid(until=later(20)))
     factories.holder_create(study, "P-1")
     by_link(study, "P-1").post("/my/digits/decide/", {"form_version": 2, "policy_version": 1, "choice": "HIGH"})
-    assert "In this study a consent counts for a time only." in print_letters("renewal")
+    assert "&quot;kind&quot;: &quot;renewal&quot;" in print_letters("renewal")
 
 
 def test_receipts_on_paper_are_on_record_as_looks(study: Study) -> None:
@@ -229,8 +233,9 @@ def test_receipts_on_paper_are_on_record_as_looks(study: Study) -> None:
         scans={"a.pdf": b"%PDF-1"},
         acting_user=factories.user_create("olga"),
     )
-    page = print_letters("receipt")
-    assert "average protection" in page
-    assert "/join/" not in page
+    assert as_("olga").post(LETTERS, {"kind": "receipt"}).content.startswith(b"%PDF")
+    told = json.dumps(receipt_told(ConsentEvent.objects.get()))
+    assert "average protection" in told
+    assert "/join/" not in told, "a receipt opens nothing"
     assert LevelAccess.objects.get().reason == "A receipt on paper was printed."
     assert as_("olga").post(LETTERS, {"kind": "other"}).status_code == 404

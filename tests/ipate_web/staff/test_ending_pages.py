@@ -34,7 +34,7 @@ def test_a_steward_has_records_erased_of_somebody_who_does_not_take_part(study: 
     steward, holder = as_("steward"), DataHolder.objects.get(study=study, pseudonym="p-001")
     sent = {"pseudonym": "p-001", "reason": "Her letter of 3 March."}
     assert "Withdraw first" in steward.post(url("disposals"), sent).text
-    services.consent_withdraw(holder=holder, acting_user=None)
+    services.consent_withdraw(holder=holder, acting_user=None, keep=True)
     assert "Nobody in this study" in steward.post(url("disposals"), sent | {"pseudonym": "p-9"}).text
     assert as_("auditor").post(url("disposals"), sent).status_code == 403
     assert steward.post(url("disposals"), sent).status_code == 302
@@ -74,7 +74,7 @@ def test_a_study_is_closed_once_with_a_last_day(study: Study) -> None:
     assert olga.post(url("consent_form_publish"), {"seen": form.digest}).status_code == 302
 
 
-def test_of_a_rehearsal_no_last_day_is_asked(study: Study) -> None:
+def test_rehearsal_has_no_last_day(study: Study) -> None:
     rehearsal_with_table()
     page = reverse("staff:study_close", args=["rehearsal"])
     assert "erase_after" not in as_("olga").get(page).text

@@ -114,7 +114,7 @@ def test_a_rehearsal_has_no_head_counts() -> None:
     assert client.post(address(study), ENTERED).status_code == 404
 
 
-def test_whoever_may_not_see_exact_numbers_sees_the_drawn_ones(
+def test_drawn_numbers_are_shown_in_place_of_exact_ones(
     study: Study, operator: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head_counts_draw(study=study, acting_user=factories.user_create("olga"))

@@ -158,7 +158,7 @@ def test_clipped_and_other_values_are_named(client: Client, study: Study) -> Non
     assert "outside their range" in client.get(url).content.decode()
 
 
-def test_who_has_more_rows_than_count_is_told_to_stewards_alone(client: Client, study: Study, settings: Any) -> None:
+def test_holders_with_too_many_rows_are_named_to_stewards_alone(client: Client, study: Study, settings: Any) -> None:
     settings.MOST_RECORDS = 1
     membership_add(study=study, user=user_create("otto"), role=Role.OPERATOR, acting_user=None)
     upload(client)

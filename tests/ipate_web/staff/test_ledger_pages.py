@@ -144,7 +144,7 @@ def downloads(study: Study) -> list[tuple[str, str]]:
     return [(str(release.recorded_by), release.content["what"]) for release in found]
 
 
-def test_who_looked_at_labels_or_took_the_model_stands_in_the_register(run: Run) -> None:
+def test_looks_at_labels_and_downloads_of_models_are_in_the_register(run: Run) -> None:
     researcher, operator = as_("researcher"), as_("olga")
     researcher.get(url("run_labels", run.study, run.pk))
     operator.get(url("run_labels", run.study, run.pk, show="answered"))
@@ -186,7 +186,7 @@ def test_asking_for_the_head_of_a_page_takes_nothing(run: Run) -> None:
     assert downloads(run.study) == []
 
 
-def test_whoever_is_turned_away_takes_nothing(run: Run) -> None:
+def test_refused_reader_takes_nothing(run: Run) -> None:
     for page, *version in (("run_labels",), ("run_labels_file", "csv"), ("run_student_model", 1)):
         assert as_("auditor").get(url(page, run.study, run.pk, *version)).status_code == 403
         assert as_("researcher").post(url(page, run.study, run.pk, *version)).status_code == 405
@@ -249,7 +249,7 @@ def test_a_decider_is_told_that_there_is_a_fault_and_nothing_of_its_rows(run: Ru
     assert "its content" not in told
 
 
-def test_of_a_long_chain_the_page_looks_at_the_end(run: Run, forged: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_checks_the_end_of_a_long_chain(run: Run, forged: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "ROWS_CHECKED", 2)
     address = url("ledger_check", run.study)
     said = "Release: a chain of 5 rows, the last 2 recomputed just now."

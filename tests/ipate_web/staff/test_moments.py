@@ -18,7 +18,7 @@ def shown(tag: str = "{% moment when %}", when: datetime | None = WHEN) -> str:
     ("language", "zone", "text"),
     [
         ("en", "UTC", '<time datetime="2026-07-01T12:03:04+00:00">2026-07-01 12:03:04 UTC</time>'),
-        ("de", "Europe/Berlin", '<time datetime="2026-07-01T14:03:04+02:00">01.07.2026 14:03:04 CEST</time>'),
+        ("de", "Europe/Berlin", '<time datetime="2026-07-01T14:03:04+02:00">01.07.2026 14:03:04 MESZ</time>'),
     ],
 )
 def test_seconds_and_zone(language: str, zone: str, text: str) -> None:

@@ -1,12 +1,16 @@
 """Pages to record decisions on paper."""
 
+from datetime import date
+
 import pytest
+from django.contrib.auth import get_user_model
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.utils import timezone
 
 from consent import services
 from consent.models import ConsentEvent, Study
+from consent.services.handover import circumstance_record
 from tests import factories
 from tests.pages import as_, text
 
@@ -99,11 +103,32 @@ def test_a_list_in_another_encoding_is_refused(olga: Client) -> None:
     assert "The list is not UTF-8." in text(olga.post(MANY, {"list": latin, "scans": [scan()]}))
 
 
-def test_the_form_can_be_printed_in_each_of_its_languages(olga: Client, study: Study) -> None:
-    page = text(olga.get(f"{ONE}form/"))
-    for part in ("read handwriting", "56 times in 100", "Version 1 of the information", "Name and signature", "☐"):
-        assert part in page
-    german = text(olga.get(f"{ONE}form/", {"text": "de"}))
-    assert "Handschrift" in german and "56 von 100 Mal" in german and "Unterschrift" in german
+def test_the_form_is_made_as_pdf(olga: Client, study: Study) -> None:
+    path = f"{ONE}form/"
+    assert "Save as PDF" in text(olga.get(path))
+    shown = olga.post(path, {"text": "de", "pseudonym": "", "answer_by": "2031-05-04"})
+    assert shown["Content-Type"] == "application/pdf" and shown["Content-Disposition"].startswith("inline")
+    saved = olga.post(path, {"text": "en", "pseudonym": "P-1", "save": "1"})
+    assert saved["Content-Disposition"] == 'attachment; filename="form-digits.pdf"'
+    assert b"pdfuaid:part>1<" in saved.content and b"/StructTreeRoot" in saved.content
     factories.study_create("empty")
     assert olga.get("/studies/empty/recruitment/paper/form/").status_code == 302
+
+
+def test_no_form_is_made_for_whoever_is_not_known_or_cannot_decide(olga: Client, study: Study) -> None:
+    wrong = olga.post(f"{ONE}form/", {"text": "en", "pseudonym": "P-9"})
+    assert wrong.status_code == 422 and "Nobody in this study is called like that." in text(wrong)
+    olga_user = get_user_model().objects.get(username="olga")
+    circumstance_record(study=study, acting_user=olga_user, pseudonym="P-1", kind="incapable", until=None, reason="x")
+    assert "cannot decide" in text(olga.post(f"{ONE}form/", {"text": "en", "pseudonym": "P-1"}))
+
+
+def test_a_declaration_comes_with_the_decision(olga: Client, study: Study) -> None:
+    olga_user = get_user_model().objects.get(username="olga")
+    circumstance_record(
+        study=study, acting_user=olga_user, pseudonym="P-1", kind="guardian", until=date(2040, 1, 1), reason="x"
+    )
+    lacking = olga.post(ONE, one())
+    assert lacking.status_code == 422 and "Without a declaration the paper does not count." in text(lacking)
+    assert "1 decision is recorded." in text(olga.post(ONE, one(authority="parents", text="de"), follow=True))
+    assert ConsentEvent.objects.get().authority == "parents" and ConsentEvent.objects.get().text_read == "de"

@@ -6,10 +6,10 @@ import pytest
 from django.utils import timezone
 
 from consent import selectors, services
-from consent.models import EpsilonPolicy, Role, Study
+from consent.models import EpsilonPolicy, Study
 from tests import factories
 from tests.pages import as_, text
-from tests.training.runs import consents_give
+from tests.training.runs import study_with_consents
 
 pytestmark = pytest.mark.django_db
 
@@ -20,12 +20,7 @@ EPSILONS = {"high": "0.5", "average": "2", "low": "5"}
 @pytest.fixture
 def study() -> Study:
     """Nine holders, three at each level, at ε 1, 2, 3."""
-    study = factories.study_open()
-    services.holders_register(study=study, pseudonyms=[f"P-{n}" for n in range(9)])
-    consents_give(study, "HAL")
-    for name in ("carla", "conrad"):
-        services.membership_add(study=study, user=factories.user_create(name), role=Role.COMMITTEE, acting_user=None)
-    return study
+    return factories.committee_fill(study_with_consents())
 
 
 def propose(study: Study) -> EpsilonPolicy:
@@ -69,7 +64,7 @@ def test_values_that_cannot_be_say_why_while_typing(study: Study, values: dict[s
 
 def test_consequences_count_the_holders_whom_a_policy_reaches(study: Study) -> None:
     factories.policy_approve(study, 0.5, 1.5, 4)  # HIGH and AVERAGE have less at once, LOW stays at 3
-    services.consent_give(
+    factories.consent_choose(
         holder=study.holders.get(pseudonym="P-2"),
         level="LOW",
         form=selectors.consent_form_in_force(study),

@@ -11,27 +11,22 @@ from django.test import Client
 from accounting.head_counts import head_counts_draw, head_counts_enter
 from common.noise import SimulationNoise
 from consent import selectors, services
-from consent.models import ConsentForm, ConsentFormProposal, EpsilonPolicy, Remark, Role, Study
+from consent.models import ConsentForm, ConsentFormProposal, EpsilonPolicy, Remark, Study
 from tests import factories
 from tests.pages import as_, text
-from tests.training.runs import consents_give
+from tests.training.runs import study_with_consents
 
 pytestmark = pytest.mark.django_db
 
 BASE = "/studies/digits/consent-form/"
-PROPOSAL = BASE + "proposals/1/"
+PROPOSAL = BASE + "proposals/2/"
 MORE = {"en": "# What we ask\nMore than before.", "de": "# Worum wir bitten\nMehr als zuvor."}
 
 
 @pytest.fixture
 def study() -> Study:
     """Nine holders take part; ``carla`` and ``conrad`` are the ethics committee."""
-    study = factories.study_open()
-    services.holders_register(study=study, pseudonyms=[f"P-{n}" for n in range(9)])
-    consents_give(study, "HAL")
-    for name in ("carla", "conrad"):
-        services.membership_add(study=study, user=factories.user_create(name), role=Role.COMMITTEE, acting_user=None)
-    return study
+    return factories.committee_fill(study_with_consents())
 
 
 def policy_propose(study: Study) -> EpsilonPolicy:
@@ -81,7 +76,7 @@ def test_a_policy_is_commented_on_and_rejected_with_a_reason(study: Study) -> No
     path = "/studies/digits/policies/2/approve/"
     refused = as_("conrad").post(path, {"text": " ", "reject": "1"})
     assert refused.status_code == 422
-    assert not Remark.objects.exists(), "no rejection without a reason"
+    assert not policy.remarks.exists(), "no rejection without a reason"
     assert "Your comment is kept." in text(as_("conrad").post(path, {"text": "Why 4?", "comment": "1"}, follow=True))
     assert selectors.is_waiting(policy)
     page = text(as_("conrad").post(path, {"text": "4 is too much.", "reject": "1"}, follow=True))
@@ -101,7 +96,7 @@ def test_remarks_are_chained_and_their_signature_holds(study: Study) -> None:
     carla = factories.user_create("carla")
     for kind in ("comment", "rejection"):
         services.proposal_remark(proposal=policy, acting_user=carla, kind=kind, text="As said.")
-    assert [remark.sequence for remark in Remark.chain(study.pk)] == [1, 2]
+    assert [remark.kind for remark in Remark.chain(study.pk)][-2:] == ["comment", "rejection"]
     assert list(Remark.chain_faults(study.pk)) == []
     with pytest.raises(ValidationError, match="decided already"):
         services.proposal_remark(proposal=policy, acting_user=carla, kind="comment", text="Too late.")
@@ -127,14 +122,22 @@ def test_a_form_that_asks_people_again_needs_two_people(study: Study) -> None:
     assert "proposed by carla" in text(as_("olga").get(BASE))
 
 
-def test_a_form_that_asks_nobody_again_is_published_by_one(study: Study) -> None:
-    assert "Version 2 is published" in text(draft_publish(as_("olga"), "not_asked"))
+def test_a_form_that_asks_nobody_again_needs_two_people_as_well(study: Study) -> None:
+    assert "The form is proposed." in text(draft_publish(as_("olga"), "not_asked"))
+    assert ConsentForm.objects.count() == 1
+    assert "Version 2 is published" in text(as_("conrad").post(PROPOSAL, follow=True))
 
 
 def test_the_database_itself_knows_a_second_person(study: Study) -> None:
     proposal = factories.form_propose(study, MORE)
     form = ConsentForm(
-        study=study, version=2, texts=MORE, digest=proposal.digest, renewal="required", proposal=proposal
+        study=study,
+        version=2,
+        texts=MORE,
+        facts=proposal.facts,
+        digest=proposal.digest,
+        renewal="required",
+        proposal=proposal,
     )
     form.proposed_by_id = form.published_by_id = proposal.proposed_by_id
     with pytest.raises(IntegrityError, match="second_person"), transaction.atomic():
@@ -152,10 +155,10 @@ def test_a_rejected_or_overtaken_form_is_not_published(study: Study) -> None:
     with pytest.raises(ValidationError, match="Another version has been published since"):
         services.consent_form_approve(proposal=overtaken, acting_user=conrad)
     assert ConsentForm.objects.count() == 2
-    assert ConsentFormProposal.objects.count() == 2
+    assert ConsentFormProposal.objects.count() == 4
 
 
-def test_whom_it_affects_is_told_in_counts_with_noise_and_never_exactly(study: Study) -> None:
+def test_affected_holders_are_shown_as_noisy_counts_and_never_exactly(study: Study) -> None:
     factories.form_propose(study, MORE)
     assert "has not been counted" in text(as_("conrad").get(PROPOSAL))
     counts = head_counts_draw(study=study, acting_user=factories.user_create("olga"), noise=SimulationNoise(1))
@@ -181,7 +184,7 @@ def test_a_change_in_one_language_only_is_stopped(study: Study, renewal: str) ->
     assert page.status_code == 422
     told = "The text in English has changed, that in Deutsch has not: people would read different things."
     assert told in text(page)
-    assert (ConsentForm.objects.count(), ConsentFormProposal.objects.count()) == (1, 0)
+    assert (ConsentForm.objects.count(), ConsentFormProposal.objects.count()) == (1, 1)
 
 
 def test_a_language_may_be_added_without_changing_the_others(study: Study) -> None:
@@ -191,12 +194,12 @@ def test_a_language_may_be_added_without_changing_the_others(study: Study) -> No
 @pytest.mark.parametrize(("language", "words"), [("en", "At most 56 times in 100"), ("de", "höchstens 56 von 100 Mal")])
 def test_the_preview_is_the_page_itself_in_every_language(study: Study, language: str, words: str) -> None:
     factories.form_propose(study, MORE)
-    page = as_("conrad").get(f"{BASE}as-read/{language}/?proposal=1")
+    page = as_("conrad").get(f"{BASE}as-read/{language}/?proposal=2")
     assert f'<html lang="{language}">' in page.text
     assert words.lower() in text(page).lower(), "with the odds"
     assert ("Mehr als zuvor." in page.text) is (language == "de")
     assert re.search(r'<button class="button button-primary" disabled>', page.text), "nobody can answer there"
-    assert as_("conrad").get(f"{BASE}as-read/fr/?proposal=1").status_code == 404
+    assert as_("conrad").get(f"{BASE}as-read/fr/?proposal=2").status_code == 404
     assert as_("conrad").get(f"{BASE}as-read/en/").url == BASE + "new/", "there is no draft yet"
     as_("carla").post(BASE + "new/", {"en": "The draft."})
     assert "The draft." in as_("conrad").get(f"{BASE}as-read/en/").text

@@ -37,9 +37,7 @@ def test_exact_numbers_and_their_course_are_for_those_who_handle_consents(study:
     assert "Not for publication." in page
 
 
-def test_whoever_may_not_see_group_sizes_sees_no_rounded_ones_either(
-    study: Study, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rounded_group_sizes_are_hidden_like_exact_ones(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     for role in (Role.RESEARCHER, Role.OPERATOR, Role.COMMITTEE):
         assert "Asked" not in page_for(study, role)
         services.membership_remove(membership=study.memberships.get(user__username="reader"), acting_user=None)

@@ -43,7 +43,13 @@ def runs(study: Study) -> dict[str, Run]:
     Run.objects.filter(pk=found["Gamma vote"].pk).update(created_by=factories.user_create("researcher"))
     for title, accuracy in (("beta steps", 0.5), ("Alpha vote", 0.75)):
         model = StudentModel.objects.create(
-            run=found[title], artifact="none", learner="shares", digest="0" * 64, accuracy=accuracy, card={}
+            run=found[title],
+            artifact="none",
+            learner="shares",
+            digest="0" * 64,
+            accuracy=accuracy,
+            card={},
+            calibration={"scale": 1.0, "offsets": []},
         )
         Run.objects.filter(pk=found[title].pk).update(student=model)
     return found

@@ -23,7 +23,7 @@ from ipate_web.staff.forms.runs import RunForm, initial_for
 from learning.learners.cnn import CNN
 from learning.students import STUDENTS, student_create, student_suggested
 from tests import factories
-from tests.pages import as_, roles_fill, run_form_filled, url
+from tests.pages import as_, proposal_is_refused, run_form_filled, study_with_roles, url
 from tests.training.runs import (
     TABLE,
     TABLE_RUN,
@@ -46,8 +46,7 @@ Commits = Any  # the fixture django_capture_on_commit_callbacks
 
 @pytest.fixture
 def study() -> Study:
-    study = study_with_table()
-    return roles_fill(study)
+    return study_with_roles()
 
 
 @pytest.fixture
@@ -162,11 +161,7 @@ def test_one_can_go_back_and_change_it(study: Study) -> None:
 def test_what_is_wrong_is_said_beside_the_field(
     study: Study, changes: dict[str, Any], field: str, message: str
 ) -> None:
-    page = as_("operator").post(url("run_new", study), filled_in(study, **changes))
-    assert page.status_code == 422
-    assert message in str(page.context["form"].errors[field])
-    assert "There is a problem" in page.text
-    assert not Run.objects.exists()
+    proposal_is_refused(study, filled_in(study, **changes), field, message)
 
 
 def test_parameters_of_what_was_not_chosen_cannot_be_wrong(study: Study) -> None:
@@ -349,7 +344,7 @@ def test_a_mistake_in_the_share_starts_nothing(study: Study, asked: str, message
     assert run.status == Run.Status.DRAFT
 
 
-def test_where_all_is_used_or_held_no_run_is_approved(study: Study) -> None:
+def test_no_run_is_approved_without_a_free_share(study: Study) -> None:
     run_start(study, share=1.0, **TABLE_RUN)
     run = run_draft(study, **TABLE_RUN)
     page = as_("operator").get(url("run_approve", study, run.pk))
@@ -457,7 +452,7 @@ def test_a_class_that_the_student_never_names_has_no_bar(study: Study) -> None:
     assert page.context["classes"].document["series"][1]["values"][1] is None
 
 
-def test_who_decides_about_runs_sees_the_same_as_everybody_who_may_see_them(study: Study, separated: None) -> None:
+def test_operator_sees_the_same_of_runs_as_every_reader(study: Study, separated: None) -> None:
     """And so nothing that is secret: 30 holders have consented, the head counts say 20 of each level."""
     head_counts_enter(
         study=study, acting_user=factories.user_create("olga"), counts=dict.fromkeys(("HIGH", "AVERAGE", "LOW"), 20)
@@ -573,7 +568,7 @@ def test_runs_are_filtered_and_come_in_pages(study: Study) -> None:
     assert len(client.get(url("runs", study), {"page": "2"}).context["page"]) == 1
     cancelled = client.get(url("runs", study), {"status": "cancelled"})
     assert [run.title for run in cancelled.context["page"]] == ["Draft 3"]
-    assert "No run is like this" in client.get(url("runs", study), {"status": "voting"}).text
+    assert "No run is like this" in client.get(url("runs", study), {"status": "asking"}).text
 
 
 def test_a_long_list_of_runs_takes_no_more_queries(study: Study, django_assert_max_num_queries: Any) -> None:

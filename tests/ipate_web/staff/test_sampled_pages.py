@@ -9,9 +9,9 @@ from consent.models import Role, Study
 from consent.services import membership_add
 from tests import factories
 from tests.ipate_web.staff.test_steps_pages import as_, filled_in, url
-from tests.pages import roles_fill
+from tests.pages import study_with_roles
 from tests.training.asking import SAMPLED_RUN, batch_ask, run_ask
-from tests.training.runs import rehearsal_with_table, run_draft, run_start, study_with_table
+from tests.training.runs import rehearsal_with_table, run_draft, run_start
 from training.models import Run
 
 pytestmark = pytest.mark.django_db
@@ -22,8 +22,7 @@ ALL = {"steps-variant": "scale", "steps-expected": 60, "steps-steps": 6, "steps-
 
 @pytest.fixture
 def study() -> Study:
-    study = study_with_table(holders=60)
-    return roles_fill(study)
+    return study_with_roles(holders=60)
 
 
 def test_a_plan_shows_noise_norms_and_charges_of_each_level(study: Study) -> None:
@@ -122,7 +121,7 @@ def test_fields_of_the_other_variant_do_not_count(study: Study) -> None:
 
 def test_a_run_shows_its_charge_before_its_first_step(study: Study) -> None:
     run = batch_ask(run_start(study, **SAMPLED_RUN, share=0.5))
-    assert (run.status, run.position) == ("learning", 0)
+    assert (run.status, run.position) == ("asking", 0)
     page = as_("researcher").get(url("run", study, run.pk))
     for words in ("for the whole run, before its first step", "of 6", "What it costs each group"):
         assert words in page.text, words

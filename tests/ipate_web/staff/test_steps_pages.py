@@ -8,9 +8,9 @@ from accounting.models import Release
 from consent.models import Role, Study
 from consent.services import membership_add
 from tests import factories
-from tests.pages import as_, roles_fill, run_form_filled, url
+from tests.pages import as_, run_form_filled, study_with_roles, url
 from tests.training.asking import STEPS_RUN, batch_ask, run_ask
-from tests.training.runs import rehearsal_with_table, run_draft, run_start, study_with_table
+from tests.training.runs import rehearsal_with_table, run_draft, run_start
 from training.models import Run
 
 pytestmark = pytest.mark.django_db
@@ -18,8 +18,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def study() -> Study:
-    study = study_with_table(holders=60)
-    return roles_fill(study)
+    return study_with_roles(holders=60)
 
 
 def filled_in(study: Study, **changes: Any) -> dict[str, Any]:
@@ -35,7 +34,7 @@ def test_what_is_left_open_is_chosen_by_rule(study: Study) -> None:
     for words in (
         "Noise multiplier σ",
         f'<td class="number">{planned.plan.steps}</td>',
-        "The columns, standardised",
+        "cut off by quantiles",
         "without any noise",
     ):
         assert words in page.text, words
@@ -43,18 +42,18 @@ def test_what_is_left_open_is_chosen_by_rule(study: Study) -> None:
 
 def test_what_was_chosen_is_saved_and_offered_again(study: Study) -> None:
     chosen = {"steps-steps": 9, "steps-sigma": 4.5, "steps-clip_norm": 0.7, "steps-step_size": 3}
-    chosen |= {"steps-momentum": 0.5, "steps-publish": "model", "steps-rounds": 2, "steps-batch_size": 4}
+    chosen |= {"steps-ridge": 0.5, "steps-publish": "model", "steps-rounds": 2, "steps-batch_size": 4}
     as_("operator").post(url("run_new", study), filled_in(study, **chosen, confirmed="1"))
     run = Run.objects.get()
     assert (run.method, run.variant, run.batch_size) == ("sgd", "individual", 4)
-    told = {name: run.choices[name] for name in ("steps", "sigma", "clip_norm", "step_size", "momentum", "publish")}
+    told = {name: run.choices[name] for name in ("steps", "sigma", "clip_norm", "step_size", "ridge", "publish")}
     assert told == {
-        "steps": 9, "sigma": 4.5, "clip_norm": 0.7, "step_size": 3.0, "momentum": 0.5, "publish": "model"
+        "steps": 9, "sigma": 4.5, "clip_norm": 0.7, "step_size": 3.0, "ridge": 0.5, "publish": "model"
     }  # fmt: skip
     form = as_("operator").get(url("run_new", study), {"like": run.pk}).context["form"]
     assert {name: form[name].value() for name in chosen} == chosen
     page = as_("operator").get(url("run", study, run.pk)).text
-    for words in ("Momentum</dt><dd>0.5", "Steps in a chunk</dt><dd>4", "The model that the steps led to"):
+    for words in ("Ridge</dt><dd>0.5", "Steps in a chunk</dt><dd>4", "The model that the steps led to"):
         assert words in page, words
 
 
@@ -63,7 +62,7 @@ def test_what_was_chosen_is_saved_and_offered_again(study: Study) -> None:
     [
         ({"steps-steps": 0}, "steps-steps", "greater than"),
         ({"steps-sigma": 1e9}, "steps-sigma", "less than"),
-        ({"steps-momentum": 1}, "steps-momentum", "less than"),
+        ({"steps-ridge": -1}, "steps-ridge", "greater than"),
         ({"steps-representation": "wavelets"}, "steps-representation", "is for images"),
         ({"steps-representation": "embedding"}, "steps-stated-embedding", "only if you state this"),
         ({"steps-batch_size": 0}, "steps-batch_size", "greater than"),
@@ -78,12 +77,12 @@ def test_a_mistake_is_told_beside_its_field(study: Study, changes: dict[str, Any
 
 def test_steps_taken_are_shown_while_the_model_learns(study: Study) -> None:
     run = batch_ask(run_start(study, **STEPS_RUN, share=0.5))
-    assert (run.status, run.position) == ("learning", 2)
+    assert (run.status, run.position) == ("asking", 2)
     for name in ("run", "run_live"):
         page = as_("researcher").get(url(name, study, run.pk))
-        for words in ("Learning by private gradient steps</label>", '<span class="number">33 %</span>', "of 6"):
+        for words in ("Private gradient steps</label>", '<span class="number">33 %</span>', "of 6"):
             assert words in page.text, words
-        for words in ("Learning begun", "Taken so far", "until everything that was planned is asked", "noise alone"):
+        for words in ("Asking begun", "Taken so far", "until everything that was planned is asked", "noise alone"):
             assert words in page.text, words
         assert page.context["curves"].x == [1, 2]
         assert all(len(series.values) == 2 for series in page.context["curves"].series)

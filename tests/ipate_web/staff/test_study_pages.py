@@ -20,7 +20,8 @@ from consent.models import EpsilonPolicy, Membership, Role, RoleChange, Study
 from consent.selectors import policy_in_force
 from consent.services.invitations import invitations_create
 from tests import factories
-from tests.pages import as_, roles_fill, text, url
+from tests.pages import as_, roles_fill, study_with_finished_run, study_with_roles, text, url
+from tests.snapshots import built_once
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
 
 pytestmark = pytest.mark.django_db
@@ -32,12 +33,22 @@ def with_people(study: Study) -> Study:
 
 @pytest.fixture
 def study() -> Study:
-    return with_people(study_with_table())
+    return study_with_roles()
+
+
+@built_once
+def empty_with_roles() -> Study:
+    return with_people(factories.study_create("empty"))
 
 
 @pytest.fixture
 def empty() -> Study:
-    return with_people(factories.study_create("empty"))
+    return empty_with_roles()
+
+
+@pytest.fixture
+def finished() -> Study:
+    return study_with_finished_run()
 
 
 # --- A new study ----------------------------------------------------------------------------------------------------
@@ -58,7 +69,7 @@ def root() -> Client:
     return as_("root")
 
 
-def test_who_sets_up_a_study_becomes_its_operator(root: Client) -> None:
+def test_creator_of_a_study_becomes_its_operator(root: Client) -> None:
     answer = root.post(reverse("staff:study_new"), BASICS)
     study = Study.objects.get()
     assert answer.headers["Location"] == url("study", study)
@@ -124,15 +135,15 @@ def test_an_empty_study_says_what_comes_next(empty: Study) -> None:
     def left() -> list[bool]:
         return [step.done for step in as_("operator").get(url("study", empty)).context["steps"]]
 
-    assert left() == [False] * 7
+    assert left() == [True, *[False] * 8], "all that people have to be told is said"
     factories.form_publish(empty)
-    assert left() == [True, *[False] * 6]
+    assert left() == [True, True, True, *[False] * 6]
     factories.policy_approve(empty)
-    assert left() == [True, True, True, False, False, False, False]
+    assert left() == [*[True] * 5, False, False, False, False]
     invitations_create(study=empty, acting_user=None, pseudonyms=["P-1"])
-    assert left() == [True, True, True, False, False, False, False], "who decides is not told that somebody was asked"
+    assert left() == [*[True] * 5, False, False, False, False], "who decides is not told that somebody was asked"
     steps = as_("steward").get(url("study", empty)).context["steps"]
-    assert [step.done for step in steps] == [True, True, True, False, True, False, False]
+    assert [step.done for step in steps] == [*[True] * 5, False, True, False, False]
     page = as_("operator").get(url("study", empty)).text
     assert url("datasets", empty) in page
     assert "No runs yet" in page
@@ -173,7 +184,7 @@ def test_nobody_is_warned_of_what_nobody_can_change() -> None:
     assert "well below 1 / number of holders" in as_("operator").get(url("study_edit", fresh)).text
 
 
-def test_who_has_to_answer_a_new_form_is_not_left_out_of_the_numbers(study: Study) -> None:
+def test_holders_asked_by_a_new_form_stay_in_the_numbers(study: Study) -> None:
     factories.form_publish(study, {"en": "More."}, renewal="required")
     told = "The consents of 30 people have ended or wait for an answer: their records are not used"
     for page in ("study", "recruitment"):
@@ -381,8 +392,7 @@ def test_a_dataset_is_described_without_its_rows(study: Study) -> None:
 
 
 @pytest.mark.parametrize("model", ["release", "sharerecord", "headcount"])
-def test_accounts_can_only_be_looked_at(root: Client, study: Study, model: str) -> None:
-    run_finish(run_start(study, **TABLE_RUN))
+def test_accounts_can_only_be_looked_at(finished: Study, root: Client, model: str) -> None:
     base = f"admin:accounting_{model}"
     row = Release._meta.apps.get_model("accounting", model).objects.first()
     assert root.get(reverse(f"{base}_changelist")).status_code == 200
@@ -404,9 +414,8 @@ def test_accounts_can_only_be_looked_at(root: Client, study: Study, model: str) 
     ],
 )
 def test_of_runs_and_data_only_names_and_claims_are_repaired(
-    root: Client, study: Study, model: str, repairable: set[str]
+    finished: Study, root: Client, model: str, repairable: set[str]
 ) -> None:
-    run_finish(run_start(study, **TABLE_RUN))
     base = f"admin:training_{model}"
     row = Release._meta.apps.get_model("training", model).objects.first()
     assert root.get(reverse(f"{base}_changelist")).status_code == 200
@@ -432,9 +441,8 @@ SECRETS_IN_THE_ADMIN = {
 
 @pytest.mark.parametrize(("page", "secrets"), SECRETS_IN_THE_ADMIN.items())
 def test_the_admin_shows_secrets_to_superusers_alone(
-    study: Study, root: Client, clerk: User, page: str, secrets: set[str]
+    finished: Study, root: Client, clerk: User, page: str, secrets: set[str]
 ) -> None:
-    run_finish(run_start(study, **TABLE_RUN))
     row = apps.get_model(*page.split("_")).objects.earliest("pk")
     client, address = as_("clerk"), reverse(f"admin:{page}_change", args=[row.pk])
     shown = {f"field-{name}" for name in secrets}
@@ -446,19 +454,36 @@ def test_the_admin_shows_secrets_to_superusers_alone(
     assert all(name in root.get(address).text for name in shown)
 
 
-def test_the_admin_still_filters_by_what_it_lists(study: Study, clerk: User) -> None:
-    run_finish(run_start(study, **TABLE_RUN))
+def test_the_admin_still_filters_by_what_it_lists(finished: Study, clerk: User) -> None:
     address = reverse("admin:accounting_release_changelist")
-    found = as_("clerk").get(address, {"kind__exact": "model", "study__id__exact": study.pk})
+    found = as_("clerk").get(address, {"kind__exact": "model", "study__id__exact": finished.pk})
     assert [release.kind for release in found.context["cl"].queryset] == ["model"]
 
 
-def test_the_admin_leads_from_no_holder_to_an_account(study: Study, clerk: User) -> None:
+def test_the_admin_leads_from_no_holder_to_an_account(finished: Study, clerk: User) -> None:
     """There is no page of the account book, and none of who was charged."""
-    run_finish(run_start(study, **TABLE_RUN))
     page = as_("clerk").get(reverse("admin:app_list", args=["accounting"]))
     assert [model["object_name"] for app in page.context["app_list"] for model in app["models"]] == [
         "HeadCount",
         "Release",
         "ShareRecord",
     ]
+
+
+@pytest.mark.parametrize(
+    ("page", "title", "way_back"),
+    [
+        ("policies", "ε policy: {study} – ", ["Studies", "{study}"]),
+        ("policy_new", "Propose a policy: {study} – ", ["Studies", "{study}", "ε policy"]),
+        ("study", "{study} – ", ["Studies", "{study}"]),
+    ],
+)
+def test_a_page_is_named_by_its_heading_and_leads_back_to_its_section(
+    empty: Study, page: str, title: str, way_back: list[str]
+) -> None:
+    html = as_(Role.COMMITTEE).get(url(page, empty)).text
+    named = html[html.index("<title>") + len("<title>") : html.index("</title>")]
+    crumbs = html[html.index('class="breadcrumbs"') : html.index('class="subnav"')]
+    assert named.startswith(title.format(study=empty.title))
+    links = re.findall(r"<li><a [^>]*>([^<]*)</a></li>", crumbs)
+    assert links == [each.format(study=empty.title) for each in way_back]

@@ -89,12 +89,13 @@ def test_a_network_with_missing_tensors_is_refused(digits):
         published_load("cnn", save(tensors))
 
 
-def test_pages_and_commands_do_not_load_torch():
-    """It would double the time that a process takes to start, and its memory."""
+def test_pages_and_commands_load_neither_torch_nor_scikit_learn():
+    """Each would double the time that a process takes to start, and its memory."""
     code = (
         "import os, sys, django; os.environ.setdefault('DJANGO_SETTINGS_MODULE', 'ipate_web.settings'); "
         "django.setup(); import training.tasks, learning.learners as t; from django.urls import get_resolver; "
-        "t.parameter_fields(t.LEARNERS['cnn']); assert get_resolver().url_patterns; sys.exit('torch' in sys.modules)"
+        "t.parameter_fields(t.LEARNERS['cnn']); assert get_resolver().url_patterns; "
+        "sys.exit(len({'torch', 'sklearn', 'scipy.stats', 'scipy.signal'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

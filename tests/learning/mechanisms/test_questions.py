@@ -15,7 +15,7 @@ from learning.mechanisms.sampled_steps.question import CHARGE, SampledQuestion
 from learning.mechanisms.sampled_steps.training import SampledSteps
 from learning.mechanisms.steps.descent import Descent
 from learning.mechanisms.steps.planner import StepsPlan
-from learning.mechanisms.steps.question import StepsQuestion, state_same
+from learning.mechanisms.steps.question import StepsQuestion
 from learning.representations import Thresholds
 
 CAPS = np.array([1.0, 4.0])
@@ -44,7 +44,7 @@ def votes() -> VotesQuestion:
 
 
 def steps() -> StepsQuestion:
-    plan = StepsPlan(5.0, 6, 1.0, 0.5, 0.0, 4.0, 20.0, 1.0, {"all": 1.0})
+    plan = StepsPlan(5.0, 6, 1.0, 0.5, 0.1, 4.0, 20.0, 9.0, 1.0, {"all": 1.0})
     return StepsQuestion(plan, FITTED, Descent.begin(plan, PUBLIC, CLASSES), 0, CAPS)
 
 
@@ -132,10 +132,10 @@ def test_the_state_after_a_release_is_what_its_file_says() -> None:
     answer = question.answer(part, state, who, lambda: records(question), alone=True, draws=draws())
     release = question.release(part, state, [answer], SimulationNoise(5))
     after = question.state(release.arrays)
-    assert after.step == 3 and not state_same(after, state)
+    assert after.step == 3 and not after.same(state)
     for each in release.arrays["sums"]:
         state = state.after(each)
-    assert state_same(after, state)
+    assert after.same(state)
 
 
 def test_whatever_is_asked_changes_the_digest() -> None:

@@ -10,7 +10,9 @@ from learning.learners.cnn import CNN
 from learning.representations import (
     REPRESENTATIONS,
     Embedding,
+    Evened,
     Learned,
+    Patches,
     Representation,
     Standardised,
     Student,
@@ -25,6 +27,7 @@ from learning.representations import (
     representation_save,
 )
 from learning.representations.network import NetworkEncoder
+from learning.representations.patches import PatchEncoder
 from learning.representations.wavelets import WaveletEncoder
 
 pytestmark = pytest.mark.slow
@@ -61,10 +64,13 @@ CASES: list[tuple[Representation, object]] = [
     (Standardised(), table),
     (Standardised(exponent=0.5, cosine=True), table),
     (Thresholds(), table),
+    (Evened(thresholds=4), table),
     (Whitened(), table),
     (Whitened(components=5, exponent=0.5, cosine=True), images),
     (Wavelets(), images),
     (Wavelets(components=7), lambda seed, count: images(seed, count, (11, 9, 3))),
+    (Patches(filters=30), images),
+    (Patches(components=7, filters=20, threshold=0.0), lambda seed, count: images(seed, count, (11, 9, 3))),
     (Embedding(), table),
     (Learned(steps=3), table),
     (Learned(steps=3, exponent=0.5), images),
@@ -142,6 +148,72 @@ def test_wavelets_tell_directions_not_places() -> None:
     assert np.abs(encoded[0] - encoded[1]).max() < 0.15 * np.abs(encoded[0] - encoded[2]).max()
 
 
+@pytest.mark.parametrize("shape", [(4, 4), (8, 8), (5, 9, 3), (28, 28), (20, 33, 3), (64, 60), (12, 12, 12)])
+def test_patches_of_any_size_are_bounded_whole_numbers_of_known_width(shape) -> None:
+    encoder = PatchEncoder.fit(images(0, 40, shape), filters=12, threshold=0.1, seed=1)
+    extreme = np.stack([np.ones(shape), np.zeros(shape), np.indices(shape).sum(axis=0) % 2, images(1, 1, shape)[0]])
+    features = encoder.encode(extreme)
+    assert features.shape == (4, len(encoder.units)) and features.min() >= 0 and features.max() <= encoder.bound
+    assert (features == np.rint(features)).all() and (features[0] == features[1]).all() and features[2:].any()
+
+
+@pytest.mark.parametrize("shape", [(12, 14), (15, 12, 3)])
+def test_patches_are_what_plain_arithmetic_says(shape) -> None:
+    """Each patch cut out, brought to one contrast, whitened and compared by itself, in double precision."""
+    public = np.rint(images(0, 60, shape) * 255) / 255
+    encoder = PatchEncoder.fit(public, filters=9, threshold=0.25, seed=1)
+    image = (public[7] * 255).reshape(*shape[:2], -1)
+    likeness = np.empty((9, shape[0] - 5, shape[1] - 5))
+    filters = encoder._filters.reshape(9, -1) / encoder._power
+    for row, column in np.ndindex(likeness.shape[1:]):
+        patch = image[row : row + 6, column : column + 6].transpose(2, 0, 1).ravel()
+        even = (patch - patch.mean()) / np.sqrt(patch.var() + 10)
+        likeness[:, row, column] = filters @ even - encoder._offsets
+    expected = []
+    for sign in (likeness, -likeness):
+        beyond = np.maximum(sign - 0.25, 0)
+        rows, columns = (-(-side // 3) for side in beyond.shape[1:])
+        expected += [
+            beyond[:, i * rows : (i + 1) * rows, j * columns : (j + 1) * columns].sum(axis=(1, 2)) / (rows * columns)
+            for i, j in np.ndindex(3, 3)
+        ]
+    expected = np.array(expected).reshape(2, 9, 9).transpose(0, 2, 1).ravel()
+    found = encoder.encode(public[7:8])[0] * encoder.units
+    np.testing.assert_allclose(found, expected, atol=2 / encoder._steps)
+
+
+def test_filters_are_whitened_public_patches() -> None:
+    """Their likenesses to public patches have one spread in all directions but those of little variance."""
+    rng = np.random.default_rng(0)
+    public = np.repeat(np.repeat(rng.random((300, 8, 8)), 2, axis=1), 2, axis=2)
+    encoder = PatchEncoder.fit(public, filters=200, threshold=0.0, seed=1)
+    patches = np.stack([public[:, i : i + 6, j : j + 6] for i in range(11) for j in range(11)]).reshape(-1, 36) * 255
+    even = (patches - patches.mean(axis=1, keepdims=True)) / np.sqrt(patches.var(axis=1, keepdims=True) + 10)
+    filters = encoder._filters.reshape(200, -1) / encoder._power
+    assert np.abs(filters.sum(axis=1)).max() < 1e-9
+    likeness = even @ filters.T - encoder._offsets
+    assert likeness.std(axis=0).max() < 1.1 and likeness.std(axis=0).min() > 0.6
+    plain = even @ (even[rng.integers(0, len(even), 200)] / 6).T
+    assert plain.std(axis=0).max() / plain.std(axis=0).min() > likeness.std(axis=0).max() / likeness.std(axis=0).min()
+
+
+def test_patches_tell_colours_that_wavelets_of_the_mean_do_not() -> None:
+    """Red on green and green on red, of the same brightness everywhere."""
+    public = images(0, 80, (16, 16, 3))
+    stripes = np.full((2, 16, 16, 3), 0.2)
+    stripes[0, :, ::4, 0] = stripes[0, :, 2::4, 1] = stripes[1, :, ::4, 1] = stripes[1, :, 2::4, 0] = 0.8
+    features = PatchEncoder.fit(public, filters=30, threshold=0.25, seed=1).encode(stripes)
+    assert np.abs(features[0] - features[1]).max() > 0.1 * features.max()
+
+
+def test_the_same_public_images_and_seed_give_the_same_patches() -> None:
+    public = images(0, 80, (12, 12, 3))
+    one, same, other = (Patches(filters=10, seed=seed).fit(public).state() for seed in (1, 1, 2))
+    for name, array in one.items():
+        np.testing.assert_array_equal(same[name], array)
+    assert not np.array_equal(one["encoder.filters"], other["encoder.filters"])
+
+
 @pytest.mark.parametrize("shape", [(8, 8), (9, 12, 3)])
 def test_a_network_in_whole_numbers_is_the_network(shape) -> None:
     inner, points = network(shape), images(0, 90, shape)
@@ -208,6 +280,35 @@ def test_thresholds_are_public_values_that_records_exceed_or_not() -> None:
     np.testing.assert_allclose(steps, np.arange(10, 100, 10), atol=1.0)
 
 
+def test_a_few_wrong_public_values_spoil_no_spread() -> None:
+    """A blood pressure of 16,000 among those around 120: the column is cut off, and so is a record's."""
+    rng = np.random.default_rng(0)
+    pressure, amount = rng.normal(120, 20, 5000), np.where(rng.random(5000) < 0.98, 0.0, rng.integers(1, 9, 5000))
+    pressure[:3] = 16_000.0
+    public = np.column_stack([pressure, amount]).astype(np.float32)
+    encoder = Evened().fit(public).encoder.parts[0]
+    low, high = (limit * encoder.units for limit in encoder.limits)
+    assert 300 < high[0] < 400 and low[0] == pytest.approx(pressure.min(), abs=0.02)
+    assert (low[1], high[1]) == pytest.approx((0, 8), abs=1e-3), "of a value that is mostly 0 nothing is cut off"
+    wrong = np.array([[9e9, 3.0], [-9e9, 3.0], [np.nan, 3.0]], np.float32)
+    assert encoder.encode(wrong)[:, 0].tolist() == [encoder.limits[1, 0], encoder.limits[0, 0], encoder.limits[0, 0]]
+
+
+def test_rare_columns_stay_small_where_variances_are_evened() -> None:
+    """Common directions have the same spread; a column that is 1 once in a thousand has not been blown up to it."""
+    rng = np.random.default_rng(0)
+    public = np.column_stack([rng.normal(0, 30, 8000), rng.random(8000) < 0.5, rng.random(8000) < 0.001])
+    coordinates = Evened(thresholds=1, floor=0.01).fit(public).transform(public).astype(float)
+    spreads = np.sort(coordinates.std(axis=0))
+    assert spreads[-2] > 0.9 * spreads[-1] and spreads[0] < 0.4 * spreads[-1]
+
+
+def test_thresholds_of_all_columns_together_can_be_bounded() -> None:
+    rng = np.random.default_rng(0)
+    for together, features in ((60, 6 * 11), (13, 6 * 3), (5, 6)):
+        assert Evened(together=together, floor=0.1).fit(rng.random((900, 6))).encoder.units.size == features
+
+
 def test_thresholds_of_many_columns_are_fewer_and_then_none() -> None:
     rng = np.random.default_rng(0)
     for columns, thresholds in ((40, 16), (100, 9), (1000, 0)):
@@ -237,6 +338,8 @@ def test_private_values_that_are_no_numbers_or_huge_neither_stop_nor_touch_other
     ("attempt", "told"),
     [
         (lambda: Wavelets().fit(table(0, 50)), "at least 4×4"),
+        (lambda: Patches().fit(table(0, 50)), "at least 4×4"),
+        (lambda: Patches().fit(np.ones((9, 8, 8, 3))), "are even"),
         (lambda: Whitened().fit(table(0, 1)), "at least 2 public"),
         (lambda: Whitened().fit(np.full((5, 2), np.nan)), "not finite"),
         (lambda: Whitened().fit(table(0, 50)).transform(images(0, 3)), "shape"),

@@ -99,7 +99,7 @@ def test_neighbourhoods_are_the_points_within_the_radius():
         np.testing.assert_allclose(weights, near / near.sum(), rtol=1e-6)
 
 
-def test_of_many_points_some_stand_for_all():
+def test_sample_stands_for_many_points():
     rng = np.random.default_rng(5)
     public = rng.integers(-127, 128, (12_000, 2))
     reach = neighbourhoods([5, 6], public, [3000, 3000])

@@ -24,10 +24,10 @@ def round_leads(run: Run) -> list[list[float]]:
 
 @lru_cache(maxsize=64)  # what was released never changes, and a run's page asks every two seconds
 def _leads(round_id: int, _artifact: str, position: int) -> list[float]:
-    asked, released = Round.objects.get(pk=round_id), slice(position)
-    question = question_load(asked)
+    opened_round, released = Round.objects.get(pk=round_id), slice(position)
+    question = question_load(opened_round)
     margins = read_counts(
-        round_counts(asked)[released],
+        round_counts(opened_round)[released],
         question.sigma,
         predicted=None if question.predicted is None else question.predicted[released],
         voters=question.voters[released],

@@ -11,10 +11,10 @@ from training.methods.space import points_of
 from training.models import Query, Round, Run
 
 
-def round_counts(asked: Round) -> list[list[int]]:
+def round_counts(opened_round: Round) -> list[list[int]]:
     """(Q, C) counts of a round as released, in the order in which its points were asked."""
-    counts: dict[int, Any] = dict(Query.objects.filter(batch__round=asked).values_list("row", "counts"))
-    return [counts[row] for row in question_load(asked).rows[: asked.position].tolist()]
+    counts: dict[int, Any] = dict(Query.objects.filter(batch__round=opened_round).values_list("row", "counts"))
+    return [counts[row] for row in question_load(opened_round).rows[: opened_round.position].tolist()]
 
 
 def votes_lesson(run: Run) -> Lesson:
@@ -31,13 +31,13 @@ def votes_lesson(run: Run) -> Lesson:
     return Lesson(releases, spaces[0] if public.schema["kind"] == "image" else None)
 
 
-def _releases(asked: Round, coordinates: np.ndarray) -> Releases:
+def _releases(opened_round: Round, coordinates: np.ndarray) -> Releases:
     """Those of a round, in whose space the public points have these (P, d) coordinates."""
-    question, done = question_load(asked), slice(asked.position)
+    question, done = question_load(opened_round), slice(opened_round.position)
     rows = question.rows[done]
     return counted(
         rows,
-        round_counts(asked),
+        round_counts(opened_round),
         question.sigma,
         predicted=None if question.predicted is None else question.predicted[done],
         voters=question.voters[done],

@@ -12,6 +12,7 @@ from common.sentences import Sentence
 from learning.mechanisms.neighbours.choices import NeighbourChoices
 from learning.mechanisms.neighbours.question import VotesQuestion, counts_digest
 from training.engine.attempts import attempt_load
+from training.engine.budgets import PlannedPromise
 from training.engine.faults import charged_faults
 from training.engine.rounds import position_in_round
 from training.engine.shards import records_of
@@ -52,21 +53,25 @@ class Neighbours(AskedMethod):
             wrong("choices.first_queries", _("The first round has to leave public points for the next: ask for fewer."))
 
     def facts(self, run: Run) -> list[tuple[str, list[Sentence]]]:
-        asked = Sentence(gettext_noop("all public points"))
+        points_sentence = Sentence(gettext_noop("all public points"))
         if run.wanted_labels:
-            asked = Sentence(gettext_noop("%(labels)d public points"), labels=run.wanted_labels)
+            points_sentence = Sentence(gettext_noop("%(labels)d public points"), labels=run.wanted_labels)
         ends = Sentence(gettext_noop("it ends when all of them were asked, whatever accounts are left with"))
-        return [(gettext_noop("Asks about"), [asked, ends])]
+        return [(gettext_noop("Asks about"), [points_sentence, ends])]
 
     def tiles(self, run: Run) -> list[Tile]:
-        asked = Sentence(gettext_noop("of %(points)s"), points=self.size(run))
+        points_sentence = Sentence(gettext_noop("of %(points)s"), points=self.size(run))
         return [
-            (gettext_noop("Public points put to the vote"), run.position, asked),
+            (gettext_noop("Public points put to the vote"), run.position, points_sentence),
             (gettext_noop("Labels released"), run.labels, Sentence(gettext_noop("each with noisy counts"))),
         ]
 
     def plan(self, run: Run, share: float = 1.0) -> AskingPlan:
         return asking_plan(run, share)
+
+    def expected_right(self, run: Run, share: float, promises: list[PlannedPromise]) -> float:
+        plan = asking_plan(run, share, promises)
+        return plan.forecast.accuracy[1] if plan.student is None else plan.student
 
     def round_sizes(self, run: Run) -> list[int]:
         return [each["queries"] for each in run.plan.get("rounds", [])]

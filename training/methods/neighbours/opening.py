@@ -31,32 +31,32 @@ def round_open(run: Run) -> Round:
     """
     index = run.rounds.count()
     points = points_of(run.public_points)
-    asked = _first(run, points) if index == 0 else _residual(run, points)
-    queries = asked.space.public[asked.rows]
+    opening = _first(run, points) if index == 0 else _residual(run, points)
+    queries = opening.space.public[opening.rows]
     arrays: dict[str, Any] = {
-        "rows": asked.rows,
+        "rows": opening.rows,
         "queries": queries,
-        "radii": radii(queries, asked.space.public, asked.radius_share),
-        "voters": asked.voters,
-        "representation": np.frombuffer(representation_save(asked.space.fitted), dtype=np.uint8),
+        "radii": radii(queries, opening.space.public, opening.radius_share),
+        "voters": opening.voters,
+        "representation": np.frombuffer(representation_save(opening.space.fitted), dtype=np.uint8),
     }
-    if asked.predicted is not None:
-        arrays["predicted"] = asked.predicted
+    if opening.predicted is not None:
+        arrays["predicted"] = opening.predicted
     artifact = f"{rounds_folder(run)}/{index}-{uuid4().hex[:12]}.npz"
     arrays_save(artifact, **arrays)
     return Round(
         run=run,
         index=index,
-        representation=asked.space.fitted.representation.sentence().to_json(),
+        representation=opening.space.fitted.representation.sentence().to_json(),
         artifact=artifact,
-        sigma=asked.sigma,
-        radius_share=asked.radius_share,
-        size=len(asked.rows),
+        sigma=opening.sigma,
+        radius_share=opening.radius_share,
+        size=len(opening.rows),
     )
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
+class _Opening:
     """A round as it is about to be opened: ``rows`` (Q,) in the order in which they are asked, ``voters`` (Q,)."""
 
     space: Space
@@ -67,14 +67,14 @@ class _Asked:
     predicted: np.ndarray | None = None
 
 
-def _first(run: Run, points: np.ndarray) -> _Asked:
+def _first(run: Run, points: np.ndarray) -> _Opening:
     space, planned = space_first(run.public_points, NeighbourChoices.from_json(run.choices)), run.plan["rounds"][0]
     count = planned["queries"]
     rows = np.arange(len(points)) if count == len(points) else spread_queries(space.public, count)
-    return _Asked(space, rows, planned["sigma"], planned["radius_share"], np.zeros(count))
+    return _Opening(space, rows, planned["sigma"], planned["radius_share"], np.zeros(count))
 
 
-def _residual(run: Run, points: np.ndarray) -> _Asked:
+def _residual(run: Run, points: np.ndarray) -> _Opening:
     """Residual votes on other points against the student of the first round; what was chosen by hand stands."""
     asking, first = NeighbourChoices.from_json(run.choices), run.rounds.get(index=0)
     assert first.radius_share is not None, "a round of votes has a radius"
@@ -106,6 +106,6 @@ def _residual(run: Run, points: np.ndarray) -> _Asked:
         radius_share=asking.radius_share,
     )
     rows = proposed.queries
-    return _Asked(
+    return _Opening(
         space, rows, proposed.sigma, proposed.radius_share, voters, predicted=probabilities[rows].argmax(axis=1)
     )

@@ -73,13 +73,13 @@ class AskingPlan:
         }
 
 
-def asking_plan(run: Run, share: float = 1.0) -> AskingPlan:
+def asking_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> AskingPlan:
     """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError, which says what to do.
 
     A function of what is public alone: policies, head counts, shares, public points, evaluation data (conditions 1 and
     2 of the guarantee).
     """
-    asking, promises = NeighbourChoices.from_json(run.choices), promises_counted(run)
+    asking, promises = NeighbourChoices.from_json(run.choices), promises or promises_counted(run)
     budgets = budgets_of(run, promises, share)
     levels = levels_of(promises, budgets, asking.records)
     rounds, notes, student = rounds_planned(

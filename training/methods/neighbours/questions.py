@@ -13,7 +13,6 @@ from training.models import Round, Run
 class Votes(Questions):
     """See :class:`training.engine.questions.Questions`."""
 
-    status = Run.Status.ASKING.value
     shard = 10_000
     release_kind = Release.Kind.COUNTS.value
     died = gettext_noop(
@@ -24,8 +23,8 @@ class Votes(Questions):
     def round_open(self, run: Run) -> Round:
         return round_open(run)
 
-    def question(self, asked: Round) -> VotesQuestion:
-        return question_load(asked)
+    def question(self, opened_round: Round) -> VotesQuestion:
+        return question_load(opened_round)
 
     def stop_reason(self, run: Run) -> str:
         asked_for_less = run.wanted_labels is not None and run.position < run.public_points.rows

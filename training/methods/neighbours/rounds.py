@@ -8,21 +8,21 @@ from learning.mechanisms.neighbours.question import VotesQuestion
 from training.models import Round
 
 
-def question_load(asked: Round) -> VotesQuestion:
+def question_load(opened_round: Round) -> VotesQuestion:
     """Question of a round."""
-    return _question(asked.pk, asked.artifact)
+    return _question(opened_round.pk, opened_round.artifact)
 
 
 # Files of rounds never change under one name.
 @lru_cache(maxsize=2)
 def _question(round_id: int, artifact: str) -> VotesQuestion:
-    asked = Round.objects.select_related("run__public_dataset").get(pk=round_id)
+    opened_round = Round.objects.select_related("run__public_dataset").get(pk=round_id)
     return VotesQuestion.from_arrays(
         arrays_load(artifact),
-        sigma=asked.sigma,
-        radius_share=asked.radius_share,
-        kernel=NeighbourChoices.from_json(asked.run.choices).kernel,
-        n_classes=len(asked.run.classes),
-        index=asked.index,
-        promises=len(asked.run.plan["budgets"]),
+        sigma=opened_round.sigma,
+        radius_share=opened_round.radius_share,
+        kernel=NeighbourChoices.from_json(opened_round.run.choices).kernel,
+        n_classes=len(opened_round.run.classes),
+        index=opened_round.index,
+        promises=len(opened_round.run.plan["budgets"]),
     )

@@ -5,16 +5,17 @@ from typing import Any
 
 import numpy as np
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from accounting.book import charges_of
 from accounting.models import Release
 from common.sentences import Sentence
 from learning.learners import learner_create
 from learning.mechanisms.pate.choices import Teachers
-from training.engine.budgets import budgets_from_json
+from learning.outcomes import Classes
+from training.engine.budgets import PlannedPromise, budgets_from_json
 from training.engine.spending import spending_may_begin
-from training.methods.base import Step, Tile, Wrong
+from training.methods.base import Outcome, Stage, Step, Tile, Wrong, stage_asking
 from training.methods.choices import choices_check
 from training.methods.learners import shape_check
 from training.methods.lessons import Lesson, queries_lesson
@@ -28,6 +29,11 @@ from training.models import Batch, Run
 _TOLERANCE = 1e-12
 
 
+def _prepare(run: Run) -> bool:
+    """Share the people out over the teachers; once that is done, train these, and open the vote."""
+    return voting.vote_open(run) if run.assignment else run_prepare(run)
+
+
 class Pate:
     """See :class:`training.methods.base.RunMethod`."""
 
@@ -38,6 +44,8 @@ class Pate:
         Run.Variant.WEIGHTING.value,
         Run.Variant.VANISHING.value,
     )
+    outcome = Outcome.MODEL
+    learns: tuple[str, ...] = (Classes.kind,)
     charged = gettext_noop(
         "Charges are public and the same for everybody in a group. They follow from what was released, never from "
         "anybody's records."
@@ -55,9 +63,8 @@ class Pate:
     batch_size = 50
     steps: Mapping[str, Step] = {
         Run.Status.APPROVED: run_prepare,
-        Run.Status.PREPARING: run_prepare,
-        Run.Status.TRAINING: voting.vote_open,
-        Run.Status.VOTING: voting.vote_batch,
+        Run.Status.PREPARING: _prepare,
+        Run.Status.ASKING: voting.vote_batch,
     }
 
     def check(self, run: Run, wrong: Wrong) -> None:
@@ -98,9 +105,9 @@ class Pate:
         return Sentence(told, method=run.outcome["method"], conversion=run.outcome["conversion"])
 
     def tiles(self, run: Run) -> list[Tile]:
-        asked = Sentence(gettext_noop("of %(points)s"), points=self.size(run))
+        points_sentence = Sentence(gettext_noop("of %(points)s"), points=self.size(run))
         return [
-            (gettext_noop("Public points put to the vote"), run.position, asked),
+            (gettext_noop("Public points put to the vote"), run.position, points_sentence),
             (gettext_noop("Labels released"), run.labels, None),
             (gettext_noop("Queries rejected"), run.rejected, None),
         ]
@@ -108,9 +115,13 @@ class Pate:
     def plan(self, run: Run, share: float = 1.0) -> RunPlan:
         return run_plan(run, share)
 
+    def expected_right(self, run: Run, share: float, promises: list[PlannedPromise]) -> float | None:
+        return None
+
     def may_go_on(self, run: Run) -> bool:
         # The last teacher may have been trained while another worker held the run: nobody else would go on then.
-        return run.status == Run.Status.TRAINING and teaching.chunks_done(run) and spending_may_begin(run)
+        is_taught = run.status == Run.Status.PREPARING and run.assignment and teaching.chunks_done(run)
+        return bool(is_taught) and spending_may_begin(run)
 
     def round_sizes(self, run: Run) -> list[int]:
         return []
@@ -121,7 +132,7 @@ class Pate:
     def mechanism(self, run: Run) -> dict[str, Any]:
         return run.plan["aggregator"]
 
-    def stages(self, run: Run) -> list[tuple[str, float]]:
+    def stages(self, run: Run) -> list[Stage]:
         # Teachers that learn anew without somebody stay counted: that somebody left is known from consents and
         # accounts. In upsampling the number of teachers follows from the sizes of the groups, so that the share goes
         # through the same steps whatever it is: tenths, or one for each teacher asked for where these are fewer.
@@ -129,9 +140,9 @@ class Pate:
         asked_for = Teachers.from_json(run.choices).teachers
         teachers, steps = run.plan["teachers"] if run.plan else asked_for, min(10, asked_for)
         return [
-            (Run.Status.PREPARING, run.prepared),
-            (Run.Status.TRAINING, steps * done // teachers / steps),
-            (Run.Status.VOTING, run.position / max(run.public_points.rows, 1)),
+            Stage("people", gettext_lazy("preparing the people"), run.prepared),
+            Stage("teachers", gettext_lazy("training teachers"), steps * done // teachers / steps),
+            stage_asking(run, run.position / max(run.public_points.rows, 1)),
         ]
 
     def curves(self, run: Run) -> dict[str, list[float]]:

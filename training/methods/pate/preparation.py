@@ -45,8 +45,8 @@ def run_prepare(run: Run) -> bool:
     """
     begun = Run.objects.filter(pk=run.pk, status=Run.Status.APPROVED)
     begun.update(status=Run.Status.PREPARING, started_at=timezone.now(), prepared=0.0, message="")
-    run.refresh_from_db(fields=["status"])
-    if run.status != Run.Status.PREPARING:
+    run.refresh_from_db(fields=["status", "assignment"])
+    if run.status != Run.Status.PREPARING or run.assignment:
         return False
     try:
         assignment, sequence = _assignment(run)
@@ -57,14 +57,14 @@ def run_prepare(run: Run) -> bool:
     with transaction.atomic():
         study = study_lock(run.study_id)
         run = Run.objects.select_for_update().get(pk=run.pk)
-        if run.status != Run.Status.PREPARING:
+        if run.status != Run.Status.PREPARING or run.assignment:
             return False
         run.assignment, run.consent_sequence = name, sequence
         if not run.rehearsal:
             gone = holders_gone(run, assignment, consent_snapshot(study))
             if len(gone):
                 assignment_without(run, assignment, gone)
-        run.status, run.prepared, run.message = Run.Status.TRAINING, 1.0, ""
+        run.prepared, run.message = 1.0, ""
         run.save()
         teachers = run.plan["teachers"]
         size = math.ceil(teachers / CHUNKS)
@@ -107,6 +107,6 @@ def _note(run: Run, done: int, total: int) -> None:
     Raises:
         _Ended: the run was cancelled.
     """
-    under_way = Run.objects.filter(pk=run.pk, status=Run.Status.PREPARING)
+    under_way = Run.objects.filter(pk=run.pk, status=Run.Status.PREPARING, assignment="")
     if not under_way.update(prepared=done / total):
         raise _Ended

@@ -66,7 +66,7 @@ def chunk_train(chunk: TeacherChunk) -> bool:
         arrays_save(artifact, predictions=_predictions(chunk.run, chunk))
         return artifact
 
-    return run_part_do(chunk, status=Run.Status.TRAINING, work=work, died=_DIED)
+    return run_part_do(chunk, status=Run.Status.PREPARING, work=work, died=_DIED)
 
 
 def left_since_snapshot(run: Run) -> np.ndarray:

@@ -53,7 +53,7 @@ def vote_open(run: Run) -> bool:
     """Begin the vote once all teachers are trained, with the holders whose consent and room still stand."""
     if not chunks_send(run):
         return False
-    with spending(run, Run.Status.TRAINING) as held:
+    with spending(run, Run.Status.PREPARING) as held:
         # While this worker waited for the lock, another may have sent teachers back to learn without somebody.
         if held is None or not chunks_done(held):
             return False
@@ -61,7 +61,7 @@ def vote_open(run: Run) -> bool:
             message_set(held, WAITS)
             return False
         if held.rehearsal:
-            spending_begin(held, Run.Status.VOTING)
+            spending_begin(held)
             return True
         openings_lock()  # what other studies have opened must not change between the look and this one's opening
         assignment, snapshot = arrays_load(held.assignment), consent_snapshot(held.study)
@@ -71,7 +71,7 @@ def vote_open(run: Run) -> bool:
             _teach_without(held, assignment, gone)
         else:
             # Only now: while teachers learn anew another run may vote, up to whose share this one's is added.
-            spending_begin(held, Run.Status.VOTING, at=snapshot.at)
+            spending_begin(held, at=snapshot.at)
     return True
 
 
@@ -110,7 +110,7 @@ def vote_batch(run: Run) -> bool:
     ballot = ballot_load(run.pk)
     if ballot.plan.aggregator.asks_student:
         interim_probabilities(run, slice(0))  # a student can take long to learn: under the lock it is known already
-    with spending(run, Run.Status.VOTING) as held:
+    with spending(run, Run.Status.ASKING) as held:
         if held is None:
             return False
         if reason := _reason_to_stop(held, ballot):
@@ -268,7 +268,7 @@ def _vote_close(run: Run, reason: str) -> None:
 
 def _rehearse(run: Run) -> bool:
     predictions = predictions_load(run)
-    with spending(run, Run.Status.VOTING) as held:
+    with spending(run, Run.Status.ASKING) as held:
         if held is None:
             return False
         outcome = rehearsal_vote(held, plan_from_json(held.plan), predictions)

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from common.artifacts import model_fetch
+from common.artifacts import arrays_load, model_fetch
+from learning.calibration import CalibratedModel, Calibration
 from learning.learners import Model
 from learning.mechanisms.sampled_steps.choices import Samples
 from learning.mechanisms.sampled_steps.question import SampledQuestion
@@ -13,20 +14,26 @@ from training.engine.questions import state_before
 from training.methods.lessons import Lesson
 from training.methods.sampled_steps.rounds import question_load
 from training.methods.space import points_of
+from training.methods.steps.calibration import records_assumed
 from training.methods.steps.lessons import published_usually
-from training.models import Run, StudentModel
+from training.models import Round, Run, StudentModel
 
 
 def network_lesson(run: Run) -> Lesson:
-    """The network after the last step, and what it makes of every public point: that costs nobody anything."""
-    asked = run.rounds.select_related("run").get()
-    question = question_load(asked)
-    model = _model(question, state_before(question, asked, run.batches.count()))
+    """The network after the last step, and what it makes of every public point: that costs nobody anything.
+
+    Where there are public points it is calibrated by them and by what was released.
+    """
+    opened_round = run.rounds.select_related("run").get()
+    question = question_load(opened_round)
+    model: Model = _model(question, state_before(question, opened_round, run.batches.count()))
     learner = network_learner(question.network)
     if run.public_dataset is None:
         nothing = predicted([], np.empty((0, question.classes)))
         return Lesson(nothing, model=model, learner=learner, publish="model")
-    probabilities = model.predict_proba(points_of(run.public_dataset))
+    points = points_of(run.public_dataset)
+    model = CalibratedModel(model, _calibration(opened_round, question, points))
+    probabilities = model.predict_proba(points)
     publish = Samples.from_json(run.choices).publish or published_usually(run)
     return Lesson(
         predicted(np.arange(len(probabilities)), probabilities), model=model, learner=learner, publish=publish
@@ -44,6 +51,16 @@ def published_follows(run: Run, question: SampledQuestion, state: SampledSteps) 
     except (OSError, ValueError):
         return False
     return told == _model(question, state).to_bytes()
+
+
+def _calibration(opened_round: Round, question: SampledQuestion, points: np.ndarray) -> Calibration:
+    """Calibration of the last state. Raises FileNotFoundError where a file of what was released is missing."""
+    from learning.mechanisms.sampled_steps.released_gradients import network_calibration  # imports PyTorch
+
+    names = opened_round.batches.exclude(released="").order_by("index").values_list("released", flat=True)
+    states = [question.begin, *(question.state(arrays_load(name)) for name in names)]
+    records = records_assumed(opened_round.run.private_dataset)
+    return network_calibration(question, states, points, records=records)
 
 
 def _model(question: SampledQuestion, state: SampledSteps) -> Model:

@@ -91,10 +91,10 @@ class SgdSampled(GradientSteps):
         return sampling_plan(run, share)
 
     def mechanism(self, run: Run) -> dict[str, Any]:
-        asked = run.rounds.select_related("run").get()
-        question = question_load(asked)
+        opened_round = run.rounds.select_related("run").get()
+        question = question_load(opened_round)
         return question.describe() | {
-            "representation": asked.representation,
+            "representation": opened_round.representation,
             "slack": question.plan.slack,
             "levels": [promise["name"] for promise in run.plan["promises"]],
         }

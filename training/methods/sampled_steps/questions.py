@@ -19,7 +19,6 @@ from training.models import Round, Run
 class SampledGradients(Questions):
     """See :class:`training.engine.questions.Questions`."""
 
-    status = Run.Status.LEARNING.value
     #: One task takes a chunk: a step reads the records of some hundred holders, however many there are.
     shard = 2**62
     release_kind = Release.Kind.STEPS.value
@@ -31,8 +30,8 @@ class SampledGradients(Questions):
     def round_open(self, run: Run) -> Round:
         return round_open(run)
 
-    def question(self, asked: Round) -> SampledQuestion:
-        return question_load(asked)
+    def question(self, opened_round: Round) -> SampledQuestion:
+        return question_load(opened_round)
 
     def taking_part(self, run: Run, people: People) -> People:
         if run.rehearsal:

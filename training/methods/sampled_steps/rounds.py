@@ -10,11 +10,11 @@ from learning.mechanisms.sampled_steps.question import SampledQuestion
 from training.models import Round
 
 
-def question_load(asked: Round) -> SampledQuestion:
+def question_load(opened_round: Round) -> SampledQuestion:
     """Question of the round of a run."""
-    plan = asked.run.plan
+    plan = opened_round.run.plan
     caps = tuple(budget["cap"] for budget in plan["budgets"])
-    return _question(asked.artifact, json.dumps(plan["rounds"][asked.index]["plan"]), caps)
+    return _question(opened_round.artifact, json.dumps(plan["rounds"][opened_round.index]["plan"]), caps)
 
 
 # Files of rounds never change under one name.

@@ -3,13 +3,16 @@
 from collections.abc import Iterator
 from typing import Any
 
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from accounting.models import Release
 from common.artifacts import arrays_load
 from learning.mechanisms.steps.choices import Steps
-from learning.mechanisms.steps.question import StepsQuestion, state_same, states_after, sums_digest
+from learning.mechanisms.steps.question import StepsQuestion, states_after, sums_digest
+from learning.outcomes import KINDS, Classes
 from training.engine.attempts import attempt_load
+from training.engine.budgets import PlannedPromise
 from training.engine.faults import charged_faults
 from training.engine.questions import state_before
 from training.engine.shards import records_of
@@ -38,6 +41,7 @@ class Sgd(GradientSteps):
         "says little"
     )
     choices = Steps
+    learns: tuple[str, ...] = KINDS
     parts = "sgd"
     questions = Gradients()
     # Consents count from the next chunk on, and a bar moves; each chunk goes to a worker and back.
@@ -45,10 +49,20 @@ class Sgd(GradientSteps):
 
     def check_choices(self, run: Run, wrong: Wrong) -> None:
         run.variant = Run.Variant.INDIVIDUAL
-        holder_choices_check(run, wrong, self.choices)
+        chosen = holder_choices_check(run, wrong, self.choices)
+        if chosen is None or not run.private_dataset_id or run.private_dataset.outcome.kind == Classes.kind:
+            return
+        if chosen.publish == "student":
+            wrong("choices.publish", _("A student learns classes alone. Publish the model that the steps led to."))
+        if chosen.rounds > 1:
+            wrong("choices.rounds", _("The second round needs a student, which learns classes alone. Choose one."))
 
     def plan(self, run: Run, share: float = 1.0) -> DescentPlan:
         return descent_plan(run, share)
+
+    def expected_right(self, run: Run, share: float, promises: list[PlannedPromise]) -> float | None:
+        expectation = descent_plan(run, share, promises).expectation
+        return None if expectation is None else expectation.right
 
     def mechanism(self, run: Run) -> dict[str, Any]:
         rounds = [
@@ -64,11 +78,11 @@ class Sgd(GradientSteps):
         return descent_lesson(run)
 
     def kept_faults(self, batch: Batch, release: Release, question: StepsQuestion) -> Iterator[str]:
-        run, content, asked = batch.run, release.content, batch.round
-        assert asked is not None, "it has a question"
+        run, content, opened_round = batch.run, release.content, batch.round
+        assert opened_round is not None, "it has a question"
         who = f"run {run.pk}, batch {batch.index}"
         try:
-            kept, state = arrays_load(batch.released), state_before(question, asked, batch.index)
+            kept, state = arrays_load(batch.released), state_before(question, opened_round, batch.index)
             sums, told = kept["sums"], question.state(kept)
         except (OSError, KeyError, ValueError):
             yield f"{who}: what it released, or what came before it, cannot be read."
@@ -79,16 +93,16 @@ class Sgd(GradientSteps):
         if content["digest"] != sums_digest(sums):
             yield f"release {release.sequence}: the sums of {who} are not those that were released."
         *_states, after = states_after(state, sums)
-        if not state_same(after, told):
+        if not after.same(told):
             yield f"{who}: its state does not follow from what was released."
         if run.position == batch.start + batch.size and not published_follows(run, after):
             yield f"run {run.pk}: the model that it published is not where its steps led to."
 
     def charges_faults(self, batch: Batch, release: Release, question: StepsQuestion) -> Iterator[str]:
-        asked, people = batch.round, attempt_load(batch.asked)
-        assert asked is not None, "it has a question"
+        opened_round, people = batch.round, attempt_load(batch.asked)
+        assert opened_round is not None, "it has a question"
         contributions = question.contributions(people, records_of(batch.run, question.fitted, people.holders))
-        state, sums = state_before(question, asked, batch.index), arrays_load(batch.released)["sums"]
+        state, sums = state_before(question, opened_round, batch.index), arrays_load(batch.released)["sums"]
         for state_next in states_after(state, sums):
             contributions.at(state)
             state = state_next

@@ -1,5 +1,6 @@
 """Opening of rounds of gradient steps: the space in which a model learns, from public points and releases alone."""
 
+import json
 from uuid import uuid4
 
 import numpy as np
@@ -7,12 +8,14 @@ import numpy as np
 from common.artifacts import arrays_save
 from learning.mechanisms.steps.choices import Steps
 from learning.mechanisms.steps.descent import Descent
-from learning.mechanisms.steps.planner import steps_plan_from_json
+from learning.mechanisms.steps.planner import StepsPlan, steps_plan_from_json
+from learning.outcomes import Target
 from learning.representations import representation_save
 from training.engine.files import rounds_folder
 from training.methods.lessons import student_fit
-from training.methods.space import Space, points_of, space_first, space_of_student
+from training.methods.space import Space, points_of, space_of_student
 from training.methods.steps.lessons import descent_lesson
+from training.methods.steps.space import space_planned
 from training.models import Round, Run
 
 
@@ -20,11 +23,14 @@ def round_open(run: Run) -> Round:
     """The next round of a run, in a new file; the caller's transaction writes the row. Nothing private is looked at."""
     index = run.rounds.count()
     plan = steps_plan_from_json(run.plan["rounds"][index]["plan"])
-    space = _space(run, index)
-    begin = Descent.begin(plan, space.public, len(run.classes))
+    space = _space(run, index, plan)
+    outcome, told = run.learns, {}
+    begin = Descent.begin(plan, space.public, outcome.outputs, outcome.loss)
+    if isinstance(outcome, Target):
+        told["target"] = np.frombuffer(json.dumps(outcome.to_json()).encode(), np.uint8)
     artifact = f"{rounds_folder(run)}/{index}-{uuid4().hex[:12]}.npz"
     fitted = np.frombuffer(representation_save(space.fitted), dtype=np.uint8)
-    arrays_save(artifact, representation=fitted, **begin.to_arrays())
+    arrays_save(artifact, representation=fitted, public=begin.points, classes=np.array(outcome.outputs), **told)
     return Round(
         run=run,
         index=index,
@@ -35,9 +41,9 @@ def round_open(run: Run) -> Round:
     )
 
 
-def _space(run: Run, index: int) -> Space:
+def _space(run: Run, index: int, plan: StepsPlan) -> Space:
     """That of the first round as chosen; then the inner layer of the student so far, beside the wavelets of images."""
-    first = space_first(run.public_points, Steps.from_json(run.choices))
+    first = space_planned(run.public_points, Steps.from_json(run.choices), plan.strength)
     if index == 0:
         return first
     student, points = student_fit(run, descent_lesson(run)), points_of(run.public_points)

@@ -9,10 +9,11 @@ from common.sentences import Sentence
 from learning.mechanisms.base import PlanError
 from learning.mechanisms.steps.choices import Steps
 from learning.mechanisms.steps.forecast import StepsForecast, forecast_steps
-from learning.mechanisms.steps.planner import StepsPlan, plan_steps, steps_plan_from_json
+from learning.mechanisms.steps.planner import StepsPlan, plan_steps, steps_plan_from_json, strength_of
 from training.engine.budgets import GroupBudget, PlannedPromise, promises_counted
 from training.methods.levels import budgets_of, levels_of, share_warning
-from training.methods.space import labelled_points, space_first
+from training.methods.space import labelled_points
+from training.methods.steps.space import space_planned
 from training.models import Dataset, Run
 
 #: As many labelled public points as a forecast looks at, and at least.
@@ -54,20 +55,28 @@ class DescentPlan:
         }
 
 
-def descent_plan(run: Run, share: float = 1.0) -> DescentPlan:
+def descent_plan(run: Run, share: float = 1.0, promises: list[PlannedPromise] | None = None) -> DescentPlan:
     """Plan ``run`` (saved or not) for a ``share`` of every cap. Raises PlanError, which says what to do.
 
     A function of what is public alone: policies, head counts, shares, public points, evaluation data (conditions 1 and
     2 of the guarantee). Every round may use an equal part of the share.
     """
-    steps, promises = Steps.from_json(run.choices), promises_counted(run)
+    steps, promises = Steps.from_json(run.choices), promises or promises_counted(run)
     budgets = budgets_of(run, promises, share)
     levels = levels_of(promises, budgets)
-    classes = len(run.private_dataset.classes)
+    outcome = run.private_dataset.outcome
     try:
-        fitted = space_first(run.public_points, steps).fitted
+        strength = strength_of(levels, share=share / steps.rounds, steps=steps)
+        fitted = space_planned(run.public_points, steps, strength).fitted
         planned = [
-            plan_steps(levels, dimensions=fitted.dimensions, n_classes=classes, share=share / steps.rounds, steps=steps)
+            plan_steps(
+                levels,
+                dimensions=fitted.dimensions,
+                n_classes=outcome.outputs,
+                share=share / steps.rounds,
+                steps=steps,
+                loss=outcome.loss,
+            )
             for _ in range(steps.rounds)
         ]
     except ValueError as error:
@@ -90,9 +99,11 @@ def descent_plan(run: Run, share: float = 1.0) -> DescentPlan:
 def _expectation(
     public_key: tuple[int, str], test_key: tuple[int, str] | None, asking: str, document: str
 ) -> StepsForecast | None:
-    """Expectation of what the first round learns; None where there are too few public points to tell."""
+    """Expectation of what the first round learns; None of what is no class, or of too few public points to tell."""
     public, plan = Dataset.objects.get(pk=public_key[0]), steps_plan_from_json(json.loads(document))
-    space, labels = space_first(public, Steps.from_json(json.loads(asking))), None
+    if not public.classes:
+        return None
+    space, labels = space_planned(public, Steps.from_json(json.loads(asking)), plan.strength), None
     points = space.public
     if test_key is not None:
         points, labels = labelled_points(Dataset.objects.get(pk=test_key[0]), space, _SAMPLE)

@@ -13,7 +13,6 @@ from training.models import Round, Run
 class Gradients(Questions):
     """See :class:`training.engine.questions.Questions`."""
 
-    status = Run.Status.LEARNING.value
     #: A step takes less time than a task; only where there are very many people does another worker help.
     shard = 200_000
     release_kind = Release.Kind.STEPS.value
@@ -25,8 +24,8 @@ class Gradients(Questions):
     def round_open(self, run: Run) -> Round:
         return round_open(run)
 
-    def question(self, asked: Round) -> StepsQuestion:
-        return question_load(asked)
+    def question(self, opened_round: Round) -> StepsQuestion:
+        return question_load(opened_round)
 
     def stop_reason(self, run: Run) -> str:
         return Run.StopReason.STEPS

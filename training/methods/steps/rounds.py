@@ -11,11 +11,13 @@ from learning.mechanisms.steps.question import StepsQuestion
 from training.models import Round
 
 
-def question_load(asked: Round) -> StepsQuestion:
+def question_load(opened_round: Round) -> StepsQuestion:
     """Question of a round."""
-    plan = asked.run.plan
+    plan = opened_round.run.plan
     caps = tuple(budget["cap"] for budget in plan["budgets"])
-    return _question(asked.artifact, json.dumps(plan["rounds"][asked.index]["plan"]), asked.index, caps)
+    return _question(
+        opened_round.artifact, json.dumps(plan["rounds"][opened_round.index]["plan"]), opened_round.index, caps
+    )
 
 
 # Files of rounds never change under one name.

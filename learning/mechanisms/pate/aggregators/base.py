@@ -177,12 +177,6 @@ class Aggregator(abc.ABC):
         labels = np.where(answered, self._noisy_argmax(counts, noise), REJECTED)
         return Release(labels=labels, answered=answered)
 
-    def answer_probability(
-        self, votes: ArrayLike, student_probabilities: ArrayLike | None = None
-    ) -> NDArray[np.float64]:
-        """`(queries,)`: the probability that the teachers answer. A function of the votes, so a secret like them."""
-        return np.ones(len(require_votes(votes)))
-
     @abc.abstractmethod
     def charge(self, sensitivity: float) -> VoteCharge:
         """Cost of a query, in μ², to a holder whose teachers weigh `sensitivity` together; depends on no vote."""

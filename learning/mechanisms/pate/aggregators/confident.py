@@ -13,7 +13,6 @@ from common.sentences import Sentence, gettext_noop
 from common.validation import require_positive
 from learning.mechanisms.pate.aggregators.base import VoteCharge, parameter
 from learning.mechanisms.pate.aggregators.gnmax import GNMax
-from learning.mechanisms.pate.validation import require_votes
 
 #: A check that tells agreement from none by less than this is hardly one.
 _DIFFERENCE = 1 / 3
@@ -80,18 +79,6 @@ class ConfidentGNMax(GNMax):
         counts = np.array([votes, votes / classes])
         unanimous, spread = ndtr((counts - self.threshold) / self.sigma_threshold)
         return float(unanimous - spread)
-
-    def answer_probability(
-        self, votes: ArrayLike, student_probabilities: ArrayLike | None = None
-    ) -> NDArray[np.float64]:
-        """Φ((max_j n_j - T) / σ_T) for each query; see `Aggregator.answer_probability`.
-
-        >>> ConfidentGNMax(sigma=40.0, sigma_threshold=150.0, threshold=200.0).answer_probability([[200.0, 50.0]])
-        array([0.5])
-        """
-        counts = require_votes(votes)
-        margin = self._agreement(counts, student_probabilities).max(axis=1) - self.threshold
-        return ndtr(margin / self.sigma_threshold)
 
     def charge(self, sensitivity: float) -> VoteCharge:
         """w²/σ_T² for the check, 2w²/σ² for the label.

@@ -12,7 +12,6 @@ from learning.mechanisms.pate import (
     draw_participation,
     make_plan,
     participation_costs,
-    teacher_spending,
 )
 
 repeatable = settings(derandomize=True, deadline=None, max_examples=60)
@@ -53,7 +52,7 @@ def test_the_participants_are_drawn_anew_for_each_vote() -> None:
 
 
 @pytest.mark.parametrize("variant", ["standard", "weighting", "upsampling"])
-def test_in_the_other_variants_nobody_stays_away(variant: str) -> None:
+def test_nobody_stays_away_in_the_other_variants(variant: str) -> None:
     plan = plan_of(variant)
     assert draw_participation(plan, 5, np.random.default_rng(0)).shape == (plan.teachers, 5)
     assert draw_participation(plan, 5, np.random.default_rng(0)).all()
@@ -76,27 +75,10 @@ def test_no_teacher_ever_owes_more_than_its_group_has_paid(batch) -> None:
 @given(batch=batches())
 def test_a_group_pays_for_its_costliest_teacher_and_not_more(batch) -> None:
     costs, present, answered = batch
-    added, spent = participation_costs(costs, present, answered), teacher_spending(costs, present, answered)
-    np.testing.assert_allclose(added.check.sum(axis=0), spent.check.max(axis=0))
-    np.testing.assert_allclose((answered[:, None] * added.label).sum(axis=0), spent.label.max(axis=0))
-
-
-@repeatable
-@given(batch=batches(), data=st.data())
-def test_cutting_the_vote_into_batches_changes_nothing_if_spending_is_carried_on(batch, data) -> None:
-    costs, present, answered = batch
-    cut = data.draw(st.integers(0, len(answered)))
-    first, second = (
-        (QueryCosts(costs.check[rows], costs.label[rows]), present[:, rows], answered[rows])
-        for rows in (slice(cut), slice(cut, None))
-    )
-    whole = participation_costs(costs, present, answered)
-    carried = participation_costs(*second, spent=teacher_spending(*first))
-    np.testing.assert_allclose(carried.check, whole.check[cut:], atol=1e-12)
-    np.testing.assert_allclose(carried.label, whole.label[cut:], atol=1e-12)
-    # beginning anew never charges less
-    anew = participation_costs(*second)
-    assert (anew.check.sum(axis=0) >= carried.check.sum(axis=0) - 1e-12).all()
+    added = participation_costs(costs, present, answered)
+    np.testing.assert_allclose(added.check.sum(axis=0), (present @ costs.check).max(axis=0))
+    labels = (present & answered) @ costs.label
+    np.testing.assert_allclose((answered[:, None] * added.label).sum(axis=0), labels.max(axis=0))
 
 
 @repeatable

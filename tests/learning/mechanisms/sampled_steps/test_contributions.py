@@ -72,7 +72,7 @@ def test_a_sum_is_that_of_the_clipped_mean_gradients(name: str) -> None:
     assert close_to(found, expected, 0.1 if name == "cnn" else 0.02)  # some maxima of rounded maps lie elsewhere
 
 
-def test_who_has_more_records_than_a_step_takes_contributes_others_in_the_next() -> None:
+def test_holder_with_many_records_contributes_others_in_the_next_step() -> None:
     holders = some_holders(SHAPES["mlp"], [7])
     for step, places in ((0, [0, 1, 2, 3]), (1, [4, 5, 6, 0]), (2, [1, 2, 3, 4])):
         expected = expected_contribution("mlp", holders, 0, places)

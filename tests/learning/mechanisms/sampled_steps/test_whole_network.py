@@ -97,7 +97,7 @@ def test_kernels_strides_and_margins_may_be_any() -> None:
         assert np.linalg.norm(ours - own) < 0.02 * np.linalg.norm(own)
 
 
-def test_of_equal_neighbours_the_first_is_the_maximum() -> None:
+def test_first_of_equal_neighbours_is_the_maximum() -> None:
     """All places of an image of zeros are as large: each window gives its slopes to its first place."""
     shape = (16, 17)
     gradients = of_each(network_create("cnn", shape, CLASSES), shape)

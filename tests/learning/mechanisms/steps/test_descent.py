@@ -1,39 +1,112 @@
-"""The optimiser's public state: momentum and averages by hand, checkpoints, a model that learns."""
+"""The optimiser's public state: steps and averages by hand, checkpoints, a model that learns."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import softmax
+from sklearn.linear_model import LogisticRegression
 
 from accounting.privacy import IndividualAccounts
 from common.noise import SimulationNoise
 from learning.mechanisms.levels import Level
 from learning.mechanisms.steps.choices import Steps
-from learning.mechanisms.steps.descent import Descent
+from learning.mechanisms.steps.curvature import curvatures
+from learning.mechanisms.steps.descent import MOST_PUBLIC, Descent
 from learning.mechanisms.steps.linear import CLIP_STEPS, release_sums, step_contributions
 from learning.mechanisms.steps.planner import plan_steps
-from learning.mechanisms.steps.records import owned_records
+from learning.mechanisms.steps.records import INTERCEPT, owned_records
+from learning.outcomes.classes import curvature_bounds
 from learning.representations import LinearModel, Standardised
+
+PUBLIC = np.array([[30, 40], [-40, 30], [50, 0], [0, -50]])
 
 
 def begin(steps: int = 4, **chosen) -> Descent:
     plan = plan_steps(
         [Level("ALL", 4.0, 50.0)], dimensions=2, n_classes=2, share=1.0, steps=Steps(steps=steps, **chosen)
     )
-    return Descent.begin(plan, np.array([[30, 40], [-40, 30]]), 2)
+    return Descent.begin(plan, PUBLIC, 2)
 
 
-def test_steps_keep_momentum_and_the_later_half_is_averaged() -> None:
-    state = begin(clip_norm=0.5, step_size=2.0, momentum=0.5)
+def some_records(count: int, classes: int, seed: int = 0):
+    """Coordinates and classes that follow, with chance, from a linear model."""
+    rng = np.random.default_rng(seed)
+    points = np.clip(np.rint(rng.normal(0, 40, (count, 4))), -127, 127).astype(np.int8)
+    truth = rng.normal(0, 0.03, (4, classes))
+    odds = np.exp(points @ truth + np.arange(classes) * 0.5)
+    return points, (rng.random((count, 1)) > np.cumsum(odds / odds.sum(axis=1, keepdims=True), axis=1)).sum(axis=1)
+
+
+def test_a_step_is_newtons_with_the_curvature_of_the_public_points() -> None:
+    state = begin(clip_norm=0.5, step_size=0.5)
     assert state.length == 50.0 and state.clip_norm == 25.0
-    place = velocity = 0.0
-    places = []
-    for gradient in (3.0, -1.0, 2.0, 5.0):
-        # people are 50, so a gradient of 1 for each is a sum of 50
-        state = state.after(np.full((3, 2), gradient * 50 * CLIP_STEPS / 0.5))
-        velocity = 0.5 * velocity + gradient
-        place -= 2.0 * velocity
-        places.append(place)
-        assert state.weights == pytest.approx(np.full((3, 2), place / 50.0))
-    assert state.finished and state.learned == pytest.approx(np.full((3, 2), (places[2] + places[3]) / 2 / 50.0))
+    gradient = np.array([[3.0, -1.0], [1.0, 1.0], [2.0, 0.0]])
+    after = state.after(np.rint(gradient * 50 * CLIP_STEPS / 0.5))  # people are 50
+    features = np.hstack([PUBLIC, np.full((4, 1), INTERCEPT)]) / 50
+    curved = features.T @ features / 4 * 0.5  # of two classes as likely: 2 p (1 - p)
+    ridge = state.plan.ridge
+    assert ridge == pytest.approx(10 * state.plan.sigma * 0.5 / 50)
+    curved += np.diag([ridge, ridge, ridge * min(1, ridge / curved[2, 2])])
+    centred = gradient - gradient.mean(axis=1, keepdims=True)
+    assert after.parameters == pytest.approx(-0.5 * np.linalg.solve(curved, centred), abs=1e-6)
+    assert after.weights == pytest.approx(after.parameters / 50)
+
+
+def test_the_later_half_of_the_steps_is_averaged() -> None:
+    rng, state, places = np.random.default_rng(0), begin(10), []
+    for sums in rng.integers(-(10**7), 10**7, (10, 3, 2)):
+        state = state.after(sums)
+        places.append(state.weights)
+    assert state.finished and state.learned == pytest.approx(np.mean(places[5:], axis=0))
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5])
+def test_without_noise_steps_lead_to_the_exact_solution(classes: int) -> None:
+    points, labels = some_records(4000, classes)
+    plan = plan_steps([Level("ALL", 4.0, 4000.0)], dimensions=4, n_classes=classes, share=1.0)
+    plan = replace(plan, clip_norm=20.0, ridge=0.0)
+    state, everyone = Descent.begin(plan, points[:500], classes), np.arange(4000)
+    records = owned_records(points, labels, everyone, everyone)
+    for _ in range(plan.steps):
+        free = IndividualAccounts(np.full(4000, 1e9))
+        sums, _ = step_contributions(records, state.weights, clip_norm=state.clip_norm, accounts=free, sigma=1.0)
+        state = state.after(sums)
+    exact = LogisticRegression(C=np.inf, tol=1e-8, max_iter=1000).fit(points, labels).predict_proba(points)
+    ours = softmax(points @ state.weights[:-1] + INTERCEPT * state.weights[-1], axis=1)
+    assert np.abs(ours - exact).max() < 0.01
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_no_eigenvalue_of_the_hessian_is_above_the_bound(classes: int) -> None:
+    rng = np.random.default_rng(classes)
+    features, weights = rng.normal(size=(60, 3)), rng.normal(size=(3, classes)) * 2
+    probabilities = softmax(features @ weights, axis=1)
+    exact = np.mean(
+        [np.kron(np.outer(f, f), np.diag(p) - np.outer(p, p)) for f, p in zip(features, probabilities, strict=True)],
+        axis=0,
+    )
+    bound = np.zeros((3, classes, 3, classes))
+    for place in range(classes):
+        bound[:, place, :, place] = curvatures(features, weights)[place if classes > 2 else 0]
+    bound = bound.reshape(exact.shape)
+    assert np.linalg.eigvalsh(bound - exact).min() > -1e-12
+    for p, most in zip(probabilities, curvature_bounds(probabilities), strict=True):
+        matrix = np.diag(p) - np.outer(p, p)
+        assert np.linalg.eigvalsh(np.diag(most) - matrix).min() > -1e-12
+        assert most.max() <= 0.5, "no more than Böhning's bound"
+        if classes == 2:
+            assert matrix @ [1, -1] == pytest.approx(most * [1, -1]), "of two classes it is exact"
+    assert np.linalg.eigvalsh(0.5 * bound - exact).min() < 0, "half of it would be no bound"
+
+
+def test_noise_that_drowns_everything_moves_nothing_out_of_reach() -> None:
+    """With a handful of people, and a model that is sure of every public point, steps stay finite."""
+    rng, plan = np.random.default_rng(0), begin(20, sigma=300.0).plan
+    state = Descent.begin(replace(plan, people=5.0), PUBLIC, 2)
+    for _ in range(20):
+        state = state.after(np.rint(rng.normal(0, 300.0 * CLIP_STEPS, (3, 2))))
+    assert np.isfinite(state.learned).all() and np.abs(state.parameters).max() < 1e6
 
 
 def test_a_checkpoint_goes_on_bit_for_bit() -> None:
@@ -42,9 +115,25 @@ def test_a_checkpoint_goes_on_bit_for_bit() -> None:
     whole = halted = begin()
     for step, one in enumerate(sums):
         whole = whole.after(one)
-        halted = Descent.from_arrays(halted.plan, halted.to_arrays()).after(one) if step == 2 else halted.after(one)
-    assert (whole.learned == halted.learned).all() and (whole.velocity == halted.velocity).all()
-    assert halted.step == 4
+        halted = begin().at(halted.to_arrays()).after(one) if step == 2 else halted.after(one)
+    assert (whole.learned == halted.learned).all() and halted.step == 4
+
+
+def test_states_are_the_same_but_for_last_digits_of_a_solver() -> None:
+    state = begin().after(np.full((3, 2), [10**8, -(10**8)]))
+    near = replace(state, parameters=state.parameters * (1 + 1e-9))
+    assert state.same(near) and near.same(state)
+    assert not state.same(replace(state, parameters=state.parameters * 1.001))
+    assert not state.same(replace(state, step=2)) and not state.same(replace(state, total=state.total + 1.0))
+
+
+def test_of_many_public_points_some_are_kept_and_say_the_same_again() -> None:
+    rng = np.random.default_rng(0)
+    points = rng.integers(-50, 50, (9001, 2)).astype(np.int8)
+    state = Descent.begin(begin().plan, points, 3)
+    assert len(state.points) == MOST_PUBLIC
+    again = Descent.begin(state.plan, state.points, 3)
+    assert (again.points == state.points).all() and again.length == state.length
 
 
 def test_a_planned_round_learns_what_can_be_learned() -> None:

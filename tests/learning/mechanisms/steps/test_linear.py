@@ -142,7 +142,7 @@ def test_records_without_a_class_contribute_nothing() -> None:
     assert np.abs(sums * (1e4 / CLIP_STEPS) - good / 2).max() < 0.03
 
 
-def test_whoever_cannot_pay_is_left_out_before_the_sum() -> None:
+def test_holders_who_cannot_pay_are_left_out_before_the_sum() -> None:
     records = some_records([1, 2, 1])
     (sums, charged), accounts = sums_of(records, caps=np.array([1.0, 1e-9, 1e-9]))
     (alone, _), _ = sums_of(only(records, np.array([0])))
@@ -162,7 +162,7 @@ def test_an_account_that_allows_so_many_steps_allows_no_more() -> None:
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("takes_part", [False, True])
-def test_at_full_spending_the_log_likelihood_ratio_is_that_of_one_gaussian(takes_part: bool) -> None:
+def test_log_likelihood_ratio_at_full_spending_is_that_of_one_gaussian(takes_part: bool) -> None:
     """N(±μ²/2, μ²) for a holder whose account ends, steps following from releases (docs/gaussian-accounts.md)."""
     records, sigma, steps = some_records([1], seed=5), 40.0, 2
     mu = np.sqrt(steps) / sigma

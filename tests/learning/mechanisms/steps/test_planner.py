@@ -7,19 +7,20 @@ import pytest
 
 from learning.mechanisms.levels import Level
 from learning.mechanisms.steps.choices import Steps
-from learning.mechanisms.steps.planner import plan_steps, steps_plan_from_json
+from learning.mechanisms.steps.planner import plan_steps, steps_plan_from_json, strength_of
 
 LEVELS = [Level("HIGH", 0.01, 3000.0), Level("LOW", 0.09, 1000.0)]
 
 
 def test_a_plan_by_hand() -> None:
     plan = plan_steps(LEVELS, dimensions=24, n_classes=4, share=0.5)
-    assert plan.sigma == pytest.approx(math.sqrt(100 / (0.5 * 0.09)))
+    assert plan.sigma == pytest.approx(math.sqrt(60 / (0.5 * 0.09)))
     assert plan.level_weights([0.01, 0.09, 0.25]) == pytest.approx([1 / 3, 1, 1])
     assert plan.people == pytest.approx(3000 / 3 + 1000)
     mu = math.sqrt(0.5 * 0.09)
     assert plan.signal == pytest.approx(2000 * mu / 10)
-    assert plan.step_size * plan.clip_norm == pytest.approx(0.25 * math.sqrt(2000 * mu * 4 / 25))
+    assert plan.strength == pytest.approx(2000 * mu) == strength_of(LEVELS, share=0.5, steps=Steps())
+    assert plan.ridge == pytest.approx(10 * plan.sigma * plan.clip_norm / 2000)
     assert plan.until == {"HIGH": 0.5, "LOW": 0.5}
     assert not plan.warnings
 
@@ -32,9 +33,10 @@ def test_steps_of_full_contributions_fit_into_every_account() -> None:
 
 
 def test_what_is_chosen_by_hand_is_taken() -> None:
-    chosen = Steps(steps=7, clip_norm=2.0, sigma=30.0, step_size=3.0, momentum=0.5)
+    chosen = Steps(steps=7, clip_norm=2.0, sigma=30.0, step_size=3.0, ridge=0.5)
     plan = plan_steps(LEVELS, dimensions=24, n_classes=4, share=1.0, steps=chosen)
-    assert (plan.steps, plan.clip_norm, plan.sigma, plan.step_size, plan.momentum) == (7, 2.0, 30.0, 3.0, 0.5)
+    assert (plan.steps, plan.clip_norm, plan.sigma, plan.step_size) == (7, 2.0, 30.0, 3.0)
+    assert plan.ridge == pytest.approx(0.5 * 30 * 2 / 2000)
     assert plan.until["LOW"] == pytest.approx(7 / 900 / 0.09)
 
 
@@ -43,7 +45,7 @@ def test_people_who_are_too_few_and_noise_that_is_too_little_are_warned_of() -> 
     assert "Too few people" in few.warnings[0]
     # an account of 0.09 pays for 9 steps of norm 1 at σ = 10
     loud = plan_steps(LEVELS, dimensions=24, n_classes=4, share=1.0, steps=Steps(sigma=10.0))
-    assert "9 of 100 steps" in loud.warnings[0]
+    assert "9 of 60 steps" in loud.warnings[0]
     assert loud.until == {"HIGH": 1.0, "LOW": 1.0}
 
 
@@ -69,7 +71,29 @@ def test_plans_and_parameters_survive_json() -> None:
     assert {one.name for one in Steps.described()} >= {"steps", "clip_norm", "sigma", "step_size", "publish"}
 
 
-@pytest.mark.parametrize("wrong", [{"steps": 0}, {"sigma": 1e9}, {"momentum": 1.0}, {"model": "tree"}, {"no": 1}])
+@pytest.mark.parametrize(
+    ("people", "classes", "noises"), [(11_000, 4, 7.0), (11_000, 9, 10.5), (9000, 4, 10.0), (9000, 9, 10.5)]
+)
+def test_the_ridge_grows_with_the_classes_and_where_people_are_weak(people, classes, noises) -> None:
+    plan = plan_steps([Level("ALL", 0.25, people)], dimensions=5, n_classes=classes, share=1.0)
+    assert plan.ridge == pytest.approx(noises * plan.sigma * plan.clip_norm / people)
+
+
+def test_weaker_people_have_fewer_thresholds_and_magnify_less() -> None:
+    strong, weak = (Steps().placed((9,), strength).space((9,)) for strength in (9000.0, 240.0))
+    assert strong.name == weak.name == "evened"
+    assert (weak.together, weak.floor) == (20, 10.0)
+    assert (strong.together, strong.floor) == (750, 0.1)
+    assert Steps().placed((9,), 800.0).space((9,)).floor == 1.0
+    images = Steps().placed((8, 8), 240.0)
+    assert images.space((8, 8)) == Steps().space((8, 8))
+    named = Steps(representation="standardised")
+    assert named.placed((9,), 240.0) == named
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"steps": 0}, {"sigma": 1e9}, {"ridge": -1.0}, {"momentum": 0.5}, {"model": "tree"}, {"no": 1}]
+)
 def test_wrong_parameters_are_refused(wrong) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Steps.from_json(wrong)

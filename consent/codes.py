@@ -1,0 +1,118 @@
+"""Codes that people type from paper and read out: groups of letters, each with a check letter.
+
+The letters are those of Crockford's base 32, none of which is taken for another. The last letter of a group follows
+from the others and from the place of the group, so that one wrong letter, two letters that changed places, and two
+groups that did are all noticed, and the group that is wrong is known. Without knowledge of the code nobody learns
+anything from the check letters: anybody can compute them.
+"""
+
+import re
+import secrets
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+#: Letters of a group that are chosen; one more checks them.
+CHOSEN = 4
+GROUP = CHOSEN + 1
+#: x⁵ + x² + 1, which makes the 32 letters a field.
+_MODULUS = 0b100101
+_BETWEEN = re.compile(r"[\s\-–—.,/]+")
+
+
+def _product(left: int, right: int) -> int:
+    """Product of two elements of the field with 32 elements.
+
+    >>> _product(16, 2)
+    5
+    """
+    product = 0
+    for bit in range(5):
+        if right >> bit & 1:
+            product ^= left << bit
+    for bit in range(8, 4, -1):
+        if product >> bit & 1:
+            product ^= _MODULUS << (bit - 5)
+    return product
+
+
+def check_letter(letters: str, place: int) -> str:
+    """Letter that completes the group of ``letters`` at a place, counted from 1.
+
+    Each position has a factor of its own, which is neither 0 nor 1: a sum over a field notices every single wrong
+    letter, and every two letters that changed places.
+    """
+    total = place
+    for power, letter in enumerate(letters, 1):
+        total ^= _product(1 << power, LETTERS.index(letter))
+    return LETTERS[total]
+
+
+def code_of(bits: int, groups: int) -> str:
+    """Code of so many groups that stands for ``bits``, 20 of them in each group.
+
+    >>> code_of(0x0123456789ABCDE, 3)
+    '04HMAASW92NF6YP'
+    """
+    letters = "".join(LETTERS[bits >> shift & 31] for shift in range((groups * CHOSEN - 1) * 5, -1, -5))
+    parts = [letters[start : start + CHOSEN] for start in range(0, len(letters), CHOSEN)]
+    return "".join(part + check_letter(part, place) for place, part in enumerate(parts, 1))
+
+
+def code_new(groups: int) -> str:
+    """Code of so many groups from the operating system, with 20 random bits in each."""
+    return code_of(secrets.randbits(groups * CHOSEN * 5), groups)
+
+
+def code_spelled(code: str, between: str = " ") -> str:
+    """A code in groups, as it stands on paper."""
+    return between.join(code[start : start + GROUP] for start in range(0, len(code), GROUP)).upper()
+
+
+def _read(text: str) -> str:
+    """Letters for those that were typed in place of ones that look like them."""
+    return text.upper().translate(str.maketrans("OIL", "011"))
+
+
+def code_typed(text: str) -> str:
+    """A code as it was heard or typed, without what stands between groups.
+
+    >>> code_typed("o4hma-asw92 NF6YP")
+    '04HMAASW92NF6YP'
+    """
+    return _read(_BETWEEN.sub("", text))
+
+
+def code_faults(text: str, groups: int) -> list[str]:
+    """What is wrong with a code as it was typed, in sentences that name the groups; empty if nothing is."""
+    parts = [_read(part) for part in _BETWEEN.split(text.strip()) if part]
+    joined = "".join(parts)
+    exact, grouped = len(joined) == groups * GROUP, len(parts) == groups
+    if exact or not grouped:
+        parts = [joined[start : start + GROUP] for start in range(0, len(joined), GROUP)]
+    faults = [(place, part, fault) for place, part in enumerate(parts[:groups], 1) if (fault := _fault(part, place))]
+    if exact or grouped:
+        return [_said(*fault) for fault in faults]
+    length = _("A code has %(groups)d groups of %(size)d letters and digits.") % {"groups": groups, "size": GROUP}
+    typed = ngettext("You typed %(n)d letter.", "You typed %(n)d letters.", len(joined)) % {"n": len(joined)}
+    first = [_said(*fault) for fault in faults[:1]]
+    return [f"{length} {typed}", *first]
+
+
+def _fault(part: str, place: int) -> str:
+    """What is wrong with a group: "letter", "length", "check" or nothing."""
+    if any(letter not in LETTERS for letter in part):
+        return "letter"
+    if len(part) != GROUP:
+        return "length"
+    return "" if check_letter(part[:CHOSEN], place) == part[CHOSEN] else "check"
+
+
+def _said(place: int, part: str, fault: str) -> str:
+    told = {"place": place, "part": part, "size": GROUP}
+    if fault == "letter":
+        return _("Group %(place)d (%(part)s) has a character that no code has.") % told
+    if fault == "length":
+        return _("Group %(place)d (%(part)s) must have %(size)d letters or digits.") % told
+    return _("Group %(place)d (%(part)s) has a typing error. Compare it letter by letter.") % told

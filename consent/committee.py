@@ -1,0 +1,167 @@
+"""State of a study as its ethics committee needs it: what stands, waits, is due, and was decided."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime
+
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from consent.models import (
+    ConflictOfInterest,
+    ConsentForm,
+    ConsentFormProposal,
+    EpsilonPolicy,
+    EpsilonPolicyApproval,
+    Remark,
+    Study,
+)
+from consent.selectors import answer_wanted, consent_form_in_force, forms_waiting, policies_waiting, policy_in_force
+
+#: Decisions that the page lists; the record of changes and the exports have all.
+_LATEST = 30
+
+
+@dataclass(frozen=True)
+class WaitingProposal:
+    """Proposal that waits, with the approvals that are there."""
+
+    proposal: EpsilonPolicy | ConsentFormProposal
+    given: int
+
+    @property
+    def answer_by(self) -> date | None:
+        """Last day on which an answer is wanted."""
+        return answer_wanted(self.proposal)
+
+    @property
+    def is_policy(self) -> bool:
+        return isinstance(self.proposal, EpsilonPolicy)
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """Day on which something begins or ends."""
+
+    day: date
+    text: str
+
+
+@dataclass(frozen=True)
+class Decided:
+    """Entry of the history: who did what, when, and in which words."""
+
+    at: datetime
+    by: object
+    what: str
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class CommitteeState:
+    """State of a study for its ethics committee.
+
+    Attributes:
+        policy: the ε policy in force.
+        form: the consent form in force.
+        is_open: whether people can decide.
+        missing: what people need before they can.
+        waiting: proposals that wait for approvals, the one whose answer is wanted first at the front.
+        deadlines: days to come, the next first.
+        conditions: approvals of what is in force that have conditions.
+        conflicts: conflicts of interest that were declared.
+        history: decisions, newest first.
+    """
+
+    policy: EpsilonPolicy | None
+    form: ConsentForm | None
+    is_open: bool
+    missing: list[str]
+    waiting: list[WaitingProposal]
+    deadlines: list[Deadline]
+    conditions: list[Remark]
+    conflicts: list[ConflictOfInterest]
+    history: list[Decided]
+
+
+def committee_state(study: Study) -> CommitteeState:
+    """State of ``study`` now."""
+    policy, form = policy_in_force(study), consent_form_in_force(study)
+    remarks = list(Remark.chain(study.pk).select_related("made_by", "policy", "form"))
+    conflicts = list(ConflictOfInterest.chain(study.pk).select_related("user"))
+    waiting: list[EpsilonPolicy | ConsentFormProposal] = [*policies_waiting(study), *forms_waiting(study)]
+    missing = [
+        text
+        for is_missing, text in (
+            (not study.harm, _("an example of harm")),
+            (policy is None, _("an ε policy in force")),
+            (form is None, _("a published consent form")),
+        )
+        if is_missing
+    ]
+    return CommitteeState(
+        policy=policy,
+        form=form,
+        is_open=not missing and not study.is_closed,
+        missing=missing,
+        waiting=sorted(
+            (WaitingProposal(each, sum(_approves(remark, each) for remark in remarks)) for each in waiting),
+            key=lambda each: (each.answer_by or date.max, each.proposal.proposed_at),
+        ),
+        deadlines=sorted(_deadlines(study, form), key=lambda deadline: deadline.day),
+        conditions=conditions_in_force(study),
+        conflicts=conflicts,
+        history=sorted(_history(study, remarks, conflicts), key=lambda entry: entry.at, reverse=True)[:_LATEST],
+    )
+
+
+def conditions_in_force(study: Study) -> list[Remark]:
+    """Approvals with conditions of the policy and the form in force."""
+    policy, form = policy_in_force(study), consent_form_in_force(study)
+    stated = Remark.chain(study.pk).filter(kind=Remark.Kind.APPROVAL).exclude(text="")
+    about = list(stated.select_related("made_by", "policy", "form"))
+    proposal = form.proposal_id if form else None
+    return [
+        remark
+        for remark in about
+        if (policy and remark.policy_id == policy.pk) or (proposal and remark.form_id == proposal)
+    ]
+
+
+def _approves(remark: Remark, proposal: EpsilonPolicy | ConsentFormProposal) -> bool:
+    about = remark.policy_id if isinstance(proposal, EpsilonPolicy) else remark.form_id
+    return remark.kind == Remark.Kind.APPROVAL and about == proposal.pk
+
+
+def _deadlines(study: Study, form: ConsentForm | None) -> Iterator[Deadline]:
+    today = timezone.localdate()
+    coming = EpsilonPolicyApproval.objects.filter(policy__study=study, effective_from__gt=timezone.now())
+    for approval in coming.select_related("policy"):
+        told = _("ε policy, version %(version)d, comes into force") % {"version": approval.policy.version}
+        yield Deadline(timezone.localdate(approval.effective_from), told)
+    if form is not None and form.valid_until is not None and form.valid_until >= today:
+        yield Deadline(form.valid_until, _("last day on which consents to the form in force count"))
+    if study.retention_until is not None and not study.is_closed:
+        yield Deadline(study.retention_until, _("last day of the records; then the study is closed"))
+
+
+def _history(study: Study, remarks: list[Remark], conflicts: list[ConflictOfInterest]) -> Iterator[Decided]:
+    policies = EpsilonPolicy.objects.filter(study=study).select_related("proposed_by")
+    for policy in policies:
+        told = _("proposed ε policy, version %(version)d") % {"version": policy.version}
+        yield Decided(policy.proposed_at, policy.proposed_by, told, policy.reason)
+    for proposal in ConsentFormProposal.objects.filter(study=study).select_related("proposed_by"):
+        told = _("proposed version %(version)d of the consent form") % {"version": proposal.follows + 1}
+        yield Decided(proposal.proposed_at, proposal.proposed_by, told)
+    for form in ConsentForm.objects.filter(study=study).select_related("published_by"):
+        told = _("published version %(version)d of the consent form") % {"version": form.version}
+        yield Decided(form.published_at, form.published_by, told)
+    for remark in remarks:
+        if remark.policy is not None:
+            about = _("ε policy, version %(version)d") % {"version": remark.policy.version}
+        else:
+            assert remark.form is not None, "a remark is about one proposal"
+            about = _("version %(version)d of the consent form") % {"version": remark.form.follows + 1}
+        yield Decided(remark.made_at, remark.made_by, f"{remark.get_kind_display()}: {about}", remark.text)
+    for conflict in conflicts:
+        yield Decided(conflict.declared_at, conflict.user, _("declared a conflict of interest"), conflict.reason)

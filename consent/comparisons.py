@@ -1,0 +1,97 @@
+"""Protection before and now, side by side in odds: what a holder was promised, and what an answer given now means."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.utils.formats import date_format
+from django.utils.timezone import localtime
+from django.utils.translation import gettext as _
+
+from consent.forms import Option, level_option
+from consent.models import EpsilonPolicy, Level, Study
+from consent.selectors import LastPromise, policy_in_force, promises_possible
+
+
+@dataclass(frozen=True)
+class Column:
+    """Column of a comparison: when, and the level with its odds."""
+
+    heading: str
+    option: Option
+
+
+def odds_words(option: Option) -> str:
+    """Largest number of right guesses in words."""
+    if option.right_guesses == 100:
+        return _("nearly always")
+    return _("at most %(right)d times in 100") % {"right": option.right_guesses}
+
+
+def promised(last: LastPromise) -> Option:
+    """The promise that a holder has, as an answer."""
+    return level_option(last.level, last.epsilon, last.event.study.delta)
+
+
+def offered(last: LastPromise) -> Option:
+    """The answer with the same level, given now."""
+    return level_option(last.level, last.offered, last.event.study.delta)
+
+
+def agreed(last: LastPromise) -> Option:
+    """The promise as it was when the consent was given, as an answer."""
+    return level_option(last.level, last.agreed, last.event.study.delta)
+
+
+def columns_since(last: LastPromise) -> list[Column]:
+    """Promise when the holder decided, today where a policy has made it stronger since, and for who decides now."""
+    day = date_format(localtime(last.event.recorded_at), "DATE_FORMAT")
+    columns = [Column(_("Before: when you decided (%(day)s)") % {"day": day}, agreed(last))]
+    if last.agreed != last.epsilon != last.offered:
+        columns.append(Column(_("Your promise today"), promised(last)))
+    columns.append(Column(_("Now: for whoever decides today"), offered(last)))
+    return columns
+
+
+def columns_of_answer(last: LastPromise, answer: Option) -> list[Column]:
+    """Promise that the holder has, and that of their answer."""
+    return [Column(_("Before: your promise"), promised(last)), Column(_("Now: your answer"), answer)]
+
+
+@dataclass(frozen=True)
+class LevelChange:
+    """Level of a study for whoever agreed earlier, smallest ε first, and for whoever agrees now."""
+
+    level: Level
+    before: list[Option]
+    now: Option
+
+    @property
+    def words(self) -> str:
+        """The change as a line of a mail."""
+        before = ", ".join(odds_words(option) for option in self.before)
+        told = {"level": self.level.label, "before": before, "now": odds_words(self.now)}
+        return _("%(level)s: before %(before)s, now %(now)s") % told
+
+
+def level_changes(study: Study, policy: EpsilonPolicy | None = None) -> list[LevelChange]:
+    """Levels that mean something else for whoever agreed earlier, by policies alone: public.
+
+    Args:
+        study: the study.
+        policy: an approved policy, which is compared with all promises from before it. By default the one in force,
+            which is compared with the promises that holders can have now.
+    """
+    now, before = policy or policy_in_force(study), None
+    if now is None:
+        return []
+    if policy is not None:
+        before = policy.approval.effective_from - timedelta(microseconds=1)
+    earlier = promises_possible(study, before)
+    changes = []
+    for level in Level:
+        epsilon = now.epsilon(level)
+        others = [each.epsilon for each in earlier if each.level == level and each.epsilon != epsilon]
+        if others:
+            options = [level_option(level, other, study.delta) for other in others]
+            changes.append(LevelChange(level, options, level_option(level, epsilon, study.delta)))
+    return changes

@@ -1,0 +1,198 @@
+"""Facts that people are told of a study, beside its text: they belong to each version of its consent form.
+
+The study's own row has the facts of the version in force, which pages read. A version keeps a copy of its own, which
+receipts read: what somebody consented to stays as it was. Which facts a study has to state is in GDPR Articles 13 and
+14.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from django.conf import settings
+from django.utils.formats import date_format
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+
+from consent.differences import Line, sentence_differences
+from consent.models import ConsentForm, ConsentFormProposal, LawfulBasis, Study
+from consent.study_texts import TRANSLATED, study_text
+
+#: Facts in the order in which forms ask for them and receipts tell them.
+FACTS = (
+    "purpose",
+    "controller",
+    "controller_address",
+    "contact",
+    "data_protection_officer",
+    "without_officer",
+    "supervisory_authority",
+    "data_categories",
+    "data_source",
+    "recipients",
+    "without_recipients",
+    "retention",
+    "retention_until",
+    "after_withdrawal",
+    "lawful_basis",
+    "jurisdiction",
+    "after_death",
+    "after_incapacity",
+)
+#: Facts that say where people can turn.
+TURNED_TO = {"controller_address", "contact", "data_protection_officer", "without_officer", "supervisory_authority"}
+#: Facts on which people rely when they decide. Whoever consented to others is asked again before they count.
+RELIED_ON = {name for name in FACTS if name not in TURNED_TO}
+#: Facts that have a text in each language of a study.
+TRANSLATED_FACTS = tuple(name for name in TRANSLATED if name in FACTS)
+#: Statements that nobody else sees raw records, or that no officer is required, in place of who it is.
+INSTEAD = {"recipients": "without_recipients", "data_protection_officer": "without_officer"}
+#: What has to be stated, with the paragraphs of GDPR Articles 13 and 14 that ask for it.
+REQUIRED = {
+    "purpose": "13(1)(c), 14(1)(c)",
+    "controller": "13(1)(a), 14(1)(a)",
+    "controller_address": "13(1)(a), 14(1)(a)",
+    "contact": "13(1)(a), 14(1)(a)",
+    "data_protection_officer": "13(1)(b), 14(1)(b)",
+    "lawful_basis": "13(1)(c), 14(1)(c)",
+    "data_categories": "14(1)(d)",
+    "recipients": "13(1)(e), 14(1)(e)",
+    "retention": "13(2)(a), 14(2)(a)",
+    "supervisory_authority": "13(2)(d), 14(2)(e)",
+    "data_source": "14(2)(f)",
+}
+#: Words of a text that name somebody who processes records for the controller.
+_PROCESSORS = re.compile(
+    r"\bprocessors?\b|\bon (?:our|its|their) behalf\b|"
+    r"\bAuftrags(?:daten)?verarbeite\w*|\bin (?:unserem|ihrem|seinem) Auftrag\b",
+    re.IGNORECASE,
+)
+
+
+def facts_of(study: Study) -> dict[str, Any]:
+    """Facts of a study as they stand in its row, as JSON has them; texts in other languages under ``translations``."""
+    facts = {name: getattr(study, name) for name in FACTS}
+    if isinstance(facts["retention_until"], date):
+        facts["retention_until"] = facts["retention_until"].isoformat()
+    told = {
+        language: {name: texts[name] for name in TRANSLATED_FACTS if texts.get(name)}
+        for language, texts in study.translations.items()
+    }
+    return {**facts, "translations": {language: texts for language, texts in sorted(told.items()) if texts}}
+
+
+def study_with(study: Study, facts: Mapping[str, Any]) -> Study:
+    """Copy of a study with other facts, to be read and never saved."""
+    told = copy(study)
+    for name in FACTS:
+        if name in facts:
+            setattr(told, name, facts[name])
+    if isinstance(told.retention_until, str):
+        told.retention_until = date.fromisoformat(told.retention_until)
+    languages = {*study.translations, *facts.get("translations", {})}
+    told.translations = {
+        language: {
+            **{name: text for name, text in study.translations.get(language, {}).items() if name not in FACTS},
+            **facts.get("translations", {}).get(language, {}),
+        }
+        for language in sorted(languages)
+    }
+    return told
+
+
+def study_told(form: ConsentForm | ConsentFormProposal, study: Study | None = None) -> Study:
+    """Study with the facts that a version of its form tells; ``study``: the form's, where it was read already."""
+    return study_with(study or form.study, form.facts)
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Fact that a study has not stated: its field, what it is called, and the paragraphs that ask for it."""
+
+    field: str
+    label: str
+    articles: str
+
+
+def facts_missing(study: Study) -> list[Missing]:
+    """Facts that people have to be told and that the study has not stated; none of a rehearsal, which asks nobody."""
+    if study.rehearsal:
+        return []
+    lacking = [
+        name
+        for name in REQUIRED
+        if not str(getattr(study, name)).strip() and not (name in INSTEAD and getattr(study, INSTEAD[name]))
+    ]
+    missing = [Missing(name, fact_label(name), REQUIRED[name]) for name in lacking]
+    if study.lawful_basis == LawfulBasis.OTHER and not study.jurisdiction:
+        missing.append(Missing("jurisdiction", fact_label("jurisdiction"), "13(1)(c), 14(1)(c)"))
+    return missing
+
+
+def fact_label(name: str) -> str:
+    """Name of a fact on pages."""
+    return capfirst(str(Study._meta.get_field(name).verbose_name))  # type: ignore[union-attr]
+
+
+def fact_words(study: Study, language: str | None = None) -> list[tuple[str, str]]:
+    """Facts of a study in words, each under its name; what is not stated is left out."""
+    words = []
+    for name in FACTS:
+        text = _words(study, name, language)
+        if text:
+            words.append((fact_label(name), text))
+    return words
+
+
+def _words(study: Study, name: str, language: str | None) -> str:
+    value = getattr(study, name)
+    if name in INSTEAD.values():
+        return ""
+    if name in INSTEAD and not value and getattr(study, INSTEAD[name]):
+        return _("nobody") if name == "recipients" else _("none is required")
+    if isinstance(value, date):
+        return date_format(value, "DATE_FORMAT")
+    field = Study._meta.get_field(name)
+    if getattr(field, "choices", None):
+        return str(getattr(study, f"get_{name}_display")())
+    return str(study_text(study, name, language)) if name in TRANSLATED_FACTS else str(value or "")
+
+
+def facts_changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Names of facts that differ. A text in a language that had none is no change: it says the same."""
+    changed = [name for name in FACTS if before.get(name) != after.get(name)]
+    told = after.get("translations", {})
+    for language, texts in before.get("translations", {}).items():
+        changed += [name for name, text in texts.items() if told.get(language, {}).get(name) != text]
+    return list(dict.fromkeys(changed))
+
+
+def contradictions(texts: Mapping[str, str], study: Study) -> Iterator[str]:
+    """Words of a form's texts that name a processor where the facts say that nobody else sees raw records."""
+    if study.recipients:
+        return
+    for text in texts.values():
+        yield from dict.fromkeys(found.group() for found in _PROCESSORS.finditer(text))
+
+
+def languages_told(study: Study) -> list[str]:
+    """Languages in which the facts of a study are written, its first one first."""
+    return list(dict.fromkeys([settings.LANGUAGE_CODE, *study.languages, *study.translations]))
+
+
+def fact_differences(older: Study, newer: Study) -> list[Line]:
+    """Facts that differ, under their names: those of the reader's language, then those in other languages."""
+    lines: list[Line] = []
+    for language in (None, *languages_told(newer)):
+        before, now = dict(fact_words(older, language)), dict(fact_words(newer, language))
+        for label in {**now, **before}:
+            line = sentence_differences(_named(label, before.get(label)), _named(label, now.get(label)))
+            lines += [each for each in line if each not in lines]
+    return lines
+
+
+def _named(label: str, text: str | None) -> str:
+    return f"{label}: {text or '–'}"

@@ -1,0 +1,87 @@
+"""Trees of what a page says, for documents on paper: they take their words from the same templates as the pages."""
+
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+#: Elements that stand in lines of their own: spaces at their ends mean nothing.
+_BLOCKS = {
+    *("p", "ul", "ol", "li", "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td", "blockquote", "pre"),
+    *("h2", "h3", "h4", "h5", "h6", "hr", "boxes"),
+}
+_KNOWN = {*_BLOCKS, "strong", "em", "code", "a", "br", "lang"}
+#: Elements that hold others and no words.
+_HOLDERS = {"ul", "ol", "dl", "table", "thead", "tbody", "tr", "boxes", "root"}
+_EMPTY = {"br", "hr", "img", "input"}
+_SPACES = re.compile(r"\s+")
+
+Part = str | dict[str, Any]
+
+
+def html_tree(html: str) -> list[Part]:
+    r"""Parts of sanitised HTML: words, and elements with a ``tag`` and their own ``parts``.
+
+    A list of class “boxes” becomes the element ``boxes``, whatever names a language ``lang``; other elements that a
+    document has no form for are left out, and their words stay.
+
+    >>> html_tree('<p>Of <strong>all</strong>\n records</p>')
+    [{'tag': 'p', 'parts': ['Of ', {'tag': 'strong', 'parts': ['all']}, ' records']}]
+    """
+    reader = _Reader()
+    reader.feed(html)
+    reader.close()
+    return _tidied("root", reader.root)
+
+
+class _Reader(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.root: list[Part] = []
+        # Each open element with where its parts go: its own, or those of the one around it.
+        self._open: list[tuple[str, list[Part]]] = [("", self.root)]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        told, around = dict(attrs), self._open[-1][1]
+        node: dict[str, Any] = {"tag": tag, "parts": []}
+        if tag == "ul" and "boxes" in (told.get("class") or "").split():
+            node["tag"] = "boxes"
+        elif tag not in _KNOWN and told.get("lang"):
+            node |= {"tag": "lang", "lang": (told["lang"] or "").split("-")[0]}
+        elif tag == "a":
+            node["href"] = told.get("href") or ""
+        if node["tag"] not in _KNOWN:
+            node["parts"] = around
+        else:
+            around.append(node)
+        if tag not in _EMPTY:
+            self._open.append((tag, node["parts"]))
+
+    def handle_endtag(self, tag: str) -> None:
+        places = [place for place, (name, _parts) in enumerate(self._open) if name == tag]
+        if places:
+            del self._open[places[-1] :]
+
+    def handle_data(self, data: str) -> None:
+        in_code = any(name == "pre" for name, _parts in self._open)
+        self._open[-1][1].append(data if in_code else _SPACES.sub(" ", data))
+
+
+def _tidied(tag: str, parts: list[Part]) -> list[Part]:
+    """Parts without the spaces beside blocks and at the ends of one, each with its own parts tidied."""
+    ends = tag in _BLOCKS or tag == "root"
+    kept: list[Part] = []
+    for place, part in enumerate(parts):
+        if isinstance(part, dict):
+            kept.append(part | {"parts": _tidied(part["tag"], part["parts"])})
+            continue
+        if _is_block(parts[place - 1]) if place else ends:
+            part = part.lstrip(" ")
+        if _is_block(parts[place + 1]) if place + 1 < len(parts) else ends:
+            part = part.rstrip(" ")
+        if part and not (tag in _HOLDERS and part.isspace()):
+            kept.append(part)
+    return kept
+
+
+def _is_block(part: Part) -> bool:
+    return isinstance(part, dict) and part["tag"] in _BLOCKS

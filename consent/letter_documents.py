@@ -1,0 +1,278 @@
+"""Letters as an institution sends them, as PDF: one language each, made from the study's letterhead.
+
+The code in a letter exists nowhere else; whoever makes the PDF sends it along.
+"""
+
+import base64
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import segno
+from django.conf import settings
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils import timezone, translation
+from django.utils.formats import date_format
+from django.utils.translation import get_language
+from django.utils.translation import gettext as _
+
+from consent.circumstances import Answering
+from consent.codes import code_of
+from consent.comparisons import level_changes
+from consent.html_trees import Part, html_tree
+from consent.models import Invitation, Letter, Letterhead, Study
+from consent.pdf import tagged_pdf
+from consent.services.invitations import GROUPS, IssuedInvitation
+from consent.services.letterheads import letterhead_of
+from consent.study_texts import contact_text, study_text
+from consent.third_person import in_third_person
+from consent.uses import results_of
+
+#: So many results a letter tells: it has one page.
+_RESULTS_TOLD = 3
+TEMPLATE = Path(__file__).with_name("letters.typ")
+
+
+@dataclass(frozen=True)
+class LetterWritten:
+    """Letter to make: a link, why it is sent, and to whom.
+
+    Attributes:
+        issued: the invitation with its code.
+        kind: one of :class:`consent.models.Letter.Kind`; empty for a first invitation.
+        language: of the letter.
+        address: lines of the recipient; empty where no address is known.
+    """
+
+    issued: IssuedInvitation
+    language: str
+    kind: str = ""
+    address: str = ""
+
+
+def default_texts(study: Study) -> dict[str, str]:
+    """Words of the site for each text of a letter, in the language of this moment."""
+    return {
+        "salutation": _("Dear Sir or Madam,"),
+        "text": _(
+            "%(controller)s asks whether it may learn from your records for the study “%(study)s”. Whether it may, and "
+            "how strongly your records are protected, is for you to decide."
+        )
+        % {"controller": study.controller, "study": study_text(study, "title")},
+        "refusal": _("You may say no. You need give no reason, and nothing depends on it."),
+        "closing": _("Yours faithfully"),
+    }
+
+
+def _reasons(kind: str) -> list[str]:
+    """Why a letter is sent that is no first invitation."""
+    told: dict[str, list[str]] = {
+        Letter.Kind.NEW_FORM: [
+            _("There is new information about this study. Please read it and decide again."),
+            _(
+                "If you took part: until you have, your records may not be used. The page says so. If you did not take "
+                "part, you need do nothing."
+            ),
+        ],
+        Letter.Kind.RENEWAL: [
+            _("In this study a consent counts for a time only. Please look at your decision again."),
+            _(
+                "If you take part and do not decide again, your records are not used once that time is over. If you "
+                "did not take part, you need do nothing."
+            ),
+        ],
+        Letter.Kind.ANSWERER: [
+            _("You decide about these records from now on. Until now somebody else did."),
+            _(
+                "What they decided does not bind you. Until you decide, the records are used for nothing new, unless "
+                "the study has said otherwise."
+            ),
+        ],
+    }
+    return (
+        [*told[kind], _("This letter has a new link. It ends the one that you may have had.")] if kind in told else []
+    )
+
+
+def _news(study: Study) -> list[str]:
+    """What was learned, newest first, and where somebody reads what it cost them."""
+    return [
+        _("We tell you what the study has learned. This goes to everybody who has decided and has not withdrawn."),
+        *(" ".join(result.sentences) for result in results_of(study)[:_RESULTS_TOLD]),
+        _(
+            "If you took part, the page says what it cost your protection, which nobody else is told. There you can "
+            "change your decision or leave."
+        ),
+        _("This letter has a new link. It ends the one that you may have had."),
+    ]
+
+
+def represented_sentence(pseudonym: str, answers: Answering) -> list[str]:
+    """For whom the reader answers, if not for themselves."""
+    if not answers.represents:
+        return []
+    return [_("You answer for %(name)s, as %(role)s.") % {"name": pseudonym, "role": answers.role.label}]
+
+
+def _represented(issued: IssuedInvitation) -> list[str]:
+    told = represented_sentence(issued.pseudonym, issued.answering)
+    return (
+        [" ".join([*told, _("Where this letter says “you” or “your records”, it means this person.")])] if told else []
+    )
+
+
+def deadline(answer_by: date | None) -> list[str]:
+    """When an answer is hoped for."""
+    if answer_by is None:
+        return []
+    return [_("Please answer by %(day)s. You can also answer later.") % {"day": date_format(answer_by, "DATE_FORMAT")}]
+
+
+def _deadline(kind: str, answer_by: date | None) -> list[str]:
+    """When an answer is hoped for, and, of a first one, what becomes of the records without it."""
+    told = deadline(answer_by)
+    return [" ".join([*told, _("Until you answer, your records are not used.")])] if told and not kind else told
+
+
+def voice(person: str) -> AbstractContextManager[None]:
+    """Third person about ``person`` within, where there is one; empty: the reader is spoken to."""
+    return in_third_person(person) if person else nullcontext()
+
+
+def letter_words(study: Study, head: Letterhead) -> dict[str, str]:
+    """Words of the study for each text of a letter, or those of the site, in the language of this moment."""
+    return default_texts(study) | head.texts.get(get_language() or settings.LANGUAGE_CODE, {})
+
+
+def reference(pseudonym: str) -> str:
+    """The pseudonym of a letter's recipient, as the study has it; empty for an open place."""
+    return _("Known to the study as: %(name)s") % {"name": pseudonym} if pseudonym else ""
+
+
+def code_told(issued: IssuedInvitation) -> dict[str, Any]:
+    """Where somebody answers on the site: link, code in groups, and both as a square code."""
+    return {
+        "open": _("Read what is asked, and answer: scan the square with a telephone, or open"),
+        "link": issued.link,
+        "type": _("Or go to %(address)s and type this code:")
+        % {"address": settings.SITE_URL.rstrip("/") + reverse("join")},
+        "code": issued.spelled.split(),
+        "qr": segno.make(issued.link, error="m").svg_inline(border=4, dark="#000", light="#fff"),
+        "qr_alt": _("Square code of the link"),
+    }
+
+
+def document_told(study: Study, name: str) -> dict[str, Any]:
+    """Title, author and day of a document of a study."""
+    today = timezone.localdate()
+    return {
+        "title": ": ".join([name, study_text(study, "title").text]),
+        "author": study.controller,
+        "date": {"year": today.year, "month": today.month, "day": today.day},
+    }
+
+
+def _changes(study: Study, kind: str) -> list[Part]:
+    """What the levels mean for whoever agreed before, and now, in a letter about new information."""
+    changes = level_changes(study) if kind == Letter.Kind.NEW_FORM else []
+    return html_tree(render_to_string("consent/letter_changes.html", {"level_changes": changes})) if changes else []
+
+
+def address_lines(study: Study) -> list[str]:
+    """Lines of the controller's address, without its name where that comes first."""
+    lines = [line.strip() for line in study.controller_address.splitlines() if line.strip()]
+    return lines[1:] if lines[:1] == [study.controller] else lines
+
+
+def sender(study: Study, head: Letterhead) -> dict[str, Any]:
+    """What stands above every document of a study: who sends it, with logo and contact."""
+    return {
+        "name": study.controller,
+        "address": address_lines(study),
+        "contact": contact_text(study),
+        "logo": list(base64.b64decode(head.logo)),
+        "logo_alt": _("Logo of %(controller)s") % {"controller": study.controller},
+    }
+
+
+def letter_told(study: Study, letter: LetterWritten, head: Letterhead, answer_by: date | None = None) -> dict[str, Any]:
+    """All that a letter says, in its language."""
+    with translation.override(letter.language):
+        words = letter_words(study, head)
+        asked = [*words["text"].splitlines(), words["refusal"], *_deadline(letter.kind, answer_by)]
+        told = _news(study) if letter.kind == Letter.Kind.NEWS else [*_reasons(letter.kind), *asked]
+        code = code_told(letter.issued)
+        if letter.kind == Letter.Kind.NEWS:
+            code["open"] = _("Read more, change your decision or leave: scan the square with a telephone, or open")
+        return {
+            "lang": letter.language,
+            "sender": sender(study, head),
+            "recipient": letter.address.splitlines(),
+            "date": date_format(timezone.localdate(), "DATE_FORMAT"),
+            "reference": reference(letter.issued.pseudonym),
+            "subject": str(study_text(study, "title")),
+            "salutation": words["salutation"],
+            "paragraphs": [*_represented(letter.issued), *told],
+            "changes": _changes(study, letter.kind),
+            **code,
+            "keep": _(
+                "Keep this letter: with it you can look up your decision, change it or withdraw at any time. Whoever "
+                "has it can decide for you."
+            ),
+            "questions": _("Questions: %(contact)s") % {"contact": contact_text(study)},
+            "closing": words["closing"],
+            "signature": study.contact_name or study.controller,
+        }
+
+
+def letters_pdf(
+    study: Study,
+    letters: Sequence[LetterWritten],
+    answer_by: date | None = None,
+    *,
+    forms: Sequence[dict[str, Any]] = (),
+) -> bytes:
+    """Letters as a tagged PDF, each beginning on a page of its own.
+
+    Args:
+        study: the study.
+        letters: the letters.
+        answer_by: a day by which an answer is hoped for.
+        forms: a form on paper behind each letter, as :meth:`consent.paper_documents.FormsOnPaper.told` has it.
+    """
+    return _pdf(study, letters, letterhead_of(study), answer_by, forms)
+
+
+def _pdf(
+    study: Study,
+    letters: Sequence[LetterWritten],
+    head: Letterhead,
+    answer_by: date | None,
+    forms: Sequence[dict[str, Any]] = (),
+) -> bytes:
+    told = document_told(study, _("Letters")) | {
+        "letters": [letter_told(study, letter, head, answer_by) for letter in letters],
+        "forms": list(forms),
+    }
+    return tagged_pdf(TEMPLATE, told)
+
+
+def sample_issued(study: Study) -> IssuedInvitation:
+    """Invitation whose code opens nothing, for samples."""
+    return IssuedInvitation(Invitation(study=study), code_of(0, GROUPS).lower())
+
+
+def example_address(language: str) -> str:
+    """Address of an invented person."""
+    with translation.override(language):
+        return "\n".join([_("Erika Example"), _("1 Example Street"), _("12345 Exampletown")])
+
+
+def sample_pdf(study: Study, head: Letterhead, language: str) -> bytes:
+    """A letter with words that may not be saved yet, to an invented person; its code opens nothing."""
+    letter = LetterWritten(sample_issued(study), language, "", example_address(language))
+    return _pdf(study, [letter], head, timezone.localdate() + timedelta(days=28))

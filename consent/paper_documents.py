@@ -1,0 +1,164 @@
+"""The form on paper, as PDF: what a study tells, to be kept, and the decision, to be signed and sent back.
+
+It says what the page says, in the words of the same templates, in one language. What somebody was promised earlier
+decides nothing of it: who makes forms learns no choice.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.template.loader import render_to_string
+from django.utils import timezone, translation
+from django.utils.formats import date_format
+from django.utils.translation import gettext as _
+
+from consent.circumstances import Answering
+from consent.comparisons import level_changes
+from consent.forms import options
+from consent.html_trees import Part, html_tree
+from consent.languages import language_of
+from consent.letter_documents import (
+    address_lines,
+    code_told,
+    deadline,
+    document_told,
+    example_address,
+    letter_words,
+    reference,
+    represented_sentence,
+    sample_issued,
+    sender,
+    voice,
+)
+from consent.models import AUTHORITIES, Letterhead, Study
+from consent.pdf import tagged_pdf
+from consent.rendering import consent_text
+from consent.selectors import consent_form_in_force, policy_in_force
+from consent.services.decisions import declaration_statement
+from consent.services.invitations import IssuedInvitation
+from consent.services.letterheads import letterhead_of
+from consent.study_texts import contact_text, study_text
+
+TEMPLATE = Path(__file__).with_name("paper_form.typ")
+
+
+@dataclass(frozen=True)
+class FormWritten:
+    """Form on paper to make: in which text, and for whom.
+
+    Attributes:
+        text: code of the text, as in the form's ``texts``; where there is none, that of the site's first language.
+        pseudonym: of the person; empty where they write it on the form.
+        answering: who answers for them.
+        issued: an invitation, with which they can answer on the site instead.
+        address: lines of the recipient; empty where no address is known.
+    """
+
+    text: str
+    pseudonym: str = ""
+    answering: Answering = field(default_factory=Answering)
+    issued: IssuedInvitation | None = None
+    address: str = ""
+
+
+def words_language(code: str) -> str:
+    """Language in which a form with this text says everything else: the text's, if the site speaks it."""
+    language = language_of(code)
+    return language if language in dict(settings.LANGUAGES) else settings.LANGUAGE_CODE
+
+
+class FormsOnPaper:
+    """Forms on paper of one study, with what is in force now.
+
+    Raises:
+        LookupError: the study asks nobody at the moment.
+    """
+
+    def __init__(self, study: Study, head: Letterhead | None = None) -> None:
+        form, policy = consent_form_in_force(study), policy_in_force(study)
+        if form is None or policy is None or study.is_closed:
+            raise LookupError(study.slug)
+        self.study, self.form, self.policy = study, form, policy
+        self.head = head or letterhead_of(study)
+        self._read: dict[tuple[str, str], list[Part]] = {}
+
+    def told(self, written: FormWritten, answer_by: date | None = None) -> dict[str, Any]:
+        """All that a form says, in the language of its text."""
+        text = consent_text(self.form, written.text)
+        about = written.pseudonym if written.answering.represents else ""
+        with translation.override(words_language(text.code)), voice(about):
+            told = {"study": self.study, "text": text, "form": self.form, "policy": self.policy, "on_paper": True}
+            if (text.code, about) not in self._read:
+                self._read[text.code, about] = html_tree(render_to_string("consent/paper_reading.html", told))
+            decision = told | {
+                "options": options(self.policy, self.study.delta),
+                "level_changes": level_changes(self.study),
+            }
+            declaration = {
+                "authorities": AUTHORITIES.get(written.answering.role, ()),
+                "statement": declaration_statement(),
+            }
+            words = letter_words(self.study, self.head)
+            asked = _("%(controller)s asks whether it may learn from your records. You decide.")
+            return {
+                "lang": words_language(text.code),
+                "sender": sender(self.study, self.head),
+                "recipient": written.address.splitlines(),
+                "date": date_format(timezone.localdate(), "DATE_FORMAT"),
+                "reference": reference(written.pseudonym),
+                "subject": str(study_text(self.study, "title")),
+                "salutation": words["salutation"],
+                "paragraphs": [
+                    *represented_sentence(written.pseudonym, written.answering),
+                    asked % {"controller": self.study.controller},
+                    words["refusal"],
+                    *deadline(answer_by),
+                    _("Read this form. Then mark your decision on its last sheet, sign it and send that sheet back."),
+                ],
+                "reading": self._read[text.code, about],
+                "code_box": code_told(written.issued) if written.issued else None,
+                "keep": _("Keep these pages. Whoever has the code can decide for you: do not send it back."),
+                "questions": _("Questions: %(contact)s") % {"contact": contact_text(self.study)},
+                "closing": words["closing"],
+                "signature": self.study.contact_name or self.study.controller,
+                "back": _("Send this sheet back to: %(address)s")
+                % {"address": ", ".join([self.study.controller, *address_lines(self.study)])},
+                "decision_heading": _("Your decision"),
+                "decision": html_tree(render_to_string("consent/paper_decision.html", decision)),
+                "declaration": html_tree(render_to_string("consent/paper_declaration.html", declaration)),
+                "known_as": _("Known to the study as"),
+                "pseudonym": written.pseudonym,
+                "day": _("Day"),
+                "signed": _("Your own name and signature") if about else _("Name and signature"),
+                "page": _("Page"),
+                "version": self._version(text.code),
+            }
+
+    def _version(self, code: str) -> str:
+        told = _("Version %(version)d of the information (text: %(text)s), version %(policy)d of the ε policy")
+        return f"{told} · SHA-256 %(digest)s…" % {
+            "version": self.form.version,
+            "text": code,
+            "policy": self.policy.version,
+            "digest": self.form.digest[:16],
+        }
+
+
+def paper_forms_pdf(forms: FormsOnPaper, written: Sequence[FormWritten], answer_by: date | None = None) -> bytes:
+    """Forms on paper as a tagged PDF."""
+    told = document_told(forms.study, _("Form on paper"))
+    return tagged_pdf(TEMPLATE, told | {"forms": [forms.told(each, answer_by) for each in written]})
+
+
+def sample_form_pdf(study: Study, head: Letterhead, language: str) -> bytes:
+    """A form on paper with a letterhead that may not be saved yet, to an invented person; its code opens nothing.
+
+    Raises:
+        LookupError: the study asks nobody at the moment.
+    """
+    written = FormWritten(language, issued=sample_issued(study), address=example_address(language))
+    return paper_forms_pdf(FormsOnPaper(study, head), [written], timezone.localdate() + timedelta(days=28))

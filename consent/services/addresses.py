@@ -1,0 +1,111 @@
+"""Addresses that holders without an account leave to be told of decisions and news, and their wish for letters.
+
+Nothing but the mail that asks for it goes to an address that is not confirmed. It is deleted by its holder on every
+page and from every mail, and by itself once the holder has an account, somebody else answers, their records are erased,
+or nobody has confirmed it in time.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection
+from datetime import timedelta
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import Exists, OuterRef, Q
+from django.utils import timezone
+from django.utils.translation import get_language
+from django.utils.translation import gettext as _
+
+from common.dispatch import send
+from common.throttle import Counter, TooManyTriesError, attempt_begin, hashed
+from consent.models import DataHolder, HolderAddress, Mail, Study
+from consent.models.addresses import new_key
+from consent.services.changes import changes_recorded
+
+#: So long an address waits for its confirmation.
+WAITS = timedelta(days=7)
+#: So many confirmations are sent in a day for one holder, and to one address.
+_IN_A_DAY = 5
+
+
+def address_leave(*, holder: DataHolder, email: str) -> HolderAddress:
+    """Keep an address to which a holder without an account wishes mails, and send it a mail that asks to confirm it.
+
+    Raises:
+        ValidationError: the holder has an account, or too many such mails were sent in a day.
+    """
+    email = email.strip().lower()
+    subjects = (str(holder.pk), email)
+    day = timedelta(days=1)
+    try:
+        attempt_begin([Counter(hashed("address left", each), _IN_A_DAY, day) for each in subjects])
+    except TooManyTriesError as error:
+        raise ValidationError(_("Too many mails were sent to confirm an address. Try again tomorrow.")) from error
+    with transaction.atomic():
+        address = _kept(holder, HolderAddress.Way.MAIL, email)
+        Mail.objects.create(address=address, kind="address_left")
+        send("consent.tasks.mails_deliver")
+    return address
+
+
+@transaction.atomic
+def way_wish(*, holder: DataHolder, way: str) -> HolderAddress:
+    """Keep that a holder without an account wishes letters, or no news; an address that they left is deleted.
+
+    Args:
+        holder: the holder.
+        way: ``LETTER`` or ``NOTHING`` of :class:`consent.models.HolderAddress.Way`.
+
+    Raises:
+        ValidationError: the holder has an account.
+    """
+    return _kept(holder, way, "")
+
+
+def _kept(holder: DataHolder, way: str, email: str) -> HolderAddress:
+    if holder.user_id is not None:
+        raise ValidationError(_("You have an account: mails go to its address."))
+    addresses_forget(holders=[holder.pk])
+    address = HolderAddress(
+        study_id=holder.study_id, holder=holder, way=way, email=email, key=new_key(), language=get_language() or ""
+    )
+    with changes_recorded([address], acting_user=None):
+        address.save()
+    return address
+
+
+@transaction.atomic
+def address_confirm(*, address: HolderAddress) -> None:
+    """Confirm an address, as whoever reads its mails."""
+    if address.confirmed_at is None:
+        with changes_recorded([address], acting_user=None):
+            address.confirmed_at = timezone.now()
+            address.save(update_fields=["confirmed_at"])
+
+
+@transaction.atomic
+def addresses_forget(*, holders: Collection[int]) -> None:
+    """Delete what holders of one study left, with the mails to it, on record."""
+    rows = HolderAddress.objects.filter(holder__in=list(holders))
+    with changes_recorded(rows, acting_user=None):
+        rows.delete()
+
+
+def addresses_sweep(*, study: Study | None = None) -> int:
+    """Delete addresses that nobody confirmed in time, and those of whom everything is erased, once they are told so.
+
+    Args:
+        study: of this study alone; its lock is held.
+
+    Returns:
+        The number of addresses.
+    """
+    waiting = Mail.objects.filter(address=OuterRef("pk"), state=Mail.State.WAITING)
+    late = Q(way=HolderAddress.Way.MAIL, confirmed_at=None, left_at__lte=timezone.now() - WAITS)
+    over = HolderAddress.objects.filter(late | (Q(holder__erased_at__isnull=False) & ~Exists(waiting)))
+    of_studies: dict[int, list[int]] = defaultdict(list)
+    for study_id, holder in (over.filter(study=study) if study else over).values_list("study", "holder"):
+        of_studies[study_id].append(holder)
+    for holders in of_studies.values():
+        addresses_forget(holders=holders)
+    return sum(map(len, of_studies.values()))

@@ -1,0 +1,127 @@
+"""Ethics committee of a study: the example of harm, the quorum, conflicts of interest, and single approvals."""
+
+from collections.abc import Mapping
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from consent import selectors
+from consent.languages import own_name
+from consent.locks import study_lock
+from consent.models import ConflictOfInterest, ConsentFormProposal, EpsilonPolicy, Remark, Study
+from consent.models.studies import HARM_LENGTH
+from consent.second_person import SECOND_PERSON, in_one_hand
+from consent.services.studies import study_asks_check, study_update
+
+
+def harm_stated_check(study: Study) -> None:
+    """Refuse to open a study in which people would read no example of harm. Raises ValidationError."""
+    if not study.harm:
+        raise ValidationError(
+            _("The ethics committee has written no example of harm yet, which people read where they choose.")
+        )
+
+
+@transaction.atomic
+def harm_write(*, study: Study, acting_user: AbstractBaseUser, texts: Mapping[str, str]) -> Study:
+    """Write the study's example of harm, as long as nobody can decide yet.
+
+    Args:
+        study: the study.
+        acting_user: who writes it, of the ethics committee.
+        texts: the example by language code, in each of the study's languages.
+
+    Raises:
+        ValidationError: a text is missing or too long, the study asks nobody, or people can decide already.
+    """
+    study = study_lock(study.pk)
+    study_asks_check(study)
+    first = settings.LANGUAGE_CODE
+    missing = [code for code in study.languages if not texts.get(code, "").strip()]
+    if missing:
+        message = _("Write the example in every language of the study, also in %(names)s.")
+        raise ValidationError(message % {"names": ", ".join(own_name(code) for code in missing)})
+    if any(len(text.strip()) > HARM_LENGTH for text in texts.values()):
+        message = _("Write at most %(longest)d characters: it is read on a phone.")
+        raise ValidationError(message % {"longest": HARM_LENGTH})
+    translations = {code: dict(told) for code, told in study.translations.items()}
+    for code in (code for code in texts if code != first and texts[code].strip()):
+        translations.setdefault(code, {})["harm"] = texts[code].strip()
+    fields = {"harm": texts[first].strip(), "translations": translations}
+    return study_update(study=study, acting_user=acting_user, **fields)
+
+
+@transaction.atomic
+def quorum_set(*, study: Study, acting_user: AbstractBaseUser, quorum: int) -> Study:
+    """Set how many people, beside the one who proposes, have to approve a policy or a form.
+
+    Raises:
+        ValidationError: no number from 1 to 9, or a proposal waits, for which another number holds.
+    """
+    study = study_lock(study.pk)
+    study_asks_check(study)
+    if selectors.policies_waiting(study) or selectors.forms_waiting(study):
+        raise ValidationError(_("A proposal waits for approval under the present number. Decide about it first."))
+    return study_update(study=study, acting_user=acting_user, quorum=quorum)
+
+
+@transaction.atomic
+def conflict_declare(*, study: Study, acting_user: AbstractBaseUser, reason: str) -> ConflictOfInterest:
+    """Declare a conflict of interest: from then on ``acting_user`` approves nothing in the study.
+
+    Raises:
+        ValidationError: no reason, or it is declared already.
+    """
+    study = study_lock(study.pk)
+    if ConflictOfInterest.objects.filter(study=study, user_id=acting_user.pk).exists():
+        raise ValidationError(_("You have declared a conflict of interest in this study already."))
+    conflict = ConflictOfInterest(
+        study=study, user_id=acting_user.pk, reason=reason.strip(), declared_at=timezone.now()
+    )
+    return ConflictOfInterest.append([conflict])[0]
+
+
+def approval_record(
+    study: Study,
+    proposal: EpsilonPolicy | ConsentFormProposal,
+    acting_user: AbstractBaseUser,
+    *,
+    conditions: str,
+    last: bool,
+) -> Remark:
+    """Append the approval of one person; the study's lock is held, and a second person was checked for.
+
+    Args:
+        study: the study, as the lock returned it.
+        proposal: the proposal that waits.
+        acting_user: who approves it.
+        conditions: of the approval; empty if there are none.
+        last: whether it is to be the last approval that is needed.
+
+    Raises:
+        ValidationError: they have approved it already, be it by another account in their hands, or ``last`` is said and
+            more people have to.
+    """
+    earlier = [remark.made_by_id for remark in selectors.approvals_of(proposal)]
+    if acting_user.pk in earlier or any(in_one_hand(study, each, acting_user.pk) for each in earlier):
+        told = _("You have approved this already, be it by another account. Another person has to.")
+        raise ValidationError(told, code=SECOND_PERSON)
+    if last and len(earlier) + 1 < study.quorum:
+        raise ValidationError(
+            _("%(given)d of %(quorum)d approvals are there. It counts with the last one.")
+            % {"given": len(earlier), "quorum": study.quorum}
+        )
+    about = {"policy": proposal} if isinstance(proposal, EpsilonPolicy) else {"form": proposal}
+    remark = Remark(
+        study_id=study.pk,
+        kind=Remark.Kind.APPROVAL,
+        text=conditions.strip(),
+        made_by_id=acting_user.pk,
+        made_at=timezone.now(),
+        **about,
+    )
+    return Remark.append([remark])[0]

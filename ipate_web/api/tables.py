@@ -1,0 +1,152 @@
+"""Tables of counts that runs have published."""
+
+from typing import Any
+from uuid import UUID
+
+from django.core.exceptions import ValidationError
+from django.utils import timezone
+from django.utils.translation import gettext_noop
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter
+from rest_framework import exceptions, serializers
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from ipate_web.api.base import ApiView, MinuteField, body_of, operation, request_user
+from ipate_web.api.labels import LabelFileRenderer
+from ipate_web.api.models import Gone
+from ipate_web.api.problems import CONFLICT, GONE
+from ipate_web.api.run_documents import visible_run
+from ipate_web.api.students import WithdrawalSerializer
+from ipate_web.tokens.models import Scope
+from learning.mechanisms.counts.summaries import summaries
+from learning.mechanisms.counts.table import CountTable
+from training.errors import STATE
+from training.models import Run, RunResult
+from training.services.downloads import download_record
+from training.services.results import result_withdraw
+
+
+class CellSerializer(serializers.Serializer):
+    """Cell of a table."""
+
+    values = serializers.ListField(child=serializers.CharField(), help_text="One of each column.")
+    people = serializers.FloatField(source="count", help_text="With noise; it may be below 0.")
+    low = serializers.FloatField(help_text="95 times in 100 the true number is from here")
+    high = serializers.FloatField(help_text="to here.")
+    weighted = serializers.FloatField(help_text="The sum of these people's weights, with noise.")
+
+
+class EstimateSerializer(serializers.Serializer):
+    """Number with its interval."""
+
+    value = serializers.FloatField()
+    low = serializers.FloatField(help_text="At least 95 times in 100 the true number is from here")
+    high = serializers.FloatField(help_text="to here.")
+
+
+class SummarySerializer(serializers.Serializer):
+    """Mean and quartiles of a column of numbers, computed from the cells."""
+
+    column = serializers.CharField()
+    group = serializers.CharField(help_text="Value of the other column; empty: of all people.", allow_blank=True)
+    mean = EstimateSerializer(allow_null=True, help_text="None where the noise is too large.")
+    quantiles = EstimateSerializer(many=True, help_text="First quartile, median, third quartile.")
+
+
+class TableSerializer(serializers.Serializer):
+    """Table of a run."""
+
+    run = serializers.UUIDField(source="result.run_id")
+    columns = serializers.ListField(child=serializers.CharField())
+    cells = CellSerializer(many=True, source="table")
+    summaries = SummarySerializer(many=True)
+    error = serializers.FloatField(source="table.error", help_text="Half of every interval.")
+    sigma = serializers.FloatField(source="table.sigma", help_text="Of the noise of each sum of weights.")
+    scale = serializers.FloatField(
+        source="table.scale", help_text="People for one in the sum of weights; 1 where all count alike."
+    )
+    digest = serializers.CharField(source="result.digest", help_text="SHA-256 of the CSV.")
+    created_at = MinuteField(source="result.created_at", help_text="To the minute.")
+    card = serializers.DictField(source="result.card", help_text="Whom it is about, and the promise that it keeps.")
+
+
+class WithdrawnTableSerializer(serializers.Serializer):
+    """Table that was withdrawn."""
+
+    run = serializers.UUIDField(source="run_id")
+    digest = serializers.CharField()
+    withdrawn_at = MinuteField(help_text="To the minute.")
+    withdrawal_reason = serializers.CharField()
+
+
+class TableCsv(LabelFileRenderer):
+    media_type = "text/csv"
+    format = "csv"
+    charset = "utf-8"
+
+
+def _result(run: Run) -> RunResult:
+    result = RunResult.objects.filter(run=run).first()
+    if result is None:
+        raise exceptions.NotFound("This run has no table: it leads to a model, or has not finished.")
+    return result
+
+
+class RunTable(ApiView):
+    """Table that a run has published."""
+
+    renderer_classes = [JSONRenderer, TableCsv]
+
+    @operation(
+        "A run's table of counts",
+        "labels and models",
+        {(200, "application/json"): TableSerializer, (200, "text/csv"): OpenApiTypes.STR},
+        GONE,
+        parameters=[OpenApiParameter("format", enum=["json", "csv"])],
+        examples=[
+            OpenApiExample(
+                "As CSV",
+                value="sick,people,low_95,high_95,weighted\nno,812.4,790.1,834.7,812.4\n",
+                media_type="text/csv",
+            )
+        ],
+    )
+    def get(self, request: Request, pk: UUID) -> Response:
+        """Numbers of people in each cell with their intervals. Whoever takes it stands in the release register."""
+        run = visible_run(request.user, pk, "training.use_student")
+        result = _result(run)
+        if result.withdrawn_at is not None:
+            day = timezone.localdate(result.withdrawn_at).isoformat()
+            raise Gone(f"This table was withdrawn on {day}: {result.withdrawal_reason}")
+        if request.method == "GET":  # HEAD takes nothing away
+            what = gettext_noop("table")
+            download_record(run=run, what=what, digest=result.digest, acting_user=request_user(request))
+        table = CountTable.from_json(result.content)
+        if request.accepted_renderer.format == "csv":
+            return Response(table.to_csv().encode())
+        document: dict[str, Any] = {"result": result, "table": table, "columns": table.columns}
+        document["summaries"] = summaries(table)
+        return Response(TableSerializer(document).data)
+
+
+class RunTableWithdraw(ApiView):
+    scope = Scope.DECIDE
+
+    @operation(
+        "Withdraw a run's table (operators)",
+        "labels and models",
+        WithdrawnTableSerializer,
+        CONFLICT,
+        request=WithdrawalSerializer,
+        examples=[OpenApiExample("A defect", request_only=True, value={"reason": "Its bins were the wrong ones."})],
+    )
+    def post(self, request: Request, pk: UUID) -> Response:
+        """Withdraw the table for good, on record: it is given to nobody any more, and those who took it are told."""
+        run = visible_run(request.user, pk, "training.withdraw_model")
+        asked = body_of(request, WithdrawalSerializer)
+        if _result(run).is_withdrawn:
+            raise ValidationError("This table was withdrawn already, and stays so.", code=STATE)
+        withdrawn = result_withdraw(run=run, acting_user=request_user(request), **asked)
+        return Response(WithdrawnTableSerializer(withdrawn).data)

@@ -1,0 +1,38 @@
+"""Fields that several forms of the staff have."""
+
+from datetime import date, timedelta
+from typing import Any
+
+from django import forms
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from consent.circumstances import day_of
+from consent.services.deadlines import ANSWER_DAYS, answer_day
+
+
+def _in_time() -> date:
+    return day_of(timezone.now()) + timedelta(days=ANSWER_DAYS)
+
+
+class AnswerField(forms.DateField):
+    """Field for the day until which the ethics committee is to answer a proposal; two weeks ahead at first."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            label=_("An answer is wanted by"),
+            required=False,
+            initial=_in_time,
+            widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
+            help_text=_(
+                "Everybody in the study can read it. After it the chair gets one mail; nothing is approved or rejected "
+                "by silence."
+            ),
+        )
+
+    def clean(self, value: Any) -> date | None:
+        """Day that was given, within the range. Raises ValidationError."""
+        day = super().clean(value)
+        if day is not None:
+            answer_day(day)
+        return day

@@ -1,0 +1,264 @@
+"""Summary for a data protection impact assessment (GDPR Article 35(7)), from the study's own data.
+
+It says what is done with which data and for what, what protects people, and how much a guess can gain. It holds nothing
+of any one person and no number of people. Whether the rest is acceptable is for the controller to judge, with the
+advice of its data protection officer.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.conf import settings
+from django.template.loader import render_to_string
+from django.utils import timezone
+from django.utils.text import capfirst
+from django.utils.translation import get_language
+from django.utils.translation import gettext as _
+
+from accounting.shares import shares_committed
+from consent.facts import fact_words
+from consent.forms import options
+from consent.models import Study
+from consent.pdf import tagged_pdf
+from consent.selectors import consent_form_in_force, policies_in_force
+from ipate_web.staff.report import TEMPLATE as REPORT
+from ipate_web.staff.templatetags.moments import moment_text
+from ipate_web.staff.templatetags.run_words import percent, trimmed
+
+
+@dataclass(frozen=True)
+class Section:
+    """Part of the summary: paragraphs, and a table where ``columns`` name any."""
+
+    heading: str
+    paragraphs: list[str] = field(default_factory=list)
+    columns: list[str] = field(default_factory=list)
+    rows: list[list[str]] = field(default_factory=list)
+
+
+def impact_sections(study: Study) -> list[Section]:
+    """The summary, in the reader's language."""
+    return [
+        _description(study),
+        _processing(study),
+        _necessity(study),
+        _levels(study),
+        _risks(study),
+        _decisions(study),
+    ]
+
+
+def _description(study: Study) -> Section:
+    rows = [[label, text] for label, text in fact_words(study)]
+    return Section(
+        _("What is done, with which data, for what"), columns=[_("Fact"), _("What people are told")], rows=rows
+    )
+
+
+def _processing(study: Study) -> Section:
+    told = _(
+        "The records stay in this installation. A run asks one public question after the other; each person's "
+        "answer is bounded, the answers are added up, and random noise is added before anybody sees the sum. What is "
+        "published is learned from these sums alone."
+    )
+    rows = [
+        [
+            run.title,
+            capfirst(str(run.get_method_display())),
+            capfirst(str(run.get_status_display())),
+            percent(run.share),
+        ]
+        for run in study.runs.order_by("created_at")
+    ]
+    columns = [_("Run"), _("Method"), _("Status"), _("Share of every cap")]
+    datasets = [
+        _("%(kind)s dataset “%(name)s”") % {"kind": capfirst(str(each.get_kind_display())), "name": each.name}
+        for each in study.datasets.filter(removed_at=None).order_by("kind", "name")
+    ]
+    return Section(_("How it is done"), [told, *datasets], columns if rows else [], rows)
+
+
+def _necessity(study: Study) -> Section:
+    return Section(
+        _("Necessity and proportionality"),
+        [
+            _(
+                "Nobody is in the study without their own consent, or that of whoever answers for them. Saying no "
+                "is one of four answers that look the same."
+            ),
+            _(
+                "Whoever withdraws is used for nothing new from that moment, and their records are erased within a "
+                "day unless they say that these stay stored."
+            ),
+            _(
+                "People see what is stored about them, take a copy with them, and read what their records were used "
+                "for."
+            ),
+            _(
+                "Every change of what people are told is a version of the consent form that a second person of the "
+                "ethics committee publishes."
+            ),
+        ],
+    )
+
+
+def _levels(study: Study) -> Section:
+    policy = policies_in_force(study).last()
+    if policy is None:
+        return Section(_("Levels and odds"), [_("No ε policy is in force: nobody can decide.")])
+    told = _(
+        "Of somebody for whom both answers were equally likely before, and who knows everything else: how often in "
+        "100 a guess can be right at most, over everything that is ever released. δ is %(delta)s."
+    )
+    rows = [
+        [
+            capfirst(str(each.label)),
+            trimmed(each.epsilon or 0.0),
+            str(each.right_guesses),
+            str(each.right_record_guesses),
+        ]
+        for each in options(policy, study.delta)[:3]
+    ]
+    columns = [_("Level"), "ε", _("Whether somebody took part"), _("Which of two records is theirs")]
+    shared = _("Of every cap %(part)s is granted so far.") % {"part": percent(shares_committed(study))}
+    return Section(
+        _("Levels and odds"),
+        [
+            told
+            % {
+                "delta": study.delta,
+            },
+            shared,
+        ],
+        columns,
+        rows,
+    )
+
+
+def _risks(study: Study) -> Section:
+    rows = [
+        [
+            _("Somebody infers from what is published whether a person took part, or something of their record."),
+            _(
+                "Noise under one account for every person; what a guess can gain is bounded by the level that they "
+                "chose."
+            ),
+            _("The odds above. Findings that are true of people alike hold whether or not somebody takes part."),
+        ],
+        [
+            _("Somebody with access reads raw records."),
+            _("Roles that exclude one another, every look at one person's choice on record, encrypted backups."),
+            _("Those who keep the records for the controller see them."),
+        ],
+        [
+            _("Decisions or costs are changed afterwards."),
+            _("Append-only, chained tables, checked every night; signed checkpoints that auditors keep."),
+            _("Whoever holds both the database and the keys."),
+        ],
+        [
+            _("People are put under pressure to consent, or do not understand what they consent to."),
+            _(
+                "Equal answers, questions to check, withdrawal at any time without an account, a form that two "
+                "people answer for."
+            ),
+            _("What is said outside this site."),
+        ],
+        [
+            _("Times and sizes of messages over a network, and records of relatives, tell about a person."),
+            _("People are told before they decide that this is not covered."),
+            _("It remains."),
+        ],
+    ]
+    return Section(
+        _("Risks, measures, and what remains"), columns=[_("Risk"), _("Measure"), _("What remains")], rows=rows
+    )
+
+
+def _decisions(study: Study) -> Section:
+    rows = []
+    form = consent_form_in_force(study)
+    if form is not None:
+        what = _("Consent form, version %(version)d") % {"version": form.version}
+        approved = str(form.published_by or "–")
+        rows.append(
+            [
+                what,
+                str(form.proposed_by),
+                approved,
+                moment_text(timezone.localtime(form.published_at)),
+                _short(form.digest),
+            ]
+        )
+    for policy in policies_in_force(study).select_related("approval"):
+        what = _("ε policy, version %(version)d") % {"version": policy.version}
+        by = (str(policy.proposed_by), str(policy.approval.approved_by))
+        rows.append([what, *by, moment_text(timezone.localtime(policy.approval.approved_at)), policy.reason])
+    columns = [_("What"), _("Proposed by"), _("Approved by"), _("When"), _("Digest or reason")]
+    return Section(
+        _("Who decided"),
+        [] if rows else [_("Nothing is decided yet.")],
+        columns if rows else [],
+        rows,
+    )
+
+
+def _short(digest: str) -> str:
+    """The beginning of a digest: a table's cell has no room for 64 digits."""
+    return f"{digest[:16]}…"
+
+
+def _title(study: Study) -> str:
+    return _("Summary for the data protection impact assessment: %(study)s") % {"study": study.title}
+
+
+def _note() -> str:
+    return _(
+        "Made from the study's own data. It is no assessment by itself: whether the risks are acceptable is for the "
+        "controller to judge, with the advice of its data protection officer (GDPR, Article 35)."
+    )
+
+
+def impact_markdown(study: Study) -> str:
+    """The summary as Markdown."""
+    context: dict[str, Any] = {
+        "title": _title(study),
+        "note": _note(),
+        "made": moment_text(timezone.localtime()),
+        "sections": [],
+    }
+    context["sections"] = [
+        {
+            "heading": section.heading,
+            "paragraphs": section.paragraphs,
+            "columns": " | ".join(section.columns),
+            "rule": " | ".join("---" for _column in section.columns),
+            "rows": [" | ".join(_cell(cell) for cell in row) for row in section.rows],
+        }
+        for section in impact_sections(study)
+    ]
+    return render_to_string("staff/study/impact.md", context).lstrip()
+
+
+def _cell(text: str) -> str:
+    """Text of a cell on one line, whose bars do not end the cell."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def impact_pdf(study: Study) -> bytes:
+    """The summary as a tagged PDF."""
+    now = timezone.localtime()
+    sections: list[dict[str, Any]] = []
+    for section in impact_sections(study):
+        table = {"caption": section.heading, "columns": section.columns, "widths": [1] * len(section.columns)}
+        tables = [{**table, "rows": section.rows}] if section.columns else []
+        sections.append({"heading": section.heading, "paragraphs": section.paragraphs, "tables": tables})
+    told = {
+        "title": _title(study),
+        "author": study.controller,
+        "date": {"year": now.year, "month": now.month, "day": now.day},
+        "lang": (get_language() or settings.LANGUAGE_CODE).split("-")[0],
+        "heading": _title(study),
+        "facts": [(_("What this is"), _note()), (_("Made"), moment_text(now))],
+        "sections": sections,
+    }
+    return tagged_pdf(REPORT, told)

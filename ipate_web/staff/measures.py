@@ -1,0 +1,73 @@
+"""Measures of a model on the test data in words, for pages."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.formats import number_format
+from django.utils.translation import gettext as _
+
+DECIMALS = 3
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A measure with its interval, and what it is compared with, in words; "" for none."""
+
+    name: str
+    value: str
+    interval: str
+    compared: str
+
+
+def decimal(value: float | None) -> str:
+    """A measure with three digits; a dash for what is unknown."""
+    return "–" if value is None else number_format(value, decimal_pos=DECIMALS)
+
+
+def ends_words(ends: Sequence[float] | None) -> str:
+    """The ends of an interval of such a measure; nothing where there is none."""
+    if not ends:
+        return ""
+    return _("%(low)s to %(high)s") % {"low": decimal(ends[0]), "high": decimal(ends[1])}
+
+
+def measures(evaluation: Mapping[str, Any]) -> list[Measure]:
+    """All measures of an evaluation beside its accuracy by class."""
+    if "measures" in evaluation:
+        return [_of_target(each) for each in evaluation["measures"]]
+    majority = evaluation.get("majority") or {}
+    gain = {"gain": decimal(majority.get("gain")), "interval": ends_words(majority.get("gain_interval")) or "–"}
+    share = {"name": majority.get("class"), "share": decimal(majority.get("share"))}
+    told = _("“%(name)s”, the most frequent class, for every point: %(share)s") % share
+    above = _("difference %(gain)s (%(interval)s)") % gain
+    base = _("the classes' shares for every point: %(loss)s") % {"loss": decimal(evaluation.get("base_log_loss"))}
+    rows = (
+        ("accuracy", "interval", _("Accuracy"), f"{told}; {above}"),
+        ("area", "area_interval", _("Area under the ROC curve"), _("by chance: 0.5, the best: 1")),
+        ("average_precision", "average_precision_interval", _("Area under precision and recall"), ""),
+        ("log_loss", "log_loss_interval", _("Log loss"), base),
+        ("brier", "brier_interval", _("Brier score"), _("the best: 0")),
+        ("calibration_error", "calibration_error_interval", _("Expected calibration error"), _("the best: 0")),
+    )
+    found = []
+    for key, ends, name, compared in rows:
+        value = "∞" if key == "log_loss" and evaluation.get("impossible") else decimal(evaluation.get(key))
+        found.append(Measure(name, value, ends_words(evaluation.get(ends)), compared))
+    return found
+
+
+def _of_target(told: Mapping[str, Any]) -> Measure:
+    """A measure of another outcome than classes, as an evaluation holds it."""
+    unit = told["unit"]
+
+    def words(value: float | None) -> str:
+        return f"{number_format(value)} {unit}" if unit and value is not None else decimal(value)
+
+    ends, nothing = told["interval"], told["nothing"]
+    return Measure(
+        f"{_(told['label'])}: {told['of']}" if told["of"] else _(told["label"]),
+        words(told["value"]),
+        _("%(low)s to %(high)s") % {"low": words(ends[0]), "high": words(ends[1])} if ends else "",
+        "" if nothing is None else _("without any knowledge of a record: %(value)s") % {"value": words(nothing)},
+    )

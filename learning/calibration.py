@@ -1,0 +1,198 @@
+"""Calibration of published models: probabilities as often right as they say, from what was released and is public.
+
+A model's probabilities p become p' in proportion to exp(scale · log p + offset of the class). Where the steps of a
+linear model released noisy sums, `fit_to_sums` finds scale and offsets: at every step a sum says how far the classes of
+all holders are from what the model of that moment said of them, clipped as they were clipped, with noise of known size.
+Where a student learned from releases, `learning.students.calibration` compares it with others, which it has not learned
+from. Neither looks at private records or at test points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+from scipy.special import log_softmax, softmax
+
+from learning.learners import Model
+from learning.learners.base import Records
+
+if TYPE_CHECKING:
+    from learning.exports.graph import Graph
+
+Floats = NDArray[np.float64]
+
+_SPREAD = 4.0
+"""Standard deviation of what logits and offsets may be where releases say nothing: then all classes are as likely."""
+_SMALLEST = 1e-6
+"""Share of all classes that a probability of 0 is taken for, before it is calibrated."""
+_MOST_RECORDS = 12
+_LARGEST_SCALE = 20.0
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """``scale`` of log probabilities and ``offsets`` (C,) of the classes, whose sum is 0."""
+
+    scale: float
+    offsets: tuple[float, ...]
+
+    @classmethod
+    def none(cls, classes: int) -> Calibration:
+        """What changes nothing."""
+        return cls(1.0, (0.0,) * classes)
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Calibration:
+        """Of `to_json`."""
+        return cls(document["scale"], tuple(document["offsets"]))
+
+    def to_json(self) -> dict[str, Any]:
+        """Part of the card and of what is stored of a version."""
+        return {"scale": self.scale, "offsets": list(self.offsets)}
+
+    def applied(self, probabilities: Floats) -> Floats:
+        """`(n, C)` calibrated; those of `none` come back as they were."""
+        if self == Calibration.none(len(self.offsets)):
+            return probabilities
+        return np.asarray(
+            softmax(self.scale * log_probabilities(probabilities) + np.array(self.offsets), axis=1), np.float64
+        )
+
+    def to_graph(self, graph: Graph, probabilities: str) -> str:
+        """The same as nodes, of double `(rows, C)`."""
+        if self == Calibration.none(len(self.offsets)):
+            return probabilities
+        classes = len(self.offsets)
+        kept = graph.node("Mul", probabilities, graph.constant(1 - _SMALLEST))
+        logits = graph.node("Log", graph.node("Add", kept, graph.constant(_SMALLEST / classes)))
+        scaled = graph.node("Mul", logits, graph.constant(self.scale))
+        return graph.node("Softmax", graph.node("Add", scaled, graph.constant(np.array([self.offsets]))), axis=1)
+
+
+class CalibratedModel(Model):
+    """A model whose probabilities are calibrated; its file is that of the model, its calibration is stored beside."""
+
+    def __init__(self, model: Model, calibration: Calibration) -> None:
+        super().__init__(model.classes, model.shape)
+        self.model, self.calibration, self.chosen = model, calibration, model.chosen
+
+    def to_bytes(self) -> bytes:
+        return self.model.to_bytes()
+
+    def to_graph(self, graph: Graph, records: str) -> str:
+        return self.calibration.to_graph(graph, self.model.to_graph(graph, records))
+
+    def inner_modules(self) -> tuple[Any, ...]:
+        return self.model.inner_modules()
+
+    def _probabilities(self, x: Records) -> Floats:
+        return self.calibration.applied(self.model.predict_proba(x))
+
+
+def log_probabilities(probabilities: Floats) -> Floats:
+    """Logarithms, of which a calibration is linear; those of 0 as of a little of every class."""
+    return np.log(probabilities * (1 - _SMALLEST) + _SMALLEST / probabilities.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
+class StepCheck:
+    """What a step released about the model of that moment, in units of a mean gradient per person.
+
+    Attributes:
+        logits: (P, C) of the public points by the weights at which gradients were taken.
+        direction: (P, C) of the public points by weights that the noise of this step had no part in.
+        along: Released gradient along these weights.
+        intercept: (C,) released gradient of the constant coordinate.
+        noise_along: Standard deviation of the noise of `along`.
+        noise_intercept: Standard deviation of the noise of each number of `intercept`.
+    """
+
+    logits: Floats
+    direction: Floats
+    along: float
+    intercept: Floats
+    noise_along: float
+    noise_intercept: float
+
+
+def fit_to_sums(
+    logits: Floats,
+    checks: Sequence[StepCheck],
+    *,
+    lengths: Floats,
+    clip_norm: float,
+    constant: float,
+    records: float = 1.0,
+    people: float = np.inf,
+) -> Calibration:
+    """Calibration of a linear model whose steps released noisy sums of clipped gradients.
+
+    Holders whose records lie as the public points do, and whose classes have the calibrated probabilities r, release on
+    average Σ_y r_y·κ_y·(p − e_y) ⊗ f: p what the model of the moment says, κ_y = min(1, clip / (‖f‖·‖p − e_y‖)).
+    Scale and offsets are those with which that agrees with what was released, along weights of the steps before, whose
+    noise is not that of the step: so a model that has learned noise is seen to have. Differences count by the noise of
+    the releases and the spread of the public points, against logits with a normal prior around "as likely".
+
+    Args:
+        logits: `(P, C)` of the public points by the published weights.
+        checks: Of some of the last steps; none leave the model as it is.
+        lengths: `(P,)` norms of the features f, the constant one among them; of a network `(P, C)`, of the points with
+            each class: norms of whole gradients over those of p − e_y.
+        clip_norm: Of a holder's gradient, in the units of the features.
+        constant: The constant coordinate, in the same units.
+        records: Of a holder on average, a public estimate. Of several records the mean gradient is clipped: one that
+            stands out among k is cut at k times the norm. Numbers of records are taken for geometric.
+        people: How many holders there are, a public number: of few, the classes are as chance had it.
+    """
+    points, classes = logits.shape
+    if not checks or not points or classes < 2:
+        return Calibration.none(classes)
+    numbers = np.arange(1, _MOST_RECORDS + 1, dtype=np.float64)
+    clips: Floats = clip_norm * numbers
+    shares: Floats = (1 - 1 / max(records, 1.0)) ** (numbers - 1)
+    shares /= shares.sum()
+    outcomes = np.mean([_outcomes(check, lengths, clips, shares, constant) for check in checks], axis=0)
+    released = np.mean([np.append(check.along, check.intercept) for check in checks], axis=0)
+    centred = log_softmax(logits, axis=1)
+    spread = float((centred - centred.mean(axis=1, keepdims=True)).std()) or 1.0
+    steps = len(checks)
+    noise = np.full(classes + 1, np.mean([check.noise_intercept for check in checks]) ** 2 / steps)
+    noise[0] = np.mean([check.noise_along**2 for check in checks]) / steps
+
+    def said(values: Floats) -> Floats:
+        return np.asarray(softmax(values[0] / spread * centred + values[1:] - values[1:].mean(), axis=1), np.float64)
+
+    def expected(values: Floats) -> Floats:
+        return np.asarray(np.einsum("py,pym->pm", said(values), outcomes), np.float64)
+
+    begin = np.append(spread, np.zeros(classes))
+    usual = expected(begin)
+    chance = np.einsum("py,pym->pm", said(begin), outcomes**2).mean(axis=0) - usual.mean(axis=0) ** 2
+    noise = np.sqrt(noise + usual.var(axis=0) / points + chance / people + 1e-24)
+
+    def differences(values: Floats) -> Floats:
+        return np.concatenate([(expected(values).mean(axis=0) - released) / noise, values / _SPREAD])
+
+    bounds = ([0.0] + [-np.inf] * classes, [_LARGEST_SCALE * spread] + [np.inf] * classes)
+    starts = (np.append(start, begin[1:]) for start in (spread / 10, spread / 2, spread))
+    found = [least_squares(differences, start, bounds=bounds) for start in starts]
+    best = min(found, key=lambda each: float(each.cost)).x
+    offsets = best[1:] - best[1:].mean()
+    return Calibration(float(best[0] / spread), tuple(offsets.tolist()))
+
+
+def _outcomes(check: StepCheck, lengths: Floats, clips: Floats, shares: Floats, constant: float) -> Floats:
+    """`(P, C, 1 + C)` what a point of each class adds to the gradient along the weights, and to the constant one."""
+    probabilities = softmax(check.logits, axis=1)
+    residuals = probabilities[:, None, :] - np.eye(probabilities.shape[1])
+    norms = np.sqrt((residuals**2).sum(axis=2)) * lengths.reshape(len(lengths), -1)
+    norms = np.maximum(norms, 1e-300)
+    kept = sum(share * np.minimum(1.0, clip / norms) for clip, share in zip(clips, shares, strict=True) if share > 0)
+    residuals *= np.asarray(kept)[:, :, None]
+    along = np.einsum("pyc,pc->py", residuals, check.direction)
+    return np.concatenate([along[:, :, None], constant * residuals], axis=2)

@@ -1,0 +1,197 @@
+"""Measures of class probabilities on test points, each with a 95 % interval. Knows no model, and imports no Django.
+
+Areas and average precisions of more than two classes are means over the classes, each against the rest, of those that
+have points; of two classes they are of the second. Nothing is cut off: a true class of probability 0 has infinite loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Classes = NDArray[np.int64]
+
+NORMAL_95 = 1.959964
+BINS = 10
+"""Of a calibration curve, each with as many points; fewer where a bin would have fewer than ten points."""
+SEED, RESAMPLES = 29, 200
+"""Of bootstrap intervals: public, so that anybody finds the same."""
+
+_BLOCK = 4_000_000
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A measure with its 95 % interval; None where the points do not tell."""
+
+    value: float | None = None
+    interval: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Points of similar probability: how many, their mean probability, and for how many of them it came true."""
+
+    points: int
+    predicted: float
+    observed: int
+
+
+def mean_estimate(values: Floats) -> Estimate:
+    """The mean, with the interval of the normal distribution."""
+    if not len(values):
+        return Estimate()
+    mean = float(values.mean())
+    if not np.isfinite(mean) or len(values) < 2:
+        return Estimate(mean)
+    half = NORMAL_95 * float(values.std(ddof=1)) / len(values) ** 0.5
+    return Estimate(mean, (mean - half, mean + half))
+
+
+def losses(probabilities: Floats, truth: Classes) -> Floats:
+    """`(n,)` -log p of the true class, natural logarithm; infinite where p is 0."""
+    with np.errstate(divide="ignore"):
+        return -np.log(probabilities[np.arange(len(truth)), truth])
+
+
+def base_loss(truth: Classes, classes: int) -> float | None:
+    """Log loss of whoever says the classes' shares of these points of every point: the smallest of a constant."""
+    if not len(truth):
+        return None
+    shares = np.bincount(truth, minlength=classes) / len(truth)
+    shares = shares[shares > 0]
+    return float(-(shares * np.log(shares)).sum()) + 0.0
+
+
+def brier(probabilities: Floats, truth: Classes) -> Estimate:
+    """Mean squared difference of probabilities and outcomes, summed over classes and halved: 0 … 1 (Brier 1950)."""
+    return mean_estimate(((probabilities - np.eye(probabilities.shape[1])[truth]) ** 2).sum(axis=1) / 2)
+
+
+def area(probabilities: Floats, truth: Classes) -> Estimate:
+    """Area under the receiver operating characteristic, with the interval of DeLong, DeLong and Clarke-Pearson (1988).
+
+    The influence of each point on a mean over classes is the mean of its influences, so the same interval holds there.
+    """
+    return _mean_area([(probabilities[:, number], truth == number) for number in _judged(probabilities, truth)])
+
+
+def area_of_all(probabilities: Sequence[Floats], truths: Sequence[Classes]) -> Estimate:
+    """Mean of the areas of several questions about the same points, those left out that all answer alike.
+
+    Args:
+        probabilities: `(n, 2)` of each question.
+        truths: `(n,)` of each, 0 or 1.
+    """
+    each = [(p[:, 1], truth == 1) for p, truth in zip(probabilities, truths, strict=True) if _judged(p, truth)]
+    return _mean_area(each)
+
+
+def _mean_area(judged: Sequence[tuple[Floats, NDArray[np.bool_]]]) -> Estimate:
+    """Mean of areas of scores `(n,)` of the same points, each with which of these are meant."""
+    parts = [_influences(scores, positive) for scores, positive in judged]
+    if not parts:
+        return Estimate()
+    value = float(np.mean([found for found, _influence in parts]))
+    influence = np.mean([each for _found, each in parts], axis=0)
+    half = NORMAL_95 * float(np.sqrt((influence**2).sum())) / len(influence)
+    return Estimate(value, (max(0.0, value - half), min(1.0, value + half)))
+
+
+def _judged(probabilities: Floats, truth: Classes) -> list[int]:
+    """Classes that areas are taken of: the second of two, all of more, where some points have them and some do not."""
+    classes = probabilities.shape[1]
+    counts = np.bincount(truth, minlength=classes)
+    wanted = [1] if classes == 2 else range(classes)
+    return [number for number in wanted if 0 < counts[number] < len(truth)]
+
+
+def _influences(scores: Floats, positive: NDArray[np.bool_]) -> tuple[float, Floats]:
+    from scipy.stats import rankdata  # slow to load, and pages need it never
+
+    many, few = int(positive.sum()), int((~positive).sum())
+    ranks, influence = rankdata(scores), np.zeros(len(scores))
+    above = (ranks[positive] - rankdata(scores[positive])) / few
+    below = 1 - (ranks[~positive] - rankdata(scores[~positive])) / many
+    value = float(above.mean())
+    # the variances of the two kinds of points are those of the paper, which divides by one less
+    influence[positive] = (above - value) * len(scores) / many * (many / max(many - 1, 1)) ** 0.5
+    influence[~positive] = (below - value) * len(scores) / few * (few / max(few - 1, 1)) ** 0.5
+    return value, influence
+
+
+def average_precision(probabilities: Floats, truth: Classes) -> Estimate:
+    """Area under the curve of precision and recall, as a sum over thresholds without interpolation; bootstrap."""
+    judged = _judged(probabilities, truth)
+    if not judged:
+        return Estimate()
+    ordered = []
+    for number in judged:
+        order = np.argsort(-probabilities[:, number], kind="stable")
+        scores = probabilities[order, number]
+        ordered.append((order, truth[order] == number, np.append(scores[1:] != scores[:-1], True)))
+
+    def measure(weights: Floats) -> Floats:
+        return np.mean([_precisions(weights[:, order], hits, ends) for order, hits, ends in ordered], axis=0)
+
+    return bootstrapped(len(truth), measure)
+
+
+def _precisions(weights: Floats, hits: NDArray[np.bool_], ends: NDArray[np.bool_]) -> Floats:
+    found = np.cumsum(weights * hits, axis=1)[:, ends]
+    told = np.cumsum(weights, axis=1)[:, ends]
+    gained = np.diff(found, axis=1, prepend=0.0)
+    total = np.maximum(found[:, -1], 1e-12)
+    return np.asarray((gained * found / np.maximum(told, 1e-12)).sum(axis=1) / total, np.float64)
+
+
+def calibration(probabilities: Floats, truth: Classes) -> tuple[Estimate, list[Bin]]:
+    """Expected calibration error and the curve that it sums up, over bins with as many points each.
+
+    Of two classes it is about the probability of the second, of more about that of the likeliest. The interval is of
+    the bootstrap, over the same bins.
+    """
+    if not len(truth):
+        return Estimate(), []
+    if probabilities.shape[1] == 2:
+        told, came = probabilities[:, 1], truth == 1
+    else:
+        told, came = probabilities.max(axis=1), probabilities.argmax(axis=1) == truth
+    count = max(1, min(BINS, len(truth) // 10))
+    edges = np.unique(np.quantile(told, np.arange(1, count) / count))
+    place = np.searchsorted(edges, told, side="right")
+    sums = [np.bincount(place, each, len(edges) + 1) for each in (np.ones(len(truth)), told, came.astype(np.float64))]
+    bins = [Bin(int(n), p / n, int(o)) for n, p, o in zip(*sums, strict=True) if n]
+    members = np.eye(len(edges) + 1)[place] * (told - came)[:, None]
+    error = bootstrapped(len(truth), lambda weights: np.abs(weights @ members).sum(axis=1) / len(truth))
+    return error, bins
+
+
+def bootstrapped(points: int, measure: Callable[[Floats], Floats]) -> Estimate:
+    """A measure of weighted points, with the percentile interval of resampled ones (Efron and Tibshirani 1993)."""
+    value = float(measure(np.ones((1, points)))[0])
+    if points < 2:
+        return Estimate(value)
+    drawn = np.concatenate([measure(weights) for weights in _resamples(points)])
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return Estimate(value, (float(low), float(high)))
+
+
+def _resamples(points: int) -> Iterator[Floats]:
+    rng = np.random.default_rng(SEED)
+    block = max(1, min(RESAMPLES, _BLOCK // points))
+    for start in range(0, RESAMPLES, block):
+        drawn = rng.integers(points, size=(min(block, RESAMPLES - start), points))
+        yield np.stack([np.bincount(each, minlength=points) for each in drawn]).astype(np.float64)
+
+
+def gain(predicted: Classes, truth: Classes) -> Estimate:
+    """Share of right answers above that of whoever always says the most frequent class, on the same points."""
+    if not len(truth):
+        return Estimate()
+    most = np.bincount(truth).argmax()
+    return mean_estimate((predicted == truth).astype(np.float64) - (truth == most))

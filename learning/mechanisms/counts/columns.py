@@ -1,0 +1,118 @@
+"""Columns whose values are counted, and the cells of a table of them: by what a schema declares, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.sentences import gettext_noop
+from learning.formats import Schema, TabularSchema
+from learning.formats.columns import CategoricalColumn, Icd9Column, NumericColumn
+from learning.mechanisms.base import Records
+
+CLASSES = "class"
+"""Name of the column of classes where the schema gives it none."""
+NOT_KNOWN = gettext_noop("not known")
+NOWHERE = -1
+
+_SINGLE = 1e-4
+"""Part of a bin that the rounding of stored numbers to single precision may take; less than that is below an edge."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """Column that people are counted by.
+
+    Attributes:
+        name: as the schema has it.
+        cells: values, or bins of numbers, in order.
+        start, width: which numbers of an encoded record it is; no width of the classes.
+        edges: of the bins of a column of numbers, else none.
+    """
+
+    name: str
+    cells: tuple[str, ...]
+    start: int = 0
+    width: int = 0
+    edges: tuple[float, ...] = ()
+
+    def places(self, records: Records) -> NDArray[np.int64]:
+        """(N,) the cell of each record, `NOWHERE` of one that is no record of the schema.
+
+        The place of a record follows from that record alone.
+        """
+        if not self.width:
+            known = (records.classes >= 0) & (records.classes < len(self.cells))
+            return np.where(known, records.classes, NOWHERE)
+        values = records.x[:, self.start : self.start + self.width].astype(np.float64)
+        if not self.edges:
+            # What is not known sets no feature; a schema that declares no such values has no cell for it.
+            place = np.where(values.any(axis=1), values.argmax(axis=1), self.width)
+            return np.where(np.isfinite(values).all(axis=1) & (place < len(self.cells)), place, NOWHERE)
+        bins = len(self.edges) - 1
+        with np.errstate(invalid="ignore"):
+            place = np.floor(values[:, 0] * bins + _SINGLE)
+        place = np.where(np.isfinite(place), np.clip(place, 0, bins - 1), NOWHERE)
+        if self.width > 1:
+            place = np.where(values[:, 1] > 0, bins, place)
+        return place.astype(np.int64)
+
+
+def column_names(schema: Schema) -> list[str]:
+    """Names of the columns that can be counted.
+
+    >>> from learning.formats import ImageSchema
+    >>> column_names(ImageSchema(8, 8, 1, ("dark", "light")))
+    ['class']
+    """
+    features = [column.name for column in schema.features] if isinstance(schema, TabularSchema) else []
+    return [*([_class_column(schema).name] if schema.target is None else []), *features]
+
+
+def columns_of(schema: Schema, names: Sequence[str], bins: int) -> tuple[Column, ...]:
+    """Columns by name, numbers in ``bins`` of equal width.
+
+    Raises:
+        ValueError: the schema has no such column.
+    """
+    known = {column.name: column for column in _columns(schema, bins)}
+    for name in names:
+        if name not in known:
+            raise ValueError(f"There is no column {name!r}; choose one of {', '.join(known)}.")
+    return tuple(known[name] for name in names)
+
+
+def cells_of(columns: Sequence[Column], records: Records) -> NDArray[np.int64]:
+    """(N,) the cell of the whole table that each record is in, row by row; `NOWHERE` of one that is in none."""
+    cells = np.zeros(len(records.owner), np.int64)
+    for column in columns:
+        place = column.places(records)
+        cells = np.where((cells < 0) | (place < 0), NOWHERE, cells * len(column.cells) + place)
+    return cells
+
+
+def _class_column(schema: Schema) -> Column:
+    label = schema.label if isinstance(schema, TabularSchema) else None
+    return Column(label.name if label else CLASSES, schema.classes)
+
+
+def _columns(schema: Schema, bins: int) -> list[Column]:
+    found, start = [_class_column(schema)] if schema.target is None else [], 0
+    for column in schema.features if isinstance(schema, TabularSchema) else ():
+        width = len(column.features)
+        missing = (NOT_KNOWN,) if column.missing else ()
+        if isinstance(column, NumericColumn):
+            edges = tuple(np.linspace(column.minimum, column.maximum, bins + 1).tolist())
+            cells = tuple(f"{low:g} – {high:g}" for low, high in pairwise(edges))
+            found.append(Column(column.name, (*cells, *missing), start, width, edges))
+        else:
+            prefix = f"{column.name} = "
+            cells = tuple(name.removeprefix(prefix) for name in column.features)
+            assert isinstance(column, CategoricalColumn | Icd9Column), "there are no other columns"
+            found.append(Column(column.name, (*cells, *missing), start, width))
+        start += width
+    return found

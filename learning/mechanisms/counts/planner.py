@@ -1,0 +1,132 @@
+"""Plan of a table of counts: noise, weights, and the error to expect. It rests on caps, shares and head counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from common.sentences import Sentence, gettext_noop
+from learning.mechanisms.counts.choices import Counts
+from learning.mechanisms.levels import Level
+
+LARGEST_SIGMA = 4096.0
+"""A person has `question.PERSON` steps; :class:`common.noise.SystemNoise` draws up to 2³⁰."""
+WITHIN_95 = 1.959964
+"""Standard deviations within which a normal number is 95 times in 100."""
+MOST_CELLS = 10_000
+
+_ROUNDING = 1 + 1e-9
+
+
+@dataclass(frozen=True)
+class CountsPlan:
+    """Plan of a table.
+
+    Attributes:
+        sigma: standard deviation of the noise of each cell, in people who count as one.
+        reference: the cap, in μ², of whom counts as one; see `weights`.
+        people: by the head counts.
+        weight: the sum of their weights.
+        cells: how many the table has.
+    """
+
+    sigma: float
+    reference: float
+    people: float
+    weight: float
+    cells: int
+
+    def weights(self, caps: ArrayLike) -> NDArray[np.float64]:
+        """Weights, above 0 and at most 1, of people with these caps, in μ²: √(cap / reference)."""
+        return np.minimum(np.sqrt(np.asarray(caps, np.float64) / self.reference), 1.0)
+
+    @property
+    def scale(self) -> float:
+        """People for one in the sum of weights, where the levels are spread alike over the cells."""
+        return self.people / self.weight
+
+    @property
+    def error(self) -> float:
+        """Half of the interval around a number of people."""
+        return WITHIN_95 * self.sigma * self.scale
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON that `counts_plan_from_json` reads."""
+        return asdict(self)
+
+
+def counts_plan_from_json(document: Mapping[str, Any]) -> CountsPlan:
+    """The plan that a run keeps."""
+    return CountsPlan(**document)
+
+
+def plan_counts(levels: Sequence[Level], *, cells: int, share: float, counts: Counts) -> CountsPlan:
+    """Noise that uses the whole share of whoever counts as one.
+
+    Args:
+        levels: Promises with their caps and head counts; somebody has one of them.
+        cells: Of the table.
+        share: Of every cap.
+        counts: What was chosen.
+
+    Raises:
+        ValueError: Too many cells, or more noise than can be drawn.
+
+    >>> plan = plan_counts([Level("ALL", 0.0625, 1000.0)], cells=10, share=0.25, counts=Counts(column="class"))
+    >>> round(plan.sigma, 3), plan.scale
+    (8.0, 1.0)
+    """
+    if cells > MOST_CELLS:
+        raise ValueError(
+            f"The table would have {cells} cells, and may have {MOST_CELLS}: choose fewer bins, or one column."
+        )
+    caps = np.array([level.cap for level in levels])
+    people = np.array([max(level.holders, 0.0) for level in levels])
+    reference = float(caps.min() if counts.weighing == "alike" else caps.max())
+    sigma = math.sqrt(1 / (share * reference)) * _ROUNDING
+    if sigma > LARGEST_SIGMA:
+        raise ValueError(
+            f"These promises need noise of {sigma:.0f} people, and at most {LARGEST_SIGMA:.0f} can be drawn: plan a "
+            "larger share."
+        )
+    plan = CountsPlan(sigma, reference, float(people.sum()), 1.0, cells)
+    return CountsPlan(sigma, reference, plan.people, float((people * plan.weights(caps)).sum()), cells)
+
+
+def plan_notes(plan: CountsPlan) -> tuple[Sentence, ...]:
+    """What whoever approves a table has to know of its noise."""
+    told = [
+        Sentence(
+            gettext_noop(
+                "Every one of %(cells)d cells is released with noise: 95 times in 100 its number of people is right "
+                "to within %(error)d."
+            ),
+            cells=plan.cells,
+            error=math.ceil(plan.error),
+        )
+    ]
+    if plan.error * plan.cells > plan.people:
+        told.append(
+            Sentence(
+                gettext_noop(
+                    "That is more than a cell holds on average, %(mean).1f people: most cells cannot be told from "
+                    "empty ones. Choose fewer bins, one column, or a larger share."
+                ),
+                mean=plan.people / plan.cells,
+            )
+        )
+    if plan.scale > 1:
+        told.append(
+            Sentence(
+                gettext_noop(
+                    "People count by their promise, those with a small ε less. Numbers of people are estimated as if "
+                    "the levels were spread alike over all cells; where they are not, choose that all count alike."
+                )
+            )
+        )
+    return tuple(told)

@@ -1,0 +1,142 @@
+"""Calibration of a network by the gradients that its chunks of steps released, and public points.
+
+Imported where it is used: PyTorch takes a second, which the site should not spend to start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
+
+from learning.calibration import Calibration, StepCheck, fit_to_sums
+from learning.learners.base import Records
+from learning.mechanisms.sampled_steps.chunks import network_model
+from learning.mechanisms.sampled_steps.mechanism import phases_within
+from learning.mechanisms.sampled_steps.networks import NetworkModel, network_create
+from learning.mechanisms.sampled_steps.question import SampledQuestion
+from learning.mechanisms.sampled_steps.training import SampledSteps
+from learning.mechanisms.sampled_steps.whole_network import RecordGradients
+from learning.representations.coordinates import LARGEST
+
+_LAST = 0.5
+"""Share of the steps that the calibration rests on: of later ones, whose network is near the published one."""
+_GRADIENTS = 10_000
+"""Of public points with each class, of which norms are taken: as many as twenty steps of a run take, or less."""
+_POINTS = 3000
+
+Floats = NDArray[np.float64]
+
+
+def network_calibration(
+    question: SampledQuestion, states: Sequence[SampledSteps], public: ArrayLike, *, records: float
+) -> Calibration:
+    """Calibration of the network that the last of the states is of.
+
+    The gradients of the output layer are those of a linear model of what enters it, clipped with all the others: so
+    what `fit_to_sums` says of linear models is true of networks as well, with the norms of whole gradients.
+
+    Args:
+        question: Of the run.
+        states: Before the first step, and after each chunk.
+        public: `(P, …)` public points, as records; of many, some.
+        records: Of a holder on average, see `fit_to_sums`.
+    """
+    final = states[-1]
+    later = [pair for pair in pairwise(states) if pair[1].step > final.step * _LAST]
+    if not later:
+        return Calibration.none(question.classes)
+    points = np.asarray(public, np.float32)
+    most = min(len(points), max(1, _GRADIENTS // question.classes), _POINTS)
+    points = points[np.linspace(0, len(points) - 1, most).astype(np.int64)]
+    network = network_create(question.network, question.shape, question.classes)
+    whole, unit = _as_in_steps(question, points)
+    gradients, checks, lengths = RecordGradients(network, question.shape), [], []
+    for before, after in later:
+        # half of the noise of a chunk is in the weights at which its gradients were taken, on average
+        halfway = SampledSteps((before.weights + after.weights) / 2, before.velocity, before.step)
+        model = network_model(question, halfway)
+        features, logits = _entering(model, points)
+        checks.append(_check(question, before, after, features, logits))
+        gradients.load(halfway.weights, unit=unit)
+        lengths.append(_lengths(gradients, whole, softmax(logits, axis=1)))
+    _features, logits = _entering(network_model(question, final), points)
+    mechanism = question.plan.mechanism
+    return fit_to_sums(
+        logits,
+        checks,
+        lengths=np.mean(lengths, axis=0),
+        # without noise norms are those that clip nothing
+        clip_norm=max(mechanism.clip_norm, float(mechanism.norms.min())),
+        constant=1.0,
+        records=records,
+        people=mechanism.expected / float(mechanism.rates.max()),
+    )
+
+
+def _check(
+    question: SampledQuestion, before: SampledSteps, after: SampledSteps, features: Floats, logits: Floats
+) -> StepCheck:
+    """What a chunk released of the output layer, `features` `(P, d + 1)` with the constant one being what enters it."""
+    steps, momentum = after.step - before.step, question.momentum
+    # v_j = momentum·v_(j-1) + g_j and w_j = w_(j-1) - step_size·v_j, added up over the chunk
+    velocities = (before.weights - after.weights) / question.step_size
+    sums = (1 - momentum) * velocities + momentum * (after.velocity - before.velocity)
+    inputs = features.shape[1]
+    gradient = _output(sums / steps, question.classes, inputs)
+    weights = _output(before.weights, question.classes, inputs)
+    ((mechanism, _count), *_others) = phases_within(question.plan.phases, before.step, steps)
+    noise = mechanism.noise_multiplier * mechanism.clip_norm / mechanism.expected / steps**0.5
+    return StepCheck(
+        logits=logits,
+        direction=features @ weights,
+        along=float((weights * gradient).sum()),
+        intercept=gradient[-1],
+        noise_along=noise * float(np.sqrt((weights**2).sum())),
+        noise_intercept=noise,
+    )
+
+
+def _output(values: Floats, classes: int, inputs: int) -> Floats:
+    """`(d + 1, C)` those of numbers in the order of the parameters that belong to the last layer."""
+    last = values[-classes * inputs :]
+    return np.vstack([last[:-classes].reshape(classes, inputs - 1).T, last[-classes:]])
+
+
+@torch.inference_mode()
+def _entering(model: NetworkModel, points: Records) -> tuple[Floats, Floats]:
+    """`(P, d + 1)` of the points what enters the output layer, and 1; and their logits `(P, C)`."""
+    entering: list[torch.Tensor] = []
+    output = model.network.get_submodule("output")
+    watching = output.register_forward_pre_hook(lambda _layer, given: entering.append(given[0]))
+    logits = model.network(model.inputs(points)).double().numpy()
+    watching.remove()
+    return np.column_stack([entering[0].double().numpy(), np.ones(len(points))]), logits
+
+
+def _as_in_steps(question: SampledQuestion, points: Records) -> tuple[torch.Tensor, float]:
+    """The points in whole numbers, as a step takes records, and what a 1 in them stands for."""
+    if question.fitted is not None:
+        return torch.from_numpy(question.fitted.transform(points)).float(), question.scale
+    found = np.asarray(points, np.float32).reshape(-1, *question.shape)
+    return torch.from_numpy(np.rint(np.clip(found, -1, 1) * np.float32(LARGEST))), question.scale / LARGEST
+
+
+@torch.inference_mode()
+def _lengths(gradients: RecordGradients, points: torch.Tensor, probabilities: Floats) -> Floats:
+    """`(P, C)` norms of the gradients of the points with each class, over those of p - e_y."""
+    count, classes = probabilities.shape
+    block = max(1, 2**22 // gradients.numbers)
+    residuals = probabilities[:, None, :] - np.eye(classes)
+    found = np.empty((count, classes))
+    for number in range(classes):
+        for start in range(0, count, block):
+            part = points[start : start + block]
+            layers = gradients(part, torch.full((len(part),), number))
+            squares = sum(layer.squared_norms for layer in layers)
+            found[start : start + block, number] = np.sqrt(torch.as_tensor(squares).numpy())
+    return found / np.maximum(np.sqrt((residuals**2).sum(axis=2)), 1e-6)

@@ -1,0 +1,57 @@
+"""Calibration of a linear model by the noisy sums that its steps released, and public points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from learning.calibration import Calibration, StepCheck, fit_to_sums
+from learning.mechanisms.steps.descent import EARLY, Descent
+from learning.mechanisms.steps.linear import CLIP_STEPS
+from learning.mechanisms.steps.records import INTERCEPT
+
+RECORDS = 1.2
+"""Of a holder on average, where a dataset takes more than one: an assumption, since how many there are is private."""
+_POINTS = 3000
+
+
+def descent_calibration(
+    steps: Sequence[tuple[Descent, NDArray[np.int64]]], final: Descent, public: ArrayLike, *, records: float
+) -> Calibration:
+    """Calibration of the model that a descent led to.
+
+    Args:
+        steps: State before each step, and the `(d + 1, C)` noisy sums that it released.
+        final: State after the last.
+        public: `(P, d)` coordinates of public points; of many, some.
+        records: Of a holder on average, see `fit_to_sums`.
+    """
+    plan, length = final.plan, final.length
+    points = np.asarray(public, np.float64)
+    points = points[np.linspace(0, len(points) - 1, min(len(points), _POINTS)).astype(np.int64)]
+    features = np.column_stack([points, np.full(len(points), float(INTERCEPT))]) / length
+    noise = plan.sigma * plan.clip_norm / plan.people
+    checks = []
+    # those whose weights the model is the mean of
+    for state, sums in steps[-max(1, round((1 - EARLY) * len(steps))) :]:
+        gradient, weights = sums * (plan.clip_norm / plan.people / CLIP_STEPS), state.learned * length
+        checks.append(
+            StepCheck(
+                logits=features @ state.parameters,
+                direction=features @ weights,
+                along=float((weights * gradient).sum()),
+                intercept=gradient[-1],
+                noise_along=noise * float(np.sqrt((weights**2).sum())),
+                noise_intercept=noise,
+            )
+        )
+    return fit_to_sums(
+        features @ (final.learned * length),
+        checks,
+        lengths=np.sqrt((features**2).sum(axis=1)),
+        clip_norm=plan.clip_norm,
+        constant=INTERCEPT / length,
+        records=records,
+    )

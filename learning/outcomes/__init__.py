@@ -1,0 +1,58 @@
+"""Outcomes: what can be learned of a record, from what a schema declares to what a model says. Imports no Django."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from common.sentences import gettext_noop
+from learning.outcomes.base import Codes, Evaluation, Loss, Measure, Outcome, Target
+from learning.outcomes.classes import CROSS_ENTROPY, Classes
+from learning.outcomes.labels import Labels
+from learning.outcomes.numbers import Numbers
+from learning.outcomes.times import Times
+
+OUTCOME_LABELS = {
+    Classes.kind: gettext_noop("classes"),
+    Numbers.kind: gettext_noop("numbers"),
+    Times.kind: gettext_noop("times to an event"),
+    Labels.kind: gettext_noop("several labels of one record"),
+}
+"""What is learned, for people."""
+
+KINDS = tuple(OUTCOME_LABELS)
+"""Of all outcomes, as schemas and methods name them."""
+
+__all__ = [
+    "CROSS_ENTROPY",
+    "KINDS",
+    "OUTCOME_LABELS",
+    "Classes",
+    "Codes",
+    "Evaluation",
+    "Labels",
+    "Loss",
+    "Measure",
+    "Numbers",
+    "Outcome",
+    "Target",
+    "Times",
+    "target_from_json",
+]
+
+
+def target_from_json(document: Mapping[str, Any]) -> Target:
+    """The target that `Target.to_json` wrote.
+
+    Raises:
+        ValueError: it declares what no target can be.
+
+    >>> target_from_json(Numbers(0, 300, "mmHg").to_json())
+    Numbers(minimum=0, maximum=300, unit='mmHg')
+    """
+    match document["kind"]:
+        case "numbers":
+            return Numbers(document["minimum"], document["maximum"], document["unit"])
+        case "times":
+            return Times(tuple(document["ends"]), document["unit"])
+        case "labels":
+            return Labels(tuple(document["names"]))
+    raise ValueError(f"Nobody knows the kind of target {document['kind']!r}.")

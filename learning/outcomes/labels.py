@@ -1,0 +1,121 @@
+"""Labels: several questions about one record, each with yes or no, learned side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from scipy.special import expit
+
+from common.sentences import gettext_noop
+from learning.measures import area, area_of_all, brier, mean_estimate
+from learning.outcomes.base import Codes, Evaluation, Measure, Target
+from learning.outcomes.exact import RESIDUAL_STEPS, Floats, logistic
+
+if TYPE_CHECKING:
+    from learning.exports.graph import Graph
+
+MOST_LABELS = 8
+AREA = gettext_noop("Area under the ROC curve")
+BRIER = gettext_noop("Brier score")
+RIGHT = gettext_noop("Right answers")
+_LEAST = 0.02  # where the model is sure of every public point, a step would have no bound
+
+
+@dataclass(frozen=True)
+class LabelsLoss:
+    """See :class:`learning.outcomes.base.Loss`: cross entropy of each label, of which bit k of a target says k."""
+
+    labels: int
+    centred: bool = False
+    clip_norm: float = 0.7
+
+    def residuals(self, scores: Floats, targets: Codes) -> Floats:
+        known = (targets >= 0) & (targets < 1 << self.labels)
+        bits = np.where(known, targets, 0)[:, None] >> np.arange(self.labels) & 1
+        return np.where(known[:, None], logistic(scores) - bits * RESIDUAL_STEPS, 0.0)
+
+    def curvature(self, scores: Floats) -> Floats:
+        shares = expit(scores)
+        return np.asarray(np.maximum(shares * (1 - shares), _LEAST), np.float64)
+
+
+@dataclass(frozen=True)
+class Labels(Target):
+    """Some labels of one record, each yes or no, learned in one run: one vector, one charge."""
+
+    kind: ClassVar[str] = "labels"
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not (2 <= len(self.names) <= MOST_LABELS and len(set(self.names)) == len(self.names)):
+            raise ValueError(gettext_noop("Name from 2 to 8 labels, each once."))
+
+    @property
+    def loss(self) -> LabelsLoss:
+        return LabelsLoss(len(self.names))
+
+    @property
+    def outputs(self) -> int:
+        return len(self.names)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Probability of each label."""
+        return self.names
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        return self.names
+
+    def coded(self, values: Sequence[Floats]) -> Codes:
+        """Bit k says label k.
+
+        >>> Labels(("ill", "old")).coded([np.array([1.0, 0.0]), np.array([1.0, 1.0])]).tolist()
+        [3, 2]
+        """
+        return np.sum([(each != 0).astype(np.int64) << place for place, each in enumerate(values)], axis=0)
+
+    def bits(self, codes: Codes) -> Codes:
+        """`(n, labels)` of codes."""
+        return codes[:, None] >> np.arange(len(self.names)) & 1
+
+    def written(self, code: int) -> str:
+        return ", ".join(name for place, name in enumerate(self.names) if code >> place & 1) or "–"
+
+    def predictions(self, scores: Floats) -> Floats:
+        return np.asarray(expit(scores), np.float64)
+
+    def to_graph(self, graph: Graph, scores: str) -> str:
+        return graph.node("Sigmoid", scores)
+
+    def said(self, predictions: Floats) -> list[Any]:
+        """Names of the labels that are more likely than not."""
+        return [[self.names[place] for place in np.flatnonzero(each > 0.5)] for each in predictions]
+
+    def evaluated(self, predictions: Floats, targets: Codes) -> Evaluation:
+        """Area under the ROC curve, Brier score and share of right answers of each label, and the mean area of all."""
+        bits = self.bits(targets)
+        told = [np.stack([1 - each, each], axis=1) for each in predictions.T]
+        measures = [
+            Measure(
+                "area",
+                gettext_noop("Area under the ROC curve, mean of the labels"),
+                area_of_all(told, list(bits.T)),
+                nothing=0.5,
+            )
+        ]
+        for name, probabilities, truth in zip(self.names, told, bits.T, strict=True):
+            share = float(truth.mean()) if len(truth) else 0.0
+            right = (probabilities.argmax(axis=1) == truth).astype(np.float64)
+            measures += [
+                Measure("area", AREA, area(probabilities, truth), of=name, nothing=0.5),
+                Measure("brier", BRIER, brier(probabilities, truth), of=name, nothing=share * (1 - share)),
+                Measure("accuracy", RIGHT, mean_estimate(right), of=name, nothing=max(share, 1 - share)),
+            ]
+        return Evaluation(tuple(measures))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "names": list(self.names)}

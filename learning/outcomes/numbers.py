@@ -1,0 +1,165 @@
+"""Numbers: a target within a declared range, learned by squared loss, with how far off the model expects to be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.sentences import gettext_noop
+from learning.measures import Estimate, bootstrapped, mean_estimate
+from learning.outcomes.base import Codes, Evaluation, Measure, Target, digits
+from learning.outcomes.exact import RESIDUAL_STEPS, Floats
+
+if TYPE_CHECKING:
+    from learning.exports.graph import Graph
+
+_WIDTH = 3.0
+"""Half an interval that holds 95 % of a Laplace distribution, in mean absolute deviations: log 20. Of a normal 2.5."""
+
+
+@dataclass(frozen=True)
+class SquaredLoss:
+    """See :class:`learning.outcomes.base.Loss`; of a target y within the range, counted from its middle in widths.
+
+    The first score m is fitted to y by (m - y)²/2, the second s to |y - m| by (s - |y - m|)²/2, with m held fixed. A
+    holder's gradient is clipped: a residual beyond clip_norm / ‖f‖ counts as that, which makes the loss Huber's.
+    """
+
+    centred: bool = False
+    clip_norm: float = 0.1
+
+    def residuals(self, scores: Floats, targets: Codes) -> Floats:
+        known = (targets >= 0) & (targets <= RESIDUAL_STEPS)
+        y = np.where(known, targets, 0) - RESIDUAL_STEPS / 2
+        off = _within(np.rint(scores[:, 0] * RESIDUAL_STEPS) - y)
+        spread = _within(np.rint(scores[:, 1] * RESIDUAL_STEPS) - np.abs(off))
+        return np.where(known[:, None], np.stack([off, spread], axis=1), 0.0)
+
+    def curvature(self, scores: Floats) -> Floats:
+        return np.ones((len(scores), 1))
+
+
+def _within(residuals: Floats) -> Floats:
+    return residuals.clip(-RESIDUAL_STEPS, RESIDUAL_STEPS)
+
+
+@dataclass(frozen=True)
+class Numbers(Target):
+    """A number from ``minimum`` to ``maximum``, in ``unit``; one outside counts as the end of the range.
+
+    A code is its place in the range, in whole steps of the range's 2²⁰th part.
+
+    >>> Numbers(0, 100, "kg").coded([np.array([25.0, 300.0])]).tolist()
+    [262144, 1048576]
+    """
+
+    kind: ClassVar[str] = "numbers"
+    minimum: float
+    maximum: float
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.minimum) and math.isfinite(self.maximum) and self.minimum < self.maximum):
+            raise ValueError(gettext_noop("Declare two finite numbers with minimum < maximum."))
+
+    @property
+    def loss(self) -> SquaredLoss:
+        return SquaredLoss()
+
+    @property
+    def outputs(self) -> int:
+        return 2
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return "value", "low", "high"
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        return ("value",)
+
+    def allowed(self, part: str, values: Floats) -> NDArray[np.bool_]:
+        del part
+        return np.isfinite(values)
+
+    def remedy(self, part: str) -> str:
+        del part
+        return gettext_noop("Write a number.")
+
+    @property
+    def _range(self) -> float:
+        return self.maximum - self.minimum
+
+    def coded(self, values: Sequence[Floats]) -> Codes:
+        places = (values[0].clip(self.minimum, self.maximum) - self.minimum) / self._range
+        return np.rint(places * RESIDUAL_STEPS).astype(np.int64)
+
+    def numbers(self, codes: Codes) -> Floats:
+        """What codes stand for."""
+        return np.asarray(self.minimum + codes / RESIDUAL_STEPS * self._range, np.float64)
+
+    def written(self, code: int) -> str:
+        return f"{digits(float(self.numbers(np.array(code))))} {self.unit}".rstrip()
+
+    def predictions(self, scores: Floats) -> Floats:
+        """The number, and the ends of an interval that is to hold 95 % of all; all within the range."""
+        half = _WIDTH * np.maximum(scores[:, 1], 0.0)
+        places = np.stack([scores[:, 0], scores[:, 0] - half, scores[:, 0] + half], axis=1) + 0.5
+        return np.asarray(self.minimum + places.clip(0.0, 1.0) * self._range, np.float64)
+
+    def to_graph(self, graph: Graph, scores: str) -> str:
+        half = graph.node("Relu", graph.node("MatMul", scores, graph.constant(np.array([[0.0], [_WIDTH]]))))
+        value = graph.node("MatMul", scores, graph.constant(np.array([[1.0], [0.0]])))
+        sides = graph.node("MatMul", half, graph.constant(np.array([[0.0, -1.0, 1.0]])))
+        places = graph.node("Add", graph.node("Add", value, sides), graph.constant(0.5))
+        places = graph.node("Min", graph.node("Max", places, graph.constant(0.0)), graph.constant(1.0))
+        scaled = graph.node("Mul", places, graph.constant(float(self._range)))
+        return graph.node("Add", scaled, graph.constant(float(self.minimum)))
+
+    def said(self, predictions: Floats) -> list[Any]:
+        return [float(value) for value in predictions[:, 0]]
+
+    def evaluated(self, predictions: Floats, targets: Codes) -> Evaluation:
+        """R² = 1 - Σ(y - m)² / Σ(y - ȳ)², mean absolute error, and the share of intervals that hold the truth.
+
+        The error is beside that of whoever says the median of these records of each, the smallest of a constant.
+        """
+        truth = self.numbers(targets)
+        off, inside = truth - predictions[:, 0], (predictions[:, 1] <= truth) & (truth <= predictions[:, 2])
+
+        def explained(weights: Floats) -> Floats:
+            total = np.maximum(weights.sum(axis=1), 1e-300)
+            mean = weights @ truth / total
+            spread = weights @ truth**2 / total - mean**2
+            return np.asarray(1.0 - (weights @ off**2 / total) / np.maximum(spread, 1e-300), np.float64)
+
+        width = mean_estimate(predictions[:, 2] - predictions[:, 1])
+        varies = len(truth) > 1 and float(truth.std()) > 0
+        return Evaluation(
+            (
+                Measure(
+                    "r2", gettext_noop("R²"), bootstrapped(len(truth), explained) if varies else Estimate(), nothing=0.0
+                ),
+                Measure(
+                    "mean_absolute_error",
+                    gettext_noop("Mean absolute error"),
+                    mean_estimate(np.abs(off)),
+                    nothing=float(np.abs(truth - np.median(truth)).mean()) if len(truth) else None,
+                    unit=self.unit,
+                ),
+                Measure(
+                    "coverage",
+                    gettext_noop("Prediction intervals of 95 % that hold the truth"),
+                    mean_estimate(inside.astype(np.float64)),
+                ),
+                Measure("width", gettext_noop("Mean width of the prediction intervals"), width, unit=self.unit),
+            )
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "minimum": self.minimum, "maximum": self.maximum, "unit": self.unit}

@@ -1,0 +1,223 @@
+"""Times to an event, of which some are only known to be later: hazards of the intervals of a declared time line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from common.sentences import gettext_noop
+from learning.measures import NORMAL_95, mean_estimate
+from learning.outcomes.base import Codes, Evaluation, Measure, Target, digits
+from learning.outcomes.exact import RESIDUAL_STEPS, Floats, logistic
+from learning.outcomes.survival import brier_scores, concordance, kaplan_meier
+
+if TYPE_CHECKING:
+    from learning.exports.graph import Graph
+
+MOST_INTERVALS = 100
+_SHAPE_STEPS = 2.0**10
+_LEAST = 0.02  # of the curvature of a score, so that no step is without a bound
+_USUAL = 0.1  # share of those at risk whom an interval of mean length takes, where a model knows nothing
+
+
+@dataclass(frozen=True)
+class HazardLoss:
+    """See :class:`learning.outcomes.base.Loss`: cross entropy of the intervals that a record's person lived through.
+
+    The hazard of interval j, the probability of the event in it for whoever reaches it, has the logit
+    o_j + Σ_k B_jk·s_k with the scores s_k. A record's residual of score k is Σ_j a_j (h_j - d_j) B_jk over the
+    intervals: a_j whether the person was at risk in it, d_j whether the event was. All of them are one vector.
+
+    Attributes:
+        ends: of the intervals, as shares of the last.
+        offsets: o_j, of the logits.
+        shapes: B `(intervals, outputs)`.
+    """
+
+    ends: tuple[float, ...]
+    offsets: tuple[float, ...]
+    shapes: tuple[tuple[float, ...], ...]
+    centred: bool = False
+    clip_norm: float = 0.7
+
+    def logits(self, scores: Floats) -> Floats:
+        """`(n, intervals)`, by operations on single numbers in a fixed order."""
+        found = np.zeros((len(scores), 1)) + np.array(self.offsets)
+        for output, shape in enumerate(np.array(self.shapes).T):
+            found = found + scores[:, output, None] * shape
+        return np.asarray(found, np.float64)
+
+    def residuals(self, scores: Floats, targets: Codes) -> Floats:
+        known = (targets >= 0) & (targets <= 2 * RESIDUAL_STEPS + 1)
+        at_risk, happened = self.intervals(np.where(known, targets, 0))
+        off = np.where(at_risk, logistic(self.logits(scores)) - happened * RESIDUAL_STEPS, 0.0)
+        sums = np.stack([(off * shape).sum(axis=1) for shape in np.array(self.shapes).T], axis=1)
+        within = np.rint(sums).clip(-RESIDUAL_STEPS, RESIDUAL_STEPS)
+        return np.where(known[:, None], within, 0.0)
+
+    def intervals(self, codes: Codes) -> tuple[Floats, Floats]:
+        """`(n, intervals)` whether each person was at risk in it, and whether the event happened in it.
+
+        Whoever is censored was at risk in the interval where they were lost if they lived through half of it.
+        """
+        time, event = (codes // 2 / RESIDUAL_STEPS)[:, None], (codes % 2 == 1)[:, None]
+        ends = np.array(self.ends)
+        starts = np.append(0.0, ends[:-1])
+        happened = event & (time <= ends) & ((time > starts) | (starts == 0))
+        survived = np.where(event, time > ends, time >= (starts + ends) / 2)
+        return (happened | survived).astype(np.float64), happened.astype(np.float64)
+
+    def curvature(self, scores: Floats) -> Floats:
+        """Σ_j S_j h_j (1 - h_j)·|B_jk|·Σ_l |B_jl|, with the share S_j that the scores expect to reach interval j.
+
+        Each row of the Hessian is bounded by the sum of its absolute values, as of classes.
+        """
+        hazards = expit(self.logits(scores))
+        reach = np.cumprod(np.hstack([np.ones((len(hazards), 1)), 1 - hazards[:, :-1]]), axis=1)
+        shapes = np.abs(np.array(self.shapes))
+        bound = (reach * hazards * (1 - hazards)) @ (shapes * shapes.sum(axis=1, keepdims=True))
+        return np.asarray(np.maximum(bound, _LEAST), np.float64)
+
+
+@dataclass(frozen=True)
+class Times(Target):
+    """A time from 0 on, in ``unit``, and whether the event happened then or the person was not followed any longer.
+
+    ``ends`` are those of the intervals by which hazards are told, the last the end of the time line: who is without the
+    event by then is censored there. A code is twice the place on the time line, in whole steps of its 2²⁰th part, and
+    one more where the event happened.
+
+    >>> times = Times((30, 90, 365), "days")
+    >>> [times.written(code) for code in times.coded([np.array([182.5, 400.0]), np.array([1.0, 1.0])]).tolist()]
+    ['182.5 days', 'more than 365 days']
+    """
+
+    kind: ClassVar[str] = "times"
+    ends: tuple[float, ...]
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        rises = all(low < high for low, high in zip((0.0, *self.ends), self.ends, strict=False))
+        if not (2 <= len(self.ends) <= MOST_INTERVALS and rises and math.isfinite(self.ends[-1])):
+            raise ValueError(gettext_noop("Declare from 2 to 100 ends of intervals, above 0 and each above the last."))
+
+    @cached_property
+    def loss(self) -> HazardLoss:
+        ends = self._places / RESIDUAL_STEPS
+        widths = np.diff(ends, prepend=0.0)
+        middles = np.log(ends - widths / 2)
+        place = 2 * (middles - middles[0]) / (middles[-1] - middles[0]) - 1
+        shapes = np.stack([np.ones(len(ends)), place], axis=1)
+        offsets = np.log(widths / widths.mean()) + math.log(_USUAL / (1 - _USUAL))
+        return HazardLoss(
+            tuple(ends.tolist()),
+            tuple((np.rint(offsets * _SHAPE_STEPS) / _SHAPE_STEPS).tolist()),
+            tuple(map(tuple, (np.rint(shapes * _SHAPE_STEPS) / _SHAPE_STEPS).tolist())),
+        )
+
+    @property
+    def _places(self) -> Floats:
+        """Ends of the intervals in the steps of codes, so that an event at an end lies in the interval before it."""
+        return np.rint(np.array(self.ends) / self.ends[-1] * RESIDUAL_STEPS)
+
+    @property
+    def outputs(self) -> int:
+        return len(self.loss.shapes[0])
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Probabilities that the event has not happened by the end of each interval."""
+        return tuple(f"after {end:g}" for end in self.ends)
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        return "time", "event"
+
+    def allowed(self, part: str, values: Floats) -> NDArray[np.bool_]:
+        return np.isfinite(values) & (values >= 0) if part == "time" else super().allowed(part, values)
+
+    def remedy(self, part: str) -> str:
+        return gettext_noop("Write a number from 0 on.") if part == "time" else super().remedy(part)
+
+    def coded(self, values: Sequence[Floats]) -> Codes:
+        times, events = values
+        places = np.rint(times.clip(0, self.ends[-1]) / self.ends[-1] * RESIDUAL_STEPS).astype(np.int64)
+        return 2 * places + ((events != 0) & (times <= self.ends[-1]))
+
+    def times(self, codes: Codes) -> tuple[Floats, NDArray[np.bool_]]:
+        """Times, and whether the event happened then."""
+        return np.asarray(codes // 2 / RESIDUAL_STEPS * self.ends[-1], np.float64), codes % 2 == 1
+
+    def written(self, code: int) -> str:
+        time, event = self.times(np.array([code]))
+        return f"{'' if event[0] else 'more than '}{digits(float(time[0]))} {self.unit}".rstrip()
+
+    def predictions(self, scores: Floats) -> Floats:
+        hazards = expit(self.loss.logits(scores))
+        return np.asarray(np.cumprod(1 - hazards, axis=1), np.float64)
+
+    def to_graph(self, graph: Graph, scores: str) -> str:
+        logits = graph.node("MatMul", scores, graph.constant(np.array(self.loss.shapes).T))
+        logits = graph.node("Add", logits, graph.constant(np.array(self.loss.offsets)))
+        left = graph.node("Log", graph.node("Sigmoid", graph.node("Neg", logits)))
+        sums = graph.node("CumSum", left, graph.constant(np.array(1)))
+        return graph.node("Exp", sums)
+
+    def said(self, predictions: Floats) -> list[Any]:
+        """The median time: by when the event has happened to half of all such people; None where that is later."""
+        known = np.hstack([np.ones((len(predictions), 1)), predictions])
+        ends = np.append(0.0, self.ends)
+        said: list[float | None] = []
+        for left in known:
+            after = int(np.searchsorted(-left, -0.5))
+            if after >= len(left):
+                said.append(None)
+                continue
+            share = (left[after - 1] - 0.5) / max(left[after - 1] - left[after], 1e-12)
+            said.append(float(ends[after - 1] + share * (ends[after] - ends[after - 1])))
+        return said
+
+    def risks(self, predictions: Floats) -> Floats:
+        """By which people are ranked: the time on the line that each is expected to lose."""
+        widths = np.diff(np.append(0.0, self.ends))
+        known = np.hstack([np.ones((len(predictions), 1)), predictions])
+        return np.asarray(self.ends[-1] - (known[:, 1:] + known[:, :-1]) / 2 @ widths, np.float64)
+
+    def evaluated(self, predictions: Floats, targets: Codes) -> Evaluation:
+        """Harrell's concordance, the mean Brier score of all ends, and of each beside what Kaplan and Meier say."""
+        times, events = self.times(targets)
+        ends = self._places / RESIDUAL_STEPS * self.ends[-1]
+        scores = brier_scores(predictions, times, events, ends)
+        shares, errors = kaplan_meier(times, events, ends)
+        flat = np.broadcast_to(shares, scores.shape)
+        knows_nothing = brier_scores(flat, times, events, ends)
+        curve = [
+            {
+                "time": end,
+                "predicted": float(predictions[:, place].mean()) if len(predictions) else None,
+                "observed": float(shares[place]),
+                "interval": [max(0.0, shares[place] - half), min(1.0, shares[place] + half)],
+                "brier": float(scores[:, place].mean()) if len(scores) else None,
+            }
+            for place, (end, half) in enumerate(zip(self.ends, NORMAL_95 * errors, strict=True))
+        ]
+        ranked = concordance(self.risks(predictions), times, events)
+        brier = mean_estimate(scores.mean(axis=1))
+        nothing = float(knows_nothing.mean()) if len(scores) else None
+        return Evaluation(
+            (
+                Measure("concordance", gettext_noop("Concordance (Harrell's C)"), ranked, nothing=0.5),
+                Measure("brier", gettext_noop("Brier score, mean over the time line"), brier, nothing=nothing),
+            ),
+            tuple(curve),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "ends": list(self.ends), "unit": self.unit}

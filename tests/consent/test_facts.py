@@ -1,0 +1,258 @@
+"""Facts of a study belong to the versions of its form: complete, without contradiction, changed by two people."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.db import connection, models
+from django.urls import reverse
+from django.utils import timezone
+
+from common.append_only import triggers_remove
+from consent import selectors, services
+from consent.facts import facts_missing, facts_of
+from consent.models import ConsentForm, ConsentFormProposal, Mail, Remark, Renewal, Role, Study
+from consent.services.consent_forms import OBJECTION_DAYS, form_faults
+from consent.standing import standing
+from tests import factories
+from tests.consent.conftest import Clock, Decide
+from tests.pages import as_, text
+from training.verification import checks_of
+
+TYPO = {"en": "# What we ask\nWe would like to learn from your recrods how to **read handwriting**."}
+CORRECT = {"en": "# What we ask\nWe would like to learn from your records how to **read handwriting**."}
+
+
+@pytest.fixture
+def study(clock: Clock, db: None) -> Study:
+    """In force with a spelling mistake; ``carla`` and ``conrad`` are the ethics committee."""
+    study = factories.study_create()
+    factories.form_publish(study, TYPO)
+    factories.policy_approve(study)
+    for name in ("carla", "conrad"):
+        services.membership_add(study=study, user=factories.user_create(name), role=Role.COMMITTEE, acting_user=None)
+    return study
+
+
+def correct(study: Study, texts: dict[str, str] = CORRECT) -> ConsentFormProposal:
+    return services.consent_form_correct(study=study, acting_user=factories.user_create("olga"), texts=texts)
+
+
+# --- Complete before anybody can be asked ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("unsaid", "label"),
+    [
+        ("controller_address", "Address of the controller"),
+        ("data_categories", "Which data"),
+        ("data_source", "Source of the data"),
+        ("without_recipients", "Who else sees raw records"),
+        ("retention", "How long"),
+        ("without_officer", "Data protection officer"),
+        ("supervisory_authority", "Supervisory authority"),
+    ],
+)
+def test_a_study_cannot_open_before_people_are_told_everything(db: None, unsaid: str, label: str) -> None:
+    study = factories.study_create(**{unsaid: False if unsaid.startswith("without") else ""})
+    assert [missing.label for missing in facts_missing(study)] == [label]
+    with pytest.raises(ValidationError, match=f"the study does not say yet: {label}"):
+        factories.form_publish(study)
+    factories.policy_approve(study)
+    assert not services.is_study_fixed(study)
+    page = as_("olga").get(reverse("staff:study", args=[study.slug]))
+    field = {"without_recipients": "recipients", "without_officer": "data_protection_officer"}.get(unsaid, unsaid)
+    assert f'/studies/digits/edit/#id_{field}"' in page.text, "the list leads to where it is entered"
+
+
+def test_consent_under_another_law_says_which(db: None) -> None:
+    study = factories.study_create(lawful_basis="other")
+    assert [missing.field for missing in facts_missing(study)] == ["jurisdiction"]
+    assert facts_missing(factories.study_create("try", rehearsal=True, controller_address="")) == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"recipients": "The archive.", "without_recipients": True},
+        {"data_protection_officer": "Dr. D.", "without_officer": True},
+    ],
+)
+def test_a_statement_and_its_contrary_are_refused(db: None, fields: dict[str, Any]) -> None:
+    study = factories.study_create()
+    with pytest.raises(ValidationError, match="Not both"):
+        services.study_update(study=study, **fields)
+
+
+@pytest.mark.parametrize("words", ["Our processor Acme stores it.", "Acme ist unser Auftragsverarbeiter."])
+def test_a_text_that_names_a_processor_where_the_facts_name_nobody_is_stopped(db: None, words: str) -> None:
+    study = factories.study_create()
+    with pytest.raises(ValidationError, match="the facts say that nobody else sees raw records"):
+        factories.form_publish(study, {"en": words})
+    services.study_update(study=study, recipients="Acme, which stores them.", without_recipients=False)
+    assert factories.form_publish(study, {"en": words}).facts["recipients"] == "Acme, which stores them."
+
+
+# --- Two people -----------------------------------------------------------------------------------------------------
+
+
+def test_nobody_publishes_what_they_proposed_not_even_the_first_version(db: None) -> None:
+    study, olga = factories.study_create(), factories.user_create("olga")
+    proposal = services.consent_form_propose(study=study, acting_user=olga, texts=TYPO)
+    with pytest.raises(ValidationError, match="published by a second person"):
+        services.consent_form_approve(proposal=proposal, acting_user=olga)
+    assert selectors.consent_form_in_force(study) is None
+    services.study_update(study=study, contact="else@example.org")
+    with pytest.raises(ValidationError, match="settings have changed"):
+        services.consent_form_approve(proposal=proposal, acting_user=factories.user_create("conrad"))
+
+
+def test_facts_change_with_a_version_that_asks_again_and_stay_with_the_one_before(study: Study, give: Decide) -> None:
+    holder = factories.holder_create(study)
+    event = give(holder, "HIGH")
+    facts = facts_of(study) | {"recipients": "Acme, which stores them.", "without_recipients": False}
+    for renewal in (Renewal.NOT_ASKED, Renewal.ASKED):
+        with pytest.raises(ValidationError, match="People consented to other facts: Who else sees raw records"):
+            factories.form_publish(study, CORRECT, renewal=renewal, facts=facts)
+    form = factories.form_publish(study, CORRECT, renewal=Renewal.REQUIRED, facts=facts)
+    study.refresh_from_db()
+    assert (study.recipients, form.facts["recipients"]) == ("Acme, which stores them.",) * 2
+    assert event.form.facts["recipients"] == ""
+    stands = standing(holder)
+    assert not stands.counts
+    changed = [part.text for line in stands.changes("en") for part in line.parts]
+    assert any("Acme" in part for part in changed), "what has changed since they agreed names the fact"
+    assert list(form_faults(study)) == []
+
+
+def test_contact_facts_change_by_two_people_and_nobody_is_asked_again(study: Study) -> None:
+    factories.form_publish(study, TYPO, facts=facts_of(study) | {"contact": "new@example.org"})
+    study.refresh_from_db()
+    assert study.contact == "new@example.org"
+
+
+def test_the_promised_last_day_only_comes_earlier(db: None) -> None:
+    study = factories.study_create(retention_until=timezone.localdate() + timedelta(days=100))
+    factories.form_publish(study, TYPO)
+    for later in ((timezone.localdate() + timedelta(days=200)).isoformat(), None):
+        with pytest.raises(ValidationError, match="can only come earlier"):
+            factories.form_publish(study, TYPO, Renewal.REQUIRED, facts=facts_of(study) | {"retention_until": later})
+
+
+def test_the_pages_of_an_open_study_change_facts_through_a_draft(study: Study) -> None:
+    facts = reverse("staff:consent_form_facts", args=[study.slug])
+    assert 'name="recipients"' not in as_("olga").get(reverse("staff:study_edit", args=[study.slug])).text
+    page = as_("olga").get(facts)
+    assert 'name="recipients"' in page.text and 'name="delta"' not in page.text
+    sent = {name: value for name, value in facts_of(study).items() if isinstance(value, str)}
+    as_("olga").post(facts, sent | {"recipients": "Acme.", "without_officer": "on", "languages": "en"})
+    study.refresh_from_db()
+    assert study.recipients == "", "a draft changes nothing"
+    publish = reverse("staff:consent_form_publish", args=[study.slug])
+    shown = as_("olga").get(publish)
+    assert "Acme." in text(shown)
+    seen = shown.context["form"]["seen"].value()
+    as_correction = as_("olga").post(publish, {"seen": seen, "renewal": "correction"})
+    assert "A correction changes no fact." in text(as_correction)
+    refused = as_("olga").post(publish, {"seen": seen, "renewal": "not_asked"})
+    assert "People consented to other facts" in text(refused)
+    assert as_("olga").post(publish, {"seen": seen, "renewal": "required"}).status_code == 302
+    proposal = study.consent_form_proposals.latest("sequence")
+    services.consent_form_approve(proposal=proposal, acting_user=factories.user_create("conrad"))
+    study.refresh_from_db()
+    assert (study.recipients, study.without_recipients) == ("Acme.", False)
+
+
+# --- Small corrections ----------------------------------------------------------------------------------------------
+
+
+def test_a_small_correction_is_announced_and_comes_into_force_by_itself(
+    study: Study, give: Decide, clock: Clock
+) -> None:
+    holder = factories.holder_create(study, user=factories.user_create("hanna"))
+    give(holder, "HIGH")
+    proposal = correct(study)
+    kinds = ("correction", "form_waiting")
+    told = set(Mail.objects.filter(about=str(proposal.pk), kind__in=kinds).values_list("kind", "user__username"))
+    assert told == {("correction", "hanna"), ("form_waiting", "carla"), ("form_waiting", "conrad")}
+    choice = text(as_("hanna").get(reverse("consent:choice", args=[study.slug])))
+    assert "A few words of the information will be corrected on" in choice and "recrods" in choice
+    with pytest.raises(ValidationError, match="comes into force by itself"):
+        services.consent_form_approve(proposal=proposal, acting_user=factories.user_create("conrad"))
+    clock.days_pass(OBJECTION_DAYS - 1)
+    assert services.corrections_publish() == 0
+    clock.days_pass(2)
+    assert services.corrections_publish() == 1
+    assert services.corrections_publish() == 0
+    form = selectors.consent_form_in_force(study)
+    assert (form.version, form.texts, form.published_by, form.renewal) == (2, CORRECT, None, Renewal.NOT_ASKED)
+    assert standing(holder).counts and not standing(holder).asks
+    assert list(form_faults(study)) == [] and list(ConsentForm.chain_faults(study.pk)) == []
+
+
+def test_an_objection_of_the_committee_stops_a_correction(study: Study, clock: Clock) -> None:
+    proposal = correct(study)
+    page = reverse("staff:consent_form_proposal", args=[study.slug, proposal.sequence])
+    assert as_("olga").post(page, {"text": "Stop.", "reject": "1"}).status_code == 403
+    shown = text(as_("conrad").get(page))
+    assert "unless somebody of the ethics committee objects by then" in shown and "Yes, publish it" not in shown
+    as_("conrad").post(page, {"text": "Say more.", "reject": "1"})
+    assert Remark.objects.latest("sequence").kind == Remark.Kind.REJECTION
+    clock.days_pass(OBJECTION_DAYS + 2)
+    assert services.corrections_publish() == 0
+    assert selectors.consent_form_in_force(study).version == 1
+
+
+def test_a_correction_that_was_overtaken_is_left_out(study: Study, clock: Clock) -> None:
+    correct(study)
+    factories.form_publish(study, {"en": "Something else."})
+    clock.days_pass(OBJECTION_DAYS + 2)
+    assert services.corrections_publish() == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("# What we ask\nWe would never like to learn from your records how to **read handwriting**.", "never"),
+        ("# What we ask\nWe would like to learn from your 12 records how to **read handwriting**.", "12"),
+        ("# What we ask\nThe press and its readers may look at all of your records.", "More than 3 words"),
+        (
+            "# What we ask\nWe would like our processor to learn from your records how to **read handwriting**.",
+            "nobody",
+        ),
+    ],
+)
+def test_what_changes_more_than_words_is_no_correction(study: Study, words: str, says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        correct(study, {"en": words})
+    assert ConsentFormProposal.objects.count() == 1
+
+
+def test_a_correction_needs_somebody_who_could_object(study: Study) -> None:
+    for member in study.memberships.filter(role=Role.COMMITTEE):
+        member.delete()
+    with pytest.raises(ValidationError, match="who could object"):
+        correct(study)
+
+
+# --- Verification ---------------------------------------------------------------------------------------------------
+
+
+def test_a_fact_that_was_edited_past_the_form_is_found(study: Study) -> None:
+    Study.objects.filter(pk=study.pk).update(recipients="The press.", without_recipients=False)
+    study.refresh_from_db()
+    assert [fault.split(":")[0] for fault in form_faults(study)] == [
+        "the study's recipients",
+        "the study's without_recipients",
+    ]
+    (check,) = [check for check in checks_of(study) if check.name.startswith("forms as")]
+    assert len(list(check.find())) == 2
+
+
+def test_facts_of_a_version_are_part_of_its_hash_and_digest(study: Study) -> None:
+    triggers_remove(connection)
+    form = study.consent_forms.get()
+    models.QuerySet(ConsentForm).filter(pk=form.pk).update(facts=form.facts | {"recipients": "The press."})
+    assert len(list(ConsentForm.chain_faults(study.pk))) == 1
+    assert any("its digest is not that of its texts and facts" in fault for fault in form_faults(study))

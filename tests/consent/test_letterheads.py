@@ -1,0 +1,283 @@
+"""Letters as an institution sends them: words, logo, one language each, and the codes that exist nowhere else."""
+
+import base64
+import io
+import json
+import re
+from datetime import date
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.test import Client
+from django.urls import reverse
+from PIL import Image, PngImagePlugin
+
+from consent import receipts, services
+from consent.letter_documents import LetterWritten, letter_told, letters_pdf
+from consent.models import ConfigurationChange, ConsentEvent, Letterhead, Role, Study
+from consent.receipts import receipt_digests, receipt_number, receipt_pdf, receipt_told
+from consent.services.changes import change_faults
+from consent.services.invitations import Invited, IssuedInvitation, invitations_create, invited_read
+from consent.services.letterheads import letterhead_of, letterhead_save, logo_read
+from tests import factories
+from tests.pages import as_, text
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def study() -> Study:
+    return factories.study_open(
+        title="Early signs",
+        controller_address="1 Hospital Road\n12345 Town",
+        contact_name="Dr Ada Example",
+        contact_telephone="+49 30 1234",
+        contact_hours="Monday to Friday, 9 to 12",
+        translations={"de": {"title": "Frühe Zeichen", "contact_hours": "montags bis freitags, 9 bis 12 Uhr"}},
+    )
+
+
+@pytest.fixture
+def issued(study: Study) -> IssuedInvitation:
+    people = [Invited("P-1", language="de", address="Erika Example\n1 Street\n12345 Town")]
+    (issued,) = invitations_create(study=study, acting_user=None, pseudonyms=people)
+    return issued
+
+
+def png(width: int = 40, height: int = 20, **options: object) -> bytes:
+    target = io.BytesIO()
+    Image.new("RGB", (width, height), (0, 80, 120)).save(target, "PNG", **options)
+    return target.getvalue()
+
+
+def words(parts: list) -> str:
+    """What a tree of `consent.html_trees` says."""
+    found = [part if isinstance(part, str) else words(part["parts"]) for part in parts]
+    return " ".join(" ".join(found).split())
+
+
+def said(told: dict) -> str:
+    return json.dumps({name: value for name, value in told.items() if name != "qr"}, ensure_ascii=False)
+
+
+# --- What a letter says ---------------------------------------------------------------------------------------------
+
+
+def test_a_letter_has_all_that_one_of_an_institution_has(study: Study, issued: IssuedInvitation) -> None:
+    letter = LetterWritten(issued, "en", "", issued.address)
+    told = letter_told(study, letter, letterhead_of(study), date(2031, 5, 4))
+    assert told["sender"]["name"] == "University Hospital" and told["sender"]["address"] == [
+        "1 Hospital Road",
+        "12345 Town",
+    ]
+    assert told["recipient"] == ["Erika Example", "1 Street", "12345 Town"]
+    assert "telephone +49 30 1234 (Monday to Friday, 9 to 12)" in told["questions"]
+    assert told["salutation"] == "Dear Sir or Madam," and told["signature"] == "Dr Ada Example"
+    assert any(line.startswith("Please answer by 4 May 2031.") for line in told["paragraphs"])
+    assert any(line.startswith("You may say no.") for line in told["paragraphs"])
+    assert told["code"] == issued.spelled.split() and told["link"] == issued.link
+    assert told["date"] and told["reference"].endswith("P-1") and told["qr"].startswith("<svg")
+
+
+def test_a_letter_speaks_one_language(study: Study, issued: IssuedInvitation) -> None:
+    told = letter_told(study, LetterWritten(issued, "de"), letterhead_of(study), date(2031, 5, 4))
+    assert told["lang"] == "de" and told["subject"] == "Frühe Zeichen"
+    assert "montags bis freitags" in told["questions"]
+    english = letter_told(study, LetterWritten(issued, "en"), letterhead_of(study), date(2031, 5, 4))
+    for name in ("subject", "questions"):
+        assert told[name] != english[name]
+    assert "Monday" not in said(told) and "montags" not in said(english)
+
+
+def test_the_institutions_words_take_the_place_of_the_sites(study: Study, issued: IssuedInvitation) -> None:
+    words = {"refusal": " Your treatment does not depend on it. ", "text": "First.\nSecond.", "salutation": ""}
+    head = letterhead_save(study=study, texts={"en": words}, logo="", acting_user=None)
+    assert head.texts == {"en": {"refusal": "Your treatment does not depend on it.", "text": "First.\nSecond."}}
+    told = letter_told(study, LetterWritten(issued, "en"), head)
+    assert told["paragraphs"] == ["First.", "Second.", "Your treatment does not depend on it."]
+    assert told["salutation"] == "Dear Sir or Madam,"
+
+
+def test_why_a_letter_is_sent_stands_first(study: Study, issued: IssuedInvitation) -> None:
+    told = letter_told(study, LetterWritten(issued, "en", "renewal"), letterhead_of(study), date(2031, 5, 4))
+    assert told["paragraphs"][0].startswith("In this study a consent counts for a time only.")
+    assert told["paragraphs"][-1] == "Please answer by 4 May 2031. You can also answer later."
+
+
+def test_the_pdf_is_tagged_and_has_a_page_for_each_letter(study: Study) -> None:
+    issued = invitations_create(study=study, acting_user=None, pseudonyms=["P-1", "P-2", "P-3"])
+    letterhead_save(study=study, texts={}, logo=logo_read(png()), acting_user=None)
+    pdf = letters_pdf(study, [LetterWritten(new, "en") for new in issued])
+    assert b"pdfuaid:part>1<" in pdf and b"/StructTreeRoot" in pdf
+    assert b"/Count 3" in pdf
+
+
+def test_words_that_look_like_markup_are_words(study: Study, issued: IssuedInvitation) -> None:
+    words = {"text": '#panic("no") $x$ = *a* #include "letters.typ" <b>'}
+    letterhead_save(study=study, texts={"en": words}, logo="", acting_user=None)
+    assert letters_pdf(study, [LetterWritten(issued, "en", "", "#[a]\n= b")]).startswith(b"%PDF")
+
+
+# --- The record -----------------------------------------------------------------------------------------------------
+
+
+def test_words_and_logo_are_on_record(study: Study) -> None:
+    head = letterhead_save(study=study, texts={"en": {"closing": "Yours"}}, logo=logo_read(png()), acting_user=None)
+    change = ConfigurationChange.objects.filter(model="consent.letterhead").latest("sequence")
+    assert change.after["texts"] == {"en": {"closing": "Yours"}} and list(change_faults(study)) == []
+    Letterhead.objects.filter(pk=head.pk).update(texts={"en": {"closing": "Mine"}})
+    assert any("texts is not what was recorded" in fault for fault in change_faults(study))
+
+
+# --- The logo -------------------------------------------------------------------------------------------------------
+
+
+def test_only_visible_parts_of_a_logo_are_kept() -> None:
+    notes = PngImagePlugin.PngInfo()
+    notes.add_text("Comment", "<script>alert(1)</script>")
+    kept = base64.b64decode(logo_read(png(pnginfo=notes) + b"<script>alert(2)</script>"))
+    assert b"script" not in kept and b"script" in png(pnginfo=notes)
+    with Image.open(io.BytesIO(kept)) as picture:
+        assert picture.size == (40, 20) and picture.info.get("Comment") is None
+        assert picture.convert("RGB").getpixel((5, 5)) == (0, 80, 120)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"<svg xmlns='http://www.w3.org/2000/svg'><script/></svg>", b"\x89PNG\r\n\x1a\n broken", png()[:60],
+     b"GIF89a" + png()[6:], png(1_601, 2), png() + b" " * 500_000],
+    ids=["empty", "svg", "broken", "cut off", "another kind", "too wide", "too many bytes"],
+)  # fmt: skip
+def test_whatever_is_no_small_png_is_refused(content: bytes) -> None:
+    with pytest.raises(ValidationError, match="PNG"):
+        logo_read(content)
+
+
+# --- The pages ------------------------------------------------------------------------------------------------------
+
+
+def page(name: str, study: Study) -> str:
+    return reverse(f"staff:{name}", args=[study.slug])
+
+
+def letters_field(html: str) -> str:
+    (field,) = re.findall(r'name="letters" value="([^"]*)"', html)
+    return field.replace("&quot;", '"')
+
+
+def invite(client: Client, study: Study, people: str) -> str:
+    return client.post(page("invitations", study), {"pseudonyms": people, "open_places": 0}).text
+
+
+def test_new_codes_become_letters_and_addresses_are_not_kept(study: Study) -> None:
+    steward = as_("olga")
+    people = "pseudonym,answers,until,language,address\nP-1,,,de,Erika Example; 1 Street\nP-2"
+    field = letters_field(invite(steward, study, people))
+    first, second = json.loads(field)
+    assert first["language"] == "de" and first["address"] == "Erika Example\n1 Street"
+    assert second["language"] == "" and second["address"] == ""
+    answer = steward.post(page("letters_pdf", study), {"letters": field, "language": "en", "answer_by": "2031-05-04"})
+    assert answer["Content-Type"] == "application/pdf" and b"/Count 2" in answer.content
+    assert answer["Content-Disposition"] == 'attachment; filename="letters-digits.pdf"'
+    assert "no-store" in answer["Cache-Control"]
+    assert not any("Erika" in str(row) for row in ConfigurationChange.objects.values())
+
+
+def test_a_wrong_day_loses_no_code(study: Study) -> None:
+    steward = as_("olga")
+    field = letters_field(invite(steward, study, "P-1"))
+    answer = steward.post(page("letters_pdf", study), {"letters": field, "language": "en", "answer_by": "soon"})
+    assert answer.status_code == 422 and json.loads(letters_field(answer.text)) == json.loads(field)
+
+
+@pytest.mark.parametrize("field", ["", "{}", "[]", "[1]", '[{"code": 1}]', '[{"code": "x"}]', "nonsense"])
+def test_what_no_page_sends_makes_no_letter(study: Study, field: str) -> None:
+    answer = as_("olga").post(page("letters_pdf", study), {"letters": field, "language": "en"})
+    assert answer.status_code == 422
+
+
+def test_codes_of_another_study_make_no_letter(study: Study, issued: IssuedInvitation) -> None:
+    factories.study_open("other")
+    told = [{"code": issued.code, "language": "", "address": "", "kind": ""}]
+    path = reverse("staff:letters_pdf", args=["other"])
+    answer = as_("olga").post(path, {"letters": json.dumps(told), "language": "en"})
+    assert answer.status_code == 422 and "None of these codes opens anything any more" in text(answer)
+
+
+def test_a_language_that_the_site_does_not_speak_is_refused() -> None:
+    with pytest.raises(ValidationError, match="Row 2: the language"):
+        invited_read(["pseudonym,answers,until,language", "P-1,,,xx"])
+
+
+def test_staff_write_the_words_and_see_them_before_they_are_saved(study: Study) -> None:
+    operator, path = as_("olga"), page("letterhead", study)
+    assert "Empty: You may say no." in text(operator.get(path))
+    filled = {"refusal_en": "Your treatment does not depend on it.", "picture": io.BytesIO(png())}
+    filled["picture"].name = "logo.png"  # type: ignore[attr-defined]
+    for kind in ("letter-en", "form-de", "receipt-de"):
+        shown = operator.post(path, {**filled, "preview": kind})
+        assert shown["Content-Type"] == "application/pdf" and not Letterhead.objects.exists(), kind
+        assert b"/Subtype/Image" in shown.content, "the new logo"
+        filled["picture"].seek(0)  # type: ignore[attr-defined]
+    assert operator.post(path, {"preview": "letter-xx"}).status_code == 404
+    assert operator.post(path, filled).status_code == 302
+    head = Letterhead.objects.get()
+    assert head.texts == {"en": {"refusal": "Your treatment does not depend on it."}} and head.logo
+    assert operator.post(path, {"closing_de": "Herzlich"}).status_code == 302
+    assert letterhead_of(study).logo == head.logo, "a logo stays until another comes"
+    assert operator.post(path, {"no_logo": "on"}).status_code == 302
+    assert not letterhead_of(study).logo
+
+
+def test_stewards_do_not_change_the_words(study: Study) -> None:
+    services.membership_add(study=study, user=factories.user_create("stella"), role=Role.STEWARD, acting_user=None)
+    assert as_("stella").get(page("letterhead", study)).status_code == 403
+
+
+# --- Receipt and form on paper --------------------------------------------------------------------------------------
+
+
+def test_a_receipt_has_the_letterhead_and_its_digests_on_a_page_of_their_own(study: Study) -> None:
+    holder = factories.holder_create(study, "P-1")
+    event = services.consent_give(holder=holder, level="LOW", form=study.consent_forms.get(), acting_user=None)
+    letterhead_save(study=study, texts={}, logo=logo_read(png()), acting_user=None)
+    told = receipt_told(event)
+    first = {name: value for name, value in told.items() if name not in ("digests", "details")}
+    assert not re.search("[0-9a-f]{64}", str(first)) and told["digests"] == receipt_digests(event)
+    assert [value for _term, value in receipt_digests(event)] == [event.form.digest, receipt_number(event.hash)]
+    pdf = receipt_pdf(event)
+    assert b"/Count 2" in pdf and b"/Subtype/Image" in pdf and b"pdfuaid:part>1<" in pdf
+
+
+def test_a_letter_about_a_new_form_says_before_and_now(study: Study, issued: IssuedInvitation) -> None:
+    first = letter_told(study, LetterWritten(issued, "en", "new_form"), letterhead_of(study))
+    assert first["changes"] == [], "nobody was promised anything else"
+    factories.consent_choose(holder=factories.holder_create(study, "P-9"), level="HIGH", form=study.consent_forms.get())
+    factories.policy_approve(study, 2, 4, 8)
+    told = words(letter_told(study, LetterWritten(issued, "en", "new_form"), letterhead_of(study))["changes"])
+    for part in ("Before", "Now", "High protection", "at most 56 in 100", "at most 60 in 100", "separate yes"):
+        assert part in told
+    assert letter_told(study, LetterWritten(issued, "en"), letterhead_of(study))["changes"] == []
+
+
+def test_a_receipt_is_a_letter_with_before_and_now(study: Study) -> None:
+    holder = factories.holder_create(study, "P-1")
+    factories.consent_choose(holder=holder, level="HIGH", form=study.consent_forms.get())
+    factories.consent_choose(holder=holder, level="LOW", form=study.consent_forms.get())
+    event = ConsentEvent.objects.latest("sequence")
+    told = receipt_told(event)
+    assert told["salutation"] == "Dear Sir or Madam," and told["signature"] == "Dr Ada Example"
+    assert "telephone +49 30 1234" in told["questions"] and told["sentence"].startswith("On ")
+    assert "with the code of your letter" in told["changing"]
+    assert "at most 56 in 100 at most 65 in 100" in words(told["columns"])
+
+
+def test_receipts_on_paper_speak_the_language_that_was_read(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict] = []
+    monkeypatch.setattr(receipts, "tagged_pdf", lambda _template, told: made.append(told) or b"")
+    form = study.consent_forms.get()
+    for name, code in (("P-1", "de"), ("P-2", "")):
+        holder = factories.holder_create(study, name)
+        services.consent_give(holder=holder, level="LOW", form=form, acting_user=None, text_read=code)
+    receipts.receipts_pdf(study, ConsentEvent.objects.order_by("sequence"), "en")
+    assert [told["lang"] for told in made[0]["receipts"]] == ["de", "en"]

@@ -1,0 +1,138 @@
+"""Tests of the form on paper: what it says, in which language, of whom, and what is not sent back."""
+
+import json
+from datetime import date
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from consent.circumstances import Answering
+from consent.html_trees import html_tree
+from consent.models import Answerer, Study
+from consent.paper_documents import FormsOnPaper, FormWritten
+from consent.services.invitations import Invited, IssuedInvitation, invitations_create
+from tests import factories
+from tests.pages import as_
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def study() -> Study:
+    return factories.study_open(
+        title="Early signs",
+        controller_address="1 Hospital Road\n12345 Town",
+        contact_name="Dr Ada Example",
+        contact_telephone="+49 30 1234",
+        contact_hours="Monday to Friday, 9 to 12",
+        translations={"de": {"title": "Frühe Zeichen", "contact_hours": "montags bis freitags"}},
+    )
+
+
+@pytest.fixture
+def issued(study: Study) -> IssuedInvitation:
+    (issued,) = invitations_create(study=study, acting_user=None, pseudonyms=[Invited("P-1")])
+    return issued
+
+
+def said(told: object) -> str:
+    return json.dumps(told, ensure_ascii=False)
+
+
+GUARDIAN = Answering(Answerer.GUARDIAN, date(2040, 1, 1), "guardian")
+
+
+def test_the_form_has_all_that_an_institution_sends(study: Study, issued: IssuedInvitation) -> None:
+    told = FormsOnPaper(study).told(
+        FormWritten("en", "P-1", issued=issued, address="Erika\n1 Street"), date(2031, 5, 4)
+    )
+    assert told["sender"]["name"] == "University Hospital" and told["recipient"] == ["Erika", "1 Street"]
+    assert told["salutation"] == "Dear Sir or Madam," and told["signature"] == "Dr Ada Example"
+    assert "telephone +49 30 1234 (Monday to Friday, 9 to 12)" in told["questions"]
+    for part in ("You may say no.", "Please answer by 4 May 2031."):
+        assert part in said(told["paragraphs"])
+    for part in ("Learn to read handwritten digits.", "It does not cover", "Where the records come from"):
+        assert part in said(told["reading"])
+    for part in (
+        factories.HARM["en"],
+        "☐ ",
+        "Took part?",
+        "Which records?",
+        "56 in 100",
+        "61 in 100",
+        "weaker protection",
+    ):
+        assert part in said(told["decision"])
+    assert told["declaration"] == [] and "1 Hospital Road" in told["back"] and "Version 1" in told["version"]
+
+
+def test_the_code_is_on_what_is_kept_and_not_on_what_is_sent_back(study: Study, issued: IssuedInvitation) -> None:
+    told = FormsOnPaper(study).told(FormWritten("en", "P-1", issued=issued))
+    assert told["code_box"]["code"] == issued.spelled.split() and told["code_box"]["qr"].startswith("<svg")
+    kept = {name: part for name, part in told.items() if name != "code_box"}
+    assert issued.code not in said(kept).lower() and issued.spelled not in said(kept)
+
+
+def test_a_form_speaks_one_language(study: Study) -> None:
+    told = FormsOnPaper(study).told(FormWritten("de"))
+    assert told["lang"] == "de" and told["subject"] == "Frühe Zeichen" and "56 von 100" in said(told["decision"])
+    for part in ("Monday", "56 in 100", "Took part", "protection"):
+        assert part not in said([told["decision"], told["questions"], told["decision_heading"]]), part
+
+
+def test_variants_say_that_the_main_text_counts(study: Study) -> None:
+    study.languages = ["en", "en-x-easy"]
+    study.save()
+    factories.form_publish(study, {"en": "Long words.", "de": "Lang.", "en-x-easy": "Short."})
+    told = FormsOnPaper(study).told(FormWritten("en-x-easy"))
+    assert "Short." in said(told["reading"]) and "The main text is what counts." in said(told["reading"])
+    assert "en-x-easy" in told["version"], "staff enter it with the decision"
+    assert "The main text" not in said(FormsOnPaper(study).told(FormWritten("en"))["reading"])
+
+
+def test_a_guardian_reads_about_the_person_and_declares_the_right(study: Study) -> None:
+    told = FormsOnPaper(study).told(FormWritten("en", "P-7", GUARDIAN))
+    assert "You answer for P-7, as parent or guardian." in told["paragraphs"]
+    assert "P-7's records" in said(told) and told["signed"] == "Your own name and signature"
+    for part in ("☐ Parental responsibility", "☐ I may decide about this person's records."):
+        assert part in said(told["declaration"])
+    assert "power of attorney" not in said(told), "a right of proxies"
+    for kept in ("your records", "whether you took part"):
+        assert kept not in said([told["paragraphs"], told["decision"]])
+
+
+def test_before_and_now_follow_from_policies_alone(study: Study) -> None:
+    for name, level in (("P-1", "HIGH"), ("P-2", "LOW")):
+        factories.consent_choose(
+            holder=factories.holder_create(study, name), level=level, form=study.consent_forms.get()
+        )
+    factories.policy_approve(study, 2, 4, 8)
+    forms = FormsOnPaper(study)
+    first, second = (forms.told(FormWritten("en", name)) for name in ("P-1", "P-2"))
+    assert first["decision"] == second["decision"], "nobody learns a choice from a form"
+    for part in ("Before", "Now", "☐ Yes, I accept weaker protection than I was promised."):
+        assert part in said(first["decision"])
+
+
+def test_forms_go_out_behind_letters(study: Study) -> None:
+    steward: Client = as_("olga")
+    codes = [
+        {"code": new.code, "language": "de", "address": "", "kind": ""}
+        for new in invitations_create(study=study, acting_user=None, pseudonyms=["P-1", "P-2"])
+    ]
+    sent = {"letters": json.dumps(codes), "language": "en"}
+    path = reverse("staff:letters_pdf", args=[study.slug])
+    alone, together = (steward.post(path, sent | {"paper": paper}).content for paper in ("", "main"))
+    assert alone.startswith(b"%PDF") and b"/Count 2" in alone
+    assert b"pdfuaid:part>1<" in together and len(together) > len(alone) and b"/Count 2" not in together
+
+
+def test_words_that_look_like_markup_are_words() -> None:
+    (part,) = html_tree("<p>#panic() <script>x</script>&lt;b&gt; <em>a</em></p>")
+    assert part == {"tag": "p", "parts": ["#panic() ", "x", "<b> ", {"tag": "em", "parts": ["a"]}]}
+
+
+def test_boxes_tables_and_languages_keep_their_form() -> None:
+    tree = html_tree('<ul class="boxes">\n<li>☐ yes</li></ul><div lang="pt-br"><p>sim</p></div><div><hr></div>')
+    assert [part["tag"] for part in tree] == ["boxes", "lang", "hr"] and tree[1]["lang"] == "pt"

@@ -1,0 +1,198 @@
+"""Promises that change: before and now in odds, kept where wanted, weaker only with a separate yes to exactly that."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.test import Client
+from django.urls import reverse
+
+from accounting.head_counts import head_counts_draw, head_counts_enter, people_promised_more
+from consent import selectors, services
+from consent.comparisons import level_changes
+from consent.exports import decisions
+from consent.models import ConsentEvent, DataHolder, Mail, Role, Study
+from consent.receipts import receipt_facts, receipt_json
+from consent.services.mail import mail_render
+from consent.services.replays import _decisions_apply
+from tests import factories
+from tests.consent.conftest import Decide
+from tests.pages import as_
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def high(study: Study, holder: DataHolder, give: Decide) -> DataHolder:
+    """Somebody who was promised 56 at high protection, which means 60 for whoever decides now."""
+    give(holder, "HIGH")
+    factories.policy_approve(study, 2, 4, 8)
+    return holder
+
+
+def epsilon(holder: DataHolder) -> float:
+    return float(selectors.consent_snapshot(holder.study).of([holder.pk]).epsilons[0])
+
+
+def send(browser: Client, holder: DataHolder, name: str, choice: str, **more: str):
+    study = holder.study
+    last = selectors.promise_last(holder)
+    fields = {
+        "form_version": selectors.consent_form_in_force(study).version,
+        "policy_version": selectors.policy_in_force(study).version,
+        "promise": repr(last.epsilon),
+        "choice": choice,
+    }
+    return browser.post(reverse(f"consent:{name}", args=[study.slug]), fields | more)
+
+
+def words(response) -> str:
+    return " ".join(re.sub(r"<[^>]*>", " ", response.content.decode()).split())
+
+
+def test_pages_say_before_and_now_in_odds(high: DataHolder, hanna: User) -> None:
+    for name in ("choice", "study"):
+        page = words(as_(hanna).get(reverse(f"consent:{name}", args=["digits"])))
+        assert "Did you take part? at most 56 in 100 at most 60 in 100" in page
+        assert "Which of two records is yours? at most 61 in 100 at most 70 in 100" in page
+        assert "That stands. For whoever decides now, this level means at most 60 times in 100." in page
+    assert "up to 4 times (average) or 12 times (low)" in page, "an answer more changes none of the others"
+
+
+def test_a_new_form_alone_is_told_beside_the_same_odds(
+    study: Study, holder: DataHolder, give: Decide, hanna: User
+) -> None:
+    give(holder, "HIGH")
+    page = words(as_(hanna).get(reverse("consent:choice", args=["digits"])))
+    assert "before and now" not in page, "nothing has changed"
+    factories.form_publish(study, {"en": "More."}, renewal="required")
+    page = words(as_(hanna).get(reverse("consent:choice", args=["digits"])))
+    assert "Did you take part? at most 56 in 100 at most 56 in 100" in page
+
+
+def test_nothing_weaker_counts_without_a_separate_yes(high: DataHolder, hanna: User) -> None:
+    browser = as_(hanna)
+    assert send(browser, high, "study", "HIGH").status_code == 302
+    check = words(browser.get(reverse("consent:check", args=["digits"])))
+    assert "Yes, I accept weaker protection: a guess whether I took part can be right 60 times in 100" in check
+    assert "before at most 56 times." in check
+    assert send(browser, high, "decide", "HIGH").status_code == 422
+    assert (epsilon(high), high.consent_events.count()) == (1, 1)
+    send(browser, high, "decide", "HIGH", weaker="on")
+    assert (epsilon(high), selectors.consent_current(high).epsilon_before) == (2, 1)
+
+
+def test_the_promise_is_kept_after_a_form_that_has_to_be_answered(high: DataHolder, hanna: User) -> None:
+    factories.form_publish(high.study, {"en": "More."}, renewal="required")
+    browser = as_(hanna)
+    assert "You can keep your promise." in words(browser.get(reverse("consent:choice", args=["digits"])))
+    send(browser, high, "decide", "KEEP")
+    event = selectors.consent_current(high)
+    assert (event.level, event.policy.version, event.epsilon_before, epsilon(high)) == ("HIGH", 1, None, 1)
+    assert list(selectors.promise_faults(high.study)) == []
+
+
+def test_a_service_weakens_nothing_without_the_argument(high: DataHolder) -> None:
+    form = selectors.consent_form_in_force(high.study)
+    for wrong in (None, 0.5, 2.0):
+        with pytest.raises(ValidationError):
+            services.consent_give(holder=high, level="HIGH", form=form, acting_user=None, accepts_weaker_than=wrong)
+    with pytest.raises(ValidationError, match="promised has changed"):
+        services.consent_keep(holder=high, epsilon=2.0, form=form, acting_user=None)
+    assert epsilon(high) == 1
+
+
+def test_an_answer_from_another_tab_is_not_taken_for_a_promise_that_is_gone(high: DataHolder, hanna: User) -> None:
+    browser = as_(hanna)
+    send(browser, high, "decide", "HIGH", weaker="on")
+    assert send(browser, high, "decide", "KEEP", promise="1.0").status_code == 422
+    assert send(browser, high, "decide", "LOW", promise="1.0", weaker="on").status_code == 422
+    assert epsilon(high) == 2
+    assert send(browser, high, "decide", "NONE", promise="1.0").status_code == 302, "leaving needs no promise"
+
+
+def test_returning_holder_has_their_earlier_promise(high: DataHolder) -> None:
+    services.consent_withdraw(holder=high, acting_user=None)
+    form = selectors.consent_form_in_force(high.study)
+    with pytest.raises(ValidationError, match="separate yes"):
+        services.consent_give(holder=high, level="HIGH", form=form, acting_user=None)
+    services.consent_keep(holder=high, epsilon=1.0, form=form, acting_user=None)
+    assert epsilon(high) == 1
+
+
+def test_receipts_say_both(high: DataHolder, give: Decide) -> None:
+    event = give(high, "HIGH")
+    facts = dict(receipt_facts(event))
+    assert facts["Before this decision"] == "high protection: at most 56 times in 100"
+    assert "at most 60 times in 100, before at most 56 times in 100" in facts["Weaker protection"]
+    told = receipt_json([event])["consent_record"]["events"][0]["extension"]
+    assert (told["before"]["right_guesses_in_100"], told["right_guesses_in_100"]) == (56, 60)
+    assert told["weaker_accepted"] is True
+
+
+def test_mails_say_what_every_level_meant_before(high: DataHolder, hanna: User) -> None:
+    hanna.emailaddress_set.create(email="hanna@example.org", verified=True, primary=True)
+    policy = selectors.policy_in_force(high.study)
+    for kind, about in (("new_policy", policy.pk), ("new_form", selectors.consent_form_in_force(high.study).pk)):
+        body = mail_render(Mail(user=hanna, kind=kind, study=high.study, about=str(about))).body
+        assert "high protection: before at most 56 times in 100, now at most 60 times in 100" in body
+        assert "It becomes weaker only with a separate yes to exactly that." in body
+    assert [change.now.right_guesses for change in level_changes(high.study)] == [60, 68, 80]
+
+
+def test_a_stronger_policy_is_told_as_one(study: Study, holder: DataHolder, give: Decide, hanna: User) -> None:
+    give(holder, "HIGH")
+    policy = factories.policy_approve(study, 0.5, 1, 1.5)
+    page = words(as_(hanna).get(reverse("consent:choice", args=["digits"])))
+    assert "Your protection is stronger than when you decided" in page
+    assert "Did you take part? at most 56 in 100 at most 53 in 100" in page
+    assert [change.before[0].right_guesses for change in level_changes(study, policy)] == [56, 60, 65]
+
+
+def test_a_weaker_promise_behind_the_services_is_found(high: DataHolder) -> None:
+    form, policy = selectors.consent_form_in_force(high.study), selectors.policy_in_force(high.study)
+    ConsentEvent.append(
+        [ConsentEvent(study=high.study, holder=high, kind="changed", level="HIGH", form=form, policy=policy)]
+    )
+    (fault,) = selectors.promise_faults(high.study)
+    assert fault.startswith("decision 2: a weaker promise")
+
+
+def test_a_replay_weakens_nothing(study: Study, holder: DataHolder, give: Decide) -> None:
+    """A stronger promise that a restored database forgot stands against a weaker answer to pages that forgot it."""
+    give(holder, "LOW")
+    lost = ConsentEvent.from_act(give(factories.holder_create(study, "P-2"), "HIGH").as_act())
+    lost.holder = holder
+    lost.recorded_at = holder.consent_events.get().recorded_at - timedelta(minutes=1)
+    _decisions_apply([lost])
+    assert epsilon(holder) == 1
+    assert list(selectors.promise_faults(study)) == []
+
+
+def test_an_export_tells_no_kept_promise(high: DataHolder) -> None:
+    form = selectors.consent_form_in_force(high.study)
+    services.consent_withdraw(holder=high, acting_user=None)
+    services.consent_keep(holder=high, epsilon=1.0, form=form, acting_user=None)
+    assert [row["policy_version"] for row in decisions(high.study)] == [1, None, 2]
+
+
+def test_the_committee_sees_how_many_would_be_asked_by_released_numbers_alone(study: Study, give: Decide) -> None:
+    proposer = factories.user_create("carla")
+    services.membership_add(study=study, user=proposer, role=Role.COMMITTEE, acting_user=None)
+    carla = as_(proposer)
+    policy = services.epsilon_policy_propose(
+        study=study, acting_user=proposer, high=2, average=2.5, low=2.9, reason="More is learned."
+    )
+    page = reverse("staff:policy_new", args=[study.slug])
+    values = {"high": 2, "average": 2.5, "low": 2.9, "reason": "More is learned."}
+    assert "How many is not known" in words(carla.post(page, values))
+    olga = factories.user_create("olga")
+    head_counts_enter(study=study, acting_user=olga, counts={"HIGH": 1300, "AVERAGE": 2, "LOW": 70})
+    shown = words(carla.post(page, values))
+    assert "About 1,302 people would be asked to accept a weaker promise." in shown
+    give(factories.holder_create(study, "one more"), "HIGH")
+    assert words(carla.post(page, values)) == shown, "consents are not looked at"
+    head_counts_draw(study=study, acting_user=olga)
+    assert people_promised_more(study, policy).sigma > 0

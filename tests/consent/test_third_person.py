@@ -1,0 +1,110 @@
+"""Guardians and proxies read about the person whose records they decide about, on pages, receipts and in mails."""
+
+import re
+from datetime import date
+
+import polib
+import pytest
+from django.conf import settings
+from django.test import Client
+from django.urls import reverse
+from django.utils import translation
+
+from consent import services
+from consent.models import DataHolder, Mail, Study
+from consent.services import invitations
+from consent.services.mail import mail_render
+from consent.third_person import WORDS, in_third_person
+from tests import factories
+
+NAME = "Anna <Example> 100%"
+
+
+@pytest.fixture
+def study(db: None) -> Study:
+    return factories.study_open(title="Reading digits")
+
+
+@pytest.fixture
+def guardian(study: Study, client: Client) -> Client:
+    """Bearer of an invitation to answer for somebody."""
+    invited = invitations.Invited(NAME, "guardian", date(2099, 1, 1))
+    (issued,) = invitations.invitations_create(study=study, acting_user=None, pseudonyms=[invited])
+    client.get(reverse("open_link", args=[issued.code]))
+    return client
+
+
+def read(client: Client, name: str, *parts: object) -> str:
+    """Text of the page proper, without marks."""
+    html = client.get(reverse(f"consent:{name}", args=["digits", *parts])).content.decode()
+    main = re.sub(r"<[^>]+>", " ", html.partition("<main")[2].partition("</main>")[0])
+    for text in ("learn from your records how", "aus Ihren Daten lernen"):  # of the form, which is the study's own
+        main = main.replace(text, "")
+    return " ".join(main.replace("&lt;", "<").replace("&gt;", ">").replace("&#x27;", "'").split())
+
+
+def choose(client: Client, study: Study) -> dict[str, object]:
+    form, policy = study.consent_forms.latest("version"), study.epsilon_policies.latest("version")
+    return {"form_version": form.version, "policy_version": policy.version, "choice": "HIGH"}
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_every_page_of_a_guardian_is_about_the_person(guardian: Client, study: Study, language: str) -> None:
+    guardian.cookies["django_language"] = language
+    asked = read(guardian, "study")
+    answer = choose(guardian, study)
+    guardian.post(reverse("consent:study", args=["digits"]), answer)
+    checked = read(guardian, "check")
+    guardian.post(reverse("consent:decide", args=["digits"]), {**answer, "authority": "parents", "declared": "on"})
+    pages = [asked, checked, *(read(guardian, name) for name in ("choice", "withdraw", "uses"))]
+    pages.append(read(guardian, "receipt", 1))
+    guardian.post(reverse("consent:withdraw", args=["digits"]), {"records": "keep"})
+    pages += [read(guardian, "erase"), read(guardian, "choice")]
+    theirs, yours = {
+        "en": ("'s records", r"[Yy]our (?:stored )?records|whether you took part|\b[Mm]y records"),
+        "de": ("Daten von ", r"Ihren? (?:gespeicherten )?Daten|ob Sie teilgenommen|[Mm]einen? Daten"),
+    }[language]
+    for page in pages:
+        assert re.search(yours, page) is None, page
+        assert NAME in page
+    assert f"{NAME}'s records" in asked if language == "en" else f"Daten von {NAME}" in asked
+    assert theirs in checked
+
+
+def test_holder_who_answers_for_themself_reads_second_person(study: Study, client: Client) -> None:
+    (issued,) = invitations.invitations_create(study=study, acting_user=None, pseudonyms=["P-7"])
+    client.get(reverse("open_link", args=[issued.code]))
+    assert "whether it may learn from your records" in read(client, "study")
+
+
+@pytest.mark.parametrize(
+    ("language", "says"), [("en", "The decision for Anna on"), ("de", "Die Entscheidung für Anna über")]
+)
+def test_mails_to_a_guardian_are_about_the_person(study: Study, language: str, says: str) -> None:
+    invited = invitations.Invited("Anna", "guardian", date(2099, 1, 1))
+    invitations.invitations_create(study=study, acting_user=None, pseudonyms=[invited])
+    parent = factories.user_create("parent", email="parent@example.org")
+    parent.emailaddress_set.create(email=parent.email, verified=True)
+    services.holder_link(holder=DataHolder.objects.get(pseudonym="Anna"), user=parent)
+    with translation.override(language):
+        services.mail.language_note(parent)
+    services.mail.mails_send("receipt", [parent.pk], study=study)
+    message = mail_render(Mail.objects.get(kind="receipt"))
+    assert message.subject.startswith(says)
+
+
+def test_every_text_in_the_third_person_is_of_a_text_that_is_said() -> None:
+    catalogue = polib.pofile(str(settings.BASE_DIR / "locale" / "de" / "LC_MESSAGES" / "django.po"))
+    said = {entry.msgid for entry in catalogue if not entry.obsolete}
+    assert [text for text in WORDS if text not in said] == [], "its wording has changed: change it here, too"
+    values = re.compile(r"%\((?!person)\w+\)\w|</?strong>")
+    assert [
+        text for text, third in WORDS.items() if sorted(values.findall(text)) != sorted(values.findall(third))
+    ] == []
+
+
+def test_the_voice_ends_with_its_block() -> None:
+    with translation.override("de"), in_third_person("Anna"):
+        assert translation.gettext("My choice") == "Entscheidung für Anna"
+        assert translation.get_language() == "de"
+    assert translation.gettext("My choice") == "My choice"

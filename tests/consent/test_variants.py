@@ -1,0 +1,103 @@
+"""Variants of a study's text, for young people or easy to read: data of the study, chosen by the reader, on record."""
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.test import Client
+from django.urls import reverse
+
+from consent import exports, receipts, services
+from consent.models import ConsentEvent, DataHolder, Study
+from tests import factories
+
+LANGUAGES = ["en", "de", "en-x-easy", "de-x-young"]
+GERMAN = dict.fromkeys(("title", "purpose", "data_categories", "data_source", "retention"), "Z")
+TEXTS = {"en": "We ask.", "de": "Wir fragen.", "en-x-easy": "We ask you. Short.", "de-x-young": "Wir fragen dich."}
+
+
+@pytest.fixture
+def study(db: None) -> Study:
+    study = factories.study_create(languages=LANGUAGES, translations={"de": GERMAN})
+    factories.policy_approve(study)
+    factories.form_publish(study, TEXTS)
+    return study
+
+
+@pytest.fixture
+def reader(study: Study, client: Client) -> Client:
+    client.force_login(factories.holder_create(study, user=factories.user_create("hanna")).user)
+    return client
+
+
+def page(client: Client, **query: str) -> str:
+    return client.get(reverse("consent:study", args=["digits"]), query).content.decode()
+
+
+def test_the_reader_chooses_a_variant_at_the_top_and_the_main_text_stays_binding(reader: Client) -> None:
+    main = page(reader)
+    assert "<p>We ask.</p>" in main
+    assert '<a href="?text=en-x-easy" lang="en-x-easy" hreflang="en-x-easy">English, easy to read</a>' in main
+    assert main.index("?text=en-x-easy") < main.index("<p>We ask.</p>"), "before the text"
+    assert "The main text is what counts" not in main
+    easy = page(reader, text="en-x-easy")
+    assert '<div class="prose" lang="en"><p>We ask you. Short.</p>' in easy
+    assert "The main text is what counts" in easy and '<a href="?text=en">Read the main text</a>' in easy
+    reader.cookies["django_language"] = "de"
+    young = page(reader, text="de-x-young")
+    assert 'lang="de"><p>Wir fragen dich.</p>' in young
+    assert "Es gilt der Haupttext." in young and "English, leicht zu lesen" in young
+
+
+def test_it_is_recorded_which_text_was_read(reader: Client, study: Study) -> None:
+    asked = page(reader, text="en-x-easy")
+    assert '<input type="hidden" name="text" value="en-x-easy">' in asked
+    form, policy = study.consent_forms.latest("version"), study.epsilon_policies.latest("version")
+    answer = {"form_version": form.version, "policy_version": policy.version, "choice": "LOW", "text": "en-x-easy"}
+    reader.post(reverse("consent:study", args=["digits"]), answer)
+    checked = reader.get(reverse("consent:check", args=["digits"])).content.decode()
+    assert '<input type="hidden" name="text" value="en-x-easy">' in checked
+    reader.post(reverse("consent:decide", args=["digits"]), answer)
+    event = ConsentEvent.objects.get()
+    assert event.text_read == "en-x-easy"
+    told = dict(receipts.receipt_facts(event))
+    assert told["Text that was read"] == "English, easy to read"
+    assert receipts.receipt_json([event])["consent_record"]["events"][0]["extension"]["text_read"] == "en-x-easy"
+    (row,) = exports.decisions(study)
+    assert row["text_read"] == "en-x-easy" and exports.export_faults(study, [row]) == []
+    read = reader.get(reverse("consent:receipt_text", args=["digits", 1])).content.decode()
+    assert "We ask you. Short." in read, "what was read then"
+    assert list(ConsentEvent.chain_faults(study.pk)) == []
+
+
+def test_a_text_that_the_form_does_not_have_is_not_recorded(reader: Client, study: Study) -> None:
+    form, policy = study.consent_forms.latest("version"), study.epsilon_policies.latest("version")
+    answer = {"form_version": form.version, "policy_version": policy.version, "choice": "NONE", "text": "xx"}
+    reader.post(reverse("consent:decide", args=["digits"]), answer)
+    assert ConsentEvent.objects.get().text_read == ""
+
+
+def test_a_form_is_published_only_with_the_variants_that_the_study_promises(study: Study) -> None:
+    with pytest.raises(ValidationError, match="Deutsch, for young people"):
+        factories.form_publish(study, {code: f"{text} More." for code, text in TEXTS.items() if code != "de-x-young"})
+
+
+@pytest.mark.parametrize(
+    ("codes", "says"), [(["en", "de-x-easy"], "Add the language of: de-x-easy"), (["en", "en-x-loud"], "Unknown")]
+)
+def test_a_variant_is_known_and_stands_beside_its_main_text(study: Study, codes: list[str], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        services.study_update(study=study, languages=codes)
+
+
+def test_the_editor_has_a_field_for_each_variant_and_none_of_the_studys_own_texts(study: Study, client: Client) -> None:
+    client.force_login(factories.user_create("olga"))
+    editor = client.get(reverse("staff:consent_form_new", args=["digits"])).content.decode()
+    assert 'name="de-x-young"' in editor and "German, for young people" in editor
+    settings = client.get(reverse("staff:study_edit", args=["digits"])).content.decode()
+    assert "_de-x-young" not in settings and "_en-x-easy" not in settings
+
+
+def test_a_withdrawal_of_a_reader_of_a_variant_still_needs_nothing(study: Study) -> None:
+    holder = DataHolder.objects.filter(study=study).first() or factories.holder_create(study)
+    form = study.consent_forms.latest("version")
+    services.consent_give(holder=holder, level="LOW", form=form, acting_user=None, text_read="de-x-young")
+    assert services.consent_withdraw(holder=holder, acting_user=None).text_read == ""

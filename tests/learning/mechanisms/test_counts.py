@@ -1,0 +1,222 @@
+"""Tables of counts, without a database: weights, norms, intervals, the one contribution of a person."""
+
+import numpy as np
+import pytest
+
+from common.noise import SimulationNoise
+from learning.formats import ImageSchema, TabularSchema
+from learning.formats.columns import CategoricalColumn, Icd9Column, LabelColumn, NumericColumn
+from learning.mechanisms.base import People, Records
+from learning.mechanisms.counts.choices import Counts
+from learning.mechanisms.counts.columns import column_names, columns_of
+from learning.mechanisms.counts.planner import CountsPlan, counts_plan_from_json, plan_counts, plan_notes
+from learning.mechanisms.counts.question import PERSON, CountsQuestion
+from learning.mechanisms.counts.table import CountTable
+from learning.mechanisms.levels import Level
+from tests.training.asking import NoNoise
+
+SCHEMA = TabularSchema(
+    (
+        NumericColumn("age", 0, 100, missing=("?",)),
+        CategoricalColumn("job", ("nurse", "smith"), missing=("?",), other=True),
+        CategoricalColumn("sex", ("f", "m")),
+        LabelColumn("sick"),
+    ),
+    ("no", "yes"),
+)
+CAPS = np.array([0.01, 0.04, 0.16])
+WHOLE = slice(0, 1)
+
+
+def records(*rows: tuple[str, str, str, str, int]) -> Records:
+    """Records of people, each as (age, job, sex, sick, owner)."""
+    x = SCHEMA.encode([{"age": age, "job": job, "sex": sex} for age, job, sex, _sick, _owner in rows])
+    return Records(x, SCHEMA.encode_labels([row[3] for row in rows]), np.array([row[4] for row in rows]))
+
+
+def people(caps: np.ndarray, spent: float = 0.0) -> People:
+    return People(np.arange(len(caps)), caps, caps, np.full(len(caps), spent))
+
+
+def asked(*names: str, share: float = 1.0, weighing: str = "promise", bins: int = 10) -> CountsQuestion:
+    columns = columns_of(SCHEMA, names, bins)
+    levels = [Level(f"L{number}", cap, 10.0) for number, cap in enumerate(CAPS)]
+    cells = int(np.prod([len(column.cells) for column in columns]))
+    plan = plan_counts(levels, cells=cells, share=share, counts=Counts(column=names[0], weighing=weighing))
+    return CountsQuestion(plan, columns, tuple(CAPS))
+
+
+def counted(question: CountsQuestion, among: Records, caps: np.ndarray) -> dict[tuple[str, ...], float]:
+    """Cells that are not empty without noise, each with its sum of weights."""
+    answer = question.answer(WHOLE, None, people(caps), lambda: among, alone=True, draws=None)  # type: ignore[arg-type]
+    release = question.release(WHOLE, None, [answer], NoNoise())  # type: ignore[arg-type]
+    return {
+        cell.values: cell.weighted for cell in CountTable.released(question, release.arrays["sums"]) if cell.weighted
+    }
+
+
+def test_cells_are_what_the_schema_declares() -> None:
+    job, age, sick = columns_of(SCHEMA, ["job", "age", "sick"], 4)
+    assert job.cells == ("nurse", "smith", "other", "not known")
+    assert age.cells == ("0 – 25", "25 – 50", "50 – 75", "75 – 100", "not known")
+    assert sick.cells == ("no", "yes")
+    assert column_names(SCHEMA) == ["sick", "age", "job", "sex"]
+    assert columns_of(ImageSchema(8, 8, 1, ("0", "1")), ["class"], 4)[0].cells == ("0", "1")
+    assert len(columns_of(TabularSchema((Icd9Column("d"),), ("a", "b")), ["d"], 4)[0].cells) > 10
+    with pytest.raises(ValueError, match="height"):
+        columns_of(SCHEMA, ["height"], 4)
+
+
+def test_every_record_is_in_the_cell_of_its_values() -> None:
+    among = records(
+        ("70", "nurse", "f", "no", 0),
+        ("?", "pilot", "m", "yes", 1),
+        ("300", "?", "f", "no", 2),
+        ("0", "smith", "m", "no", 3),
+    )
+    caps = np.full(4, CAPS[-1])
+    assert counted(asked("age"), among, caps) == {
+        ("70 – 80",): 1.0, ("not known",): 1.0, ("90 – 100",): 1.0, ("0 – 10",): 1.0
+    }  # fmt: skip
+    assert counted(asked("job", "sick"), among, caps) == {
+        ("nurse", "no"): 1.0, ("other", "yes"): 1.0, ("not known", "no"): 1.0, ("smith", "no"): 1.0
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("bins", [2, 3, 7, 10, 20, 50, 100])
+def test_an_edge_belongs_to_the_bin_above_it(bins: int) -> None:
+    edges = np.linspace(0, 100, bins + 1)
+    x = NumericColumn("age", 0, 100).encode([repr(edge) for edge in edges.tolist()])
+    (column,) = columns_of(TabularSchema((NumericColumn("age", 0, 100),), ("a", "b")), ["age"], bins)
+    places = column.places(Records(x, np.zeros(bins + 1, np.int64), np.arange(bins + 1)))
+    assert places.tolist() == [*range(bins), bins - 1]
+
+
+def test_a_person_with_many_records_counts_as_one() -> None:
+    rows = [("5", "nurse", "f", "no", 0)] * 3 + [("15", "nurse", "f", "no", 0)] + [("5", "smith", "m", "no", 1)]
+    assert counted(asked("age"), records(*rows), np.full(2, CAPS[-1])) == {("0 – 10",): 1.75, ("10 – 20",): 0.25}
+
+
+def test_a_record_that_is_none_counts_for_nothing_and_raises_nothing() -> None:
+    among = records(("5", "nurse", "f", "no", 0), ("5", "nurse", "f", "no", 0), ("5", "nurse", "f", "no", 1))
+    among.x[1] = np.nan
+    bad = Records(among.x, np.array([0, 7, -3]), among.owner)
+    assert counted(asked("age"), bad, np.full(2, CAPS[-1])) == {("0 – 10",): 1.5}
+    assert counted(asked("sick"), bad, np.full(2, CAPS[-1])) == {("no",): 0.5}
+
+
+def test_weights_follow_caps_or_are_alike() -> None:
+    among = records(*(("5", "nurse", "f", "no", owner) for owner in range(3)))
+    assert counted(asked("sick"), among, CAPS)[("no",)] == pytest.approx(0.25 + 0.5 + 1.0, abs=1e-3)
+    assert counted(asked("sick", weighing="alike"), among, CAPS)[("no",)] == 3.0
+
+
+@pytest.mark.parametrize("weighing", ["promise", "alike"])
+def test_nobody_adds_or_pays_more_than_their_bound(weighing: str) -> None:
+    rng = np.random.default_rng(0)
+    owner = np.sort(rng.integers(0, 300, 2000))
+    ages, sexes = rng.integers(0, 100, 2000), rng.integers(0, 2, 2000)
+    among = records(
+        *((str(age), "nurse", "fm"[sex], "no", who) for age, sex, who in zip(ages, sexes, owner, strict=True))
+    )
+    question, caps = asked("age", "sex", share=0.5, weighing=weighing), CAPS[np.arange(300) % 3]
+    everybody, charge = question.contributions(people(caps), among)
+    bounds = np.array(question.bounds(WHOLE))
+    assert (charge <= bounds[np.arange(300) % 3]).all() and (bounds <= 0.5 * CAPS).all()
+    for who in range(0, 300, 7):
+        mine = among.owner == who
+        rest = Records(among.x[~mine], among.classes[~mine], among.owner[~mine])
+        without, others = question.contributions(people(caps), rest)
+        vector = (everybody - without) / PERSON
+        # What somebody adds is theirs alone, and exactly what their account is charged for.
+        assert (vector**2).sum() / question.sigma**2 == pytest.approx(charge[who], rel=1e-12, abs=1e-18)
+        assert np.array_equal(np.delete(charge, who), np.delete(others, who))
+
+
+def test_very_many_records_of_one_person_stay_within_their_weight() -> None:
+    x = np.zeros((400_000, 1), np.float32)
+    x[0] = 0.99
+    (column,) = columns_of(TabularSchema((NumericColumn("n", 0, 1),), ("a", "b")), ["n"], 2)
+    question = CountsQuestion(CountsPlan(1.0, 1.0, 1.0, 1.0, 2), (column,), (1.0,))
+    many = Records(x, np.zeros(len(x), np.int64), np.zeros(len(x), np.int64))
+    sums, charge = question.contributions(people(np.ones(1)), many)
+    assert charge[0] <= 1.0 and (sums.astype(float) ** 2).sum() <= PERSON**2
+
+
+def test_an_account_without_room_contributes_nothing() -> None:
+    among = records(("5", "nurse", "f", "no", 0), ("5", "nurse", "f", "no", 1))
+    caps = np.full(2, CAPS[-1])
+    short = People(np.arange(2), caps, caps, np.array([0.0, 0.9 * CAPS[-1]]))
+    sums, charge = asked("sick").contributions(short, among)
+    assert sums.tolist() == [PERSON, 0] and charge[1] == 0
+
+
+def test_shards_add_up_exactly() -> None:
+    among = records(*((str(7 * owner % 100), "nurse", "f", "no", owner % 50) for owner in range(211)))
+    question, caps = asked("age"), CAPS[np.arange(50) % 3]
+    whole, charge = question.contributions(people(caps), among)
+    total, charges = np.zeros_like(whole), np.zeros(50)
+    for shard in range(3):
+        mine = np.flatnonzero(np.arange(50) % 3 == shard)
+        theirs = np.isin(among.owner, mine)
+        part = Records(among.x[theirs], among.classes[theirs], np.searchsorted(mine, among.owner[theirs]))
+        sums, charges[mine] = question.contributions(people(caps).of(mine), part)
+        total += sums
+    assert np.array_equal(total, whole) and np.array_equal(charges, charge)
+
+
+def test_intervals_hold_95_times_in_100() -> None:
+    draws = 10_000
+    among = records(*(("5", "nurse", "f", ("no", "yes")[owner % 2], owner) for owner in range(60)))
+    caps = CAPS[np.arange(60) % 3]
+    question = asked("sick")
+    exact = question.contributions(people(caps), among)[0] / PERSON
+    sums = np.array([question.answer(WHOLE, None, people(caps), lambda: among, alone=True, draws=None)["sums"]])  # type: ignore[arg-type]
+    noisy = sums + SimulationNoise(3).rounded_normal(question.sigma * PERSON, (draws, 2))
+    tables = CountTable.released(question, noisy[0])
+    half = tables.error / question.plan.scale
+    inside = np.abs(noisy / PERSON - exact) <= half
+    assert np.abs(inside.mean(axis=0) - 0.95).max() < 4 * np.sqrt(0.95 * 0.05 / draws)
+    for number in range(100):  # what the table itself says of its first cells
+        cells = list(CountTable.released(question, noisy[number]))
+        told = [cell.low <= question.plan.scale * right <= cell.high for cell, right in zip(cells, exact, strict=True)]
+        assert told == inside[number].tolist()
+
+
+def test_numbers_of_people_are_right_where_levels_are_spread_alike() -> None:
+    # 90 people, a third at each level, two thirds of each well: the estimate is 60 and 30.
+    rows = [("5", "nurse", "f", ("no", "no", "yes")[owner // 3 % 3], owner) for owner in range(90)]
+    caps = CAPS[np.arange(90) % 3]
+    for weighing in ("promise", "alike"):
+        question = asked("sick", weighing=weighing)
+        sums, _charge = question.contributions(people(caps), records(*rows))
+        cells = list(CountTable.released(question, sums))
+        assert [cell.count for cell in cells] == pytest.approx([60, 30], rel=1e-3)
+
+
+def test_a_cell_is_told_from_empty_only_where_its_interval_is_above_zero() -> None:
+    question = asked("sick")
+    error = CountTable.released(question, np.zeros(2, np.int64)).error / question.plan.scale
+    sums = np.rint(np.array([error * 0.99, error * 1.01]) * PERSON).astype(np.int64)
+    assert [cell.is_told for cell in CountTable.released(question, sums)] == [False, True]
+
+
+def test_a_table_and_a_plan_survive_their_documents() -> None:
+    question = asked("job", "sick")
+    sums = np.arange(8) * PERSON // 3
+    table = CountTable.released(question, sums)
+    assert CountTable.from_json(table.to_json()) == table
+    assert counts_plan_from_json(question.plan.to_json()) == question.plan
+    other = asked("job", "sick", share=0.5)
+    assert question.digest() == asked("job", "sick").digest() != other.digest()
+
+
+def test_a_plan_says_what_noise_leaves_of_few_people() -> None:
+    few = plan_counts([Level("HIGH", 0.01, 20.0)], cells=50, share=0.1, counts=Counts(column="age"))
+    assert any("cannot be told" in str(note.template) for note in plan_notes(few))
+    many = plan_counts([Level("HIGH", 0.01, 1e6)], cells=50, share=0.1, counts=Counts(column="age"))
+    assert len(plan_notes(many)) == 1
+    with pytest.raises(ValueError, match="cells"):
+        plan_counts([Level("HIGH", 0.01, 20.0)], cells=10_001, share=0.1, counts=Counts(column="age"))
+    with pytest.raises(ValueError, match="larger share"):
+        plan_counts([Level("HIGH", 1e-6, 20.0)], cells=2, share=0.01, counts=Counts(column="age"))

@@ -1,0 +1,426 @@
+"""No page, message or mail of the German site says a word that the catalogue has no German for.
+
+Every translation is marked: its letters are of another alphabet. What is read in plain letters then is either data, or
+English that nobody translated. All pages are opened that links lead to, by each kind of reader, and every form of them
+is sent three times: empty, as it stands, and filled in.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import date
+from functools import partial
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import pytest
+from allauth.account.models import EmailAddress, EmailConfirmationHMAC
+from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
+from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
+from django.db import transaction
+from django.http import HttpResponse
+from django.test import Client
+from django.urls import Resolver404, get_resolver, resolve, reverse
+from django.utils import timezone, translation
+from django.utils.translation import trans_real
+
+from consent import letter_documents, paper_documents, receipts
+from consent.circumstances import Answering
+from consent.models import Answerer, HolderAddress, Letter, Mail, MailWishes, Study
+from consent.services import consent_give, invitations
+from consent.services.mail import address_link, mail_render
+from ipate_web.staff import report
+from tests import factories
+from tests.everything import addresses, imports_begin, is_page, study_with_everything
+from tests.ipate_web.accounts.test_mails import people_with_mails
+from training.models import Run
+from training.services.closing import study_close
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+
+_PLAIN = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+#: Letters of the full width, as East Asian texts have them.
+_MARKED = str.maketrans({letter: chr(ord(letter) + 0xFEE0) for letter in _PLAIN})
+#: What a translation leaves to be filled in, and marks of HTML.
+_KEPT = re.compile(r"%\(\w+\)[sdf]|%[sdf%]|\{\w*\}|<[^>]*>|&\w+;|https?://\S+")
+
+
+def marked(text: str) -> str:
+    """A translation in marked letters, apart from what is filled in."""
+    kept = _KEPT.findall(text)
+    parts = [part.translate(_MARKED) for part in _KEPT.split(text)]
+    return "".join(part + keep for part, keep in zip(parts, [*kept, ""], strict=True))
+
+
+@pytest.fixture
+def marked_german(monkeypatch: pytest.MonkeyPatch) -> None:
+    """German, of which every translation is marked: of the site, of Django and of allauth."""
+    german = trans_real.DjangoTranslation("de")
+    german._catalog._catalogs = [
+        {key: marked(text) if key else text for key, text in catalogue.items()}
+        for catalogue in german._catalog._catalogs
+    ]
+    monkeypatch.setitem(trans_real._translations, "de", german)
+
+
+#: Attributes that are read out or shown.
+_READ = ("title", "aria-label", "alt", "placeholder", "data-label", "data-text")
+_VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
+
+
+@dataclass
+class Form:
+    """A form of a page: where it goes, and the controls in it."""
+
+    action: str
+    controls: list[dict[str, Any]] = field(default_factory=list)
+
+    def sent(self) -> Iterator[dict[str, Any]]:
+        """What is sent: nothing but what is hidden, what stands there, and something in each control."""
+        hidden = {each["name"]: each["value"] for each in self.controls if each["type"] == "hidden"}
+        yield hidden
+        yield hidden | {each["name"]: each["value"] for each in self.controls if each["value"] and each["standing"]}
+        first: dict[str, Any] = {}
+        for each in self.controls:
+            first.setdefault(each["name"], each["value"] or FILLED.get(each["type"], "Text"))
+        yield hidden | first
+
+
+#: What is typed where nothing stands.
+FILLED = {
+    "email": "new@example.net",
+    "number": "1",
+    "date": "2030-01-01",
+    "password": factories.PASSWORD,
+    "url": "https://hooks.example.org/",
+}
+
+
+class Page(HTMLParser):
+    """Words of a page that its reader reads, its links and its forms."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.links: list[str] = []
+        self.forms: list[Form] = []
+        self._foreign: list[bool] = []
+        self._select = ""
+        self.feed(html)
+        for script in re.findall(r'type="application/json">(.*?)</script>', html, re.DOTALL):
+            self._chart(json.loads(script))
+
+    def _chart(self, chart: Any) -> None:
+        if isinstance(chart, dict) and "series" in chart:
+            self.words += [chart["xLabel"], chart["yLabel"], *(each["name"] for each in chart["series"])]
+            self.words += [each for each in chart["x"] if isinstance(each, str)]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        language = given.get("lang", "de")
+        silent = tag in ("script", "style", "code", "pre")
+        foreign = (language != "de" and tag != "span") or silent or (bool(self._foreign) and self._foreign[-1])
+        if not foreign:
+            self.words += [given[name] for name in _READ if name in given]
+        if tag not in _VOID:
+            self._foreign.append(foreign)
+        if tag == "a" and "download" not in given:
+            self.links.append(given.get("href", ""))
+        if tag == "form":
+            self.forms.append(Form(given.get("action", "") if given.get("method") == "post" else "-"))
+        if tag in ("input", "textarea", "button") and "name" in given and self.forms:
+            kind = given.get("type", "text") if tag == "input" else tag
+            standing = kind not in ("checkbox", "radio") or "checked" in given
+            value = given.get("value", "on" if kind in ("checkbox", "radio") else "")
+            self.forms[-1].controls.append({"name": given["name"], "type": kind, "value": value, "standing": standing})
+        if tag == "select":
+            self._select = given.get("name", "")
+        if tag == "option" and self._select and self.forms:
+            standing = "selected" in given
+            self.forms[-1].controls.append(
+                {"name": self._select, "type": "option", "value": given.get("value", ""), "standing": standing}
+            )
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in _VOID and self._foreign:
+            self._foreign.pop()
+        if tag == "select":
+            self._select = ""
+
+    def handle_data(self, data: str) -> None:
+        if data.strip() and not (self._foreign and self._foreign[-1]):
+            self.words.append(" ".join(data.split()))
+
+
+@dataclass
+class Start:
+    """A reader: who signs in (nobody where empty), what they type first, and pages that no link leads to."""
+
+    name: str = ""
+    paths: list[str] = field(default_factory=list)
+    types: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+class Reader:
+    """Somebody who opens whatever the pages lead to, and notes what they read in plain letters."""
+
+    MOST_OF_ONE = 4
+
+    def __init__(self, start: Start, found: dict[str, set[str]]) -> None:
+        self.name, self._found = start.name, found
+        self.seen: Counter[str] = Counter()
+        self._opened: Counter[str] = Counter()
+        self._known: set[str] = set()
+        self._forms: set[tuple[str, str, str]] = set()
+        self.client = Client(raise_request_exception=True)
+        if start.name:
+            self.client.force_login(factories.user_create(start.name))
+        self.client.cookies["django_language"] = "de"
+        for path, data in start.types.items():
+            self.read(path, self.client.post(path, data, follow=True))
+
+    def go(self, *paths: str) -> None:
+        """Open pages and all that they lead to."""
+        waiting = [*paths, "/"]
+        while waiting:
+            path = waiting.pop(0)
+            for link in self.open(path):
+                if link not in self._known and self._leads_on(link):
+                    self._known.add(link)
+                    waiting.append(link)
+
+    def _leads_on(self, path: str) -> bool:
+        try:
+            name = resolve(urlsplit(path).path).view_name
+        except Resolver404:
+            return False
+        if not is_page(name):
+            return False
+        self._opened[name] += 1
+        return self._opened[name] <= self.MOST_OF_ONE
+
+    def open(self, path: str) -> list[str]:
+        """Links of a page, which is read, and whose forms are sent."""
+        answer = self.client.get(path, follow=True)
+        page = self.read(path, answer)
+        if page is None:
+            return []
+        at = answer.request["PATH_INFO"]
+        for form in page.forms:
+            self.send(urljoin(at, form.action), form) if form.action != "-" else None
+        return [urljoin(at, link).split("#")[0] for link in page.links if link.startswith(("/", "?", "."))]
+
+    def send(self, to: str, form: Form) -> None:
+        name = resolve(urlsplit(to).path).view_name
+        if name in ("account_logout", "set_language", "leave", "stay"):
+            return
+        key = (name, ",".join(sorted({each["name"] for each in form.controls})), str(len(form.controls)))
+        if key in self._forms:
+            return
+        self._forms.add(key)
+        cookies = self.client.cookies.copy()
+        for data in form.sent():
+            point = transaction.savepoint()  # the views begin transactions of their own
+            self.read(f"{to} with {data}", self.client.post(to, data, follow=True))
+            transaction.savepoint_rollback(point)
+            self.client.cookies = cookies.copy()
+
+    def read(self, where: str, answer: HttpResponse) -> Page | None:
+        """The page, if the answer is one."""
+        if not answer.headers.get("Content-Type", "").startswith("text/html"):
+            return None
+        self.seen[resolve(answer.request["PATH_INFO"]).view_name] += 1
+        page = Page(answer.content.decode())
+        if 'lang="de"' in answer.content.decode()[:60]:  # and not what holders read in another language
+            for words in page.words:
+                self.look(words, where)
+        return page
+
+    def look(self, words: str, where: str) -> None:
+        if plain := plain_words(words):
+            self._found.setdefault(f"{plain} in: {words}", set()).add(f"{self.name or 'stranger'}: {where}")
+
+
+#: What people wrote and named in the studies of these tests; programs, algorithms and codes; what is typed here.
+DATA = re.compile(
+    "|".join(re.escape(told) for told in (*factories.FACTS.values(), *factories.HARM.values()) if isinstance(told, str))
+    + "|Ｌｅｅｒ: .*|"  # words of a letter in its own language, where the field is left empty
+    r"\S+@\S+|https?://\S+|/join/\S*|\b[0-9a-f]*\d[0-9a-f]*\b|\b[0-9A-Z]{5}(?:-[0-9A-Z]{5})+\b|erased:\S+|\w+\.\w+|"
+    r"^[{\[].*|\b(?:"
+    r"^again$|old \d+|Done|iPATE|Reading digits|University Hospital|"
+    r"Study (?:empty|again|rehearsal)|Long over|"
+    r"What we ask|We would like to learn from your records how to|read handwriting|New|Words|"
+    r"More words|W\. Ait|Anna Example|Clinic|"
+    r"hanna|hedwig|undecided|high|low|average|none|olga|otto|carla|conrad|dan|root|guest|"
+    r"waiting|sven|hilde|ada|ben|maybe|yes|digits|empty|over|rehearsal|"
+    r"A small run|checkpoints|First vote|Next vote|Waiting|Rehearsed|Baseline|"
+    r"To be rehearsed|All (?:are|were|to be) asked|"
+    r"(?:Steps|Samples|People) (?:were|to be) (?:taken|drawn|counted)|class|CSV|"
+    r"Draft|Errors|Sound|Under way|private|public|test|"
+    r"length|width|age|sex|ill|who|Most records|Learn to read handwritten digits|As others do|More of it|They called|"
+    r"Lost the letter|(?:More|Mehr) [Ww]orte?s?|Neu|Worte|Worum wir bitten|Wir möchten aus Ihren Daten lernen, wie man|"
+    r"Handschrift|liest|notebook|Text|Dear Sir or Madam|Markdown|PDF|TEXT|"
+    r"Uhr|um|(?:Confident-|Interactive-)?GNMax|LNMax|ONNX|SHA-256|UTC|ConnectionRefusedError|celery|"
+    r"classic|improved|exact|data_dependent|data_independent|nearest_neighbour|read|Deutsch|English"
+    r")\b"
+)
+
+
+def plain_words(text: str) -> str:
+    """English words of what a reader of the German pages reads, and quotation marks as English has them."""
+    return " ".join(re.findall(r"[A-Za-z]{3,}|\u201d", DATA.sub(" ", text)))
+
+
+def starts(study: Study) -> list[Start]:
+    """Readers of every kind, and of every state of a consent."""
+    voted = Run.objects.get(title="First vote").pk
+    compared = reverse("staff:run_compare", args=["digits"]) + f"?run={voted}&run={Run.objects.get(title='Waiting').pk}"
+    of_student = [reverse(f"staff:run_student_{name}", args=["digits", voted, 2]) for name in ("publish", "withdraw")]
+    counted = Run.objects.get(title="People were counted").pk
+    of_student.append(reverse("staff:run_result_withdraw", args=["digits", counted]))
+    strange = [
+        *("account_reset_password_done", "account_reset_password_from_key_done", "account_inactive"),
+        "socialaccount_login_cancelled",
+    ]
+    reset = Mail.objects.filter(kind="password_reset").latest("pk")
+    new_password = re.search(r"/account/password/new/\S+", mail_render(reset).body).group()
+    (invited,) = invitations.invitations_create(study=study, acting_user=None, pseudonyms=["guest"])
+    over = Study.objects.get(slug="over")
+    (late,) = invitations.invitations_create(study=over, acting_user=None, open_places=1)
+    study_close(study=over, reason="Done.", acting_user=factories.user_create("olga"), erase_after=timezone.localdate())
+    asked_again = factories.study_open("again", title="Study again")
+    lapsed = factories.holder_create(asked_again, "hilde", user=factories.user_create("hilde"))
+    form = asked_again.consent_forms.latest("version")
+    consent_give(holder=lapsed, level="HIGH", form=form, acting_user=lapsed.user)
+    factories.holder_create(asked_again, "Anna Example")
+    (represented,) = invitations.invitations_create(
+        study=asked_again,
+        acting_user=None,
+        pseudonyms=[invitations.Invited("Anna Example", "guardian", date(2099, 1, 1))],
+    )
+    factories.form_publish(asked_again, {"en": "More words.", "de": "Mehr Worte."}, renewal="required")
+    again = {reverse("account_reauthenticate"): {"password": factories.PASSWORD}}
+    keys = ["mfa_index", "mfa_activate_totp", "mfa_add_webauthn", "mfa_list_webauthn"]
+    secured = factories.user_create("ada")
+    TOTP.activate(secured, generate_totp_secret())
+    RecoveryCodes.activate(secured)
+    hanna = EmailAddress.objects.get(email="new@example.org")
+    return [
+        Start(paths=[reverse("openid_connect_login", args=["sso"]), reverse("closed")]),
+        Start(paths=[*map(reverse, strange), reverse("account_reset_password_from_key", args=["1", "wrong"])]),
+        Start(paths=[new_password]),
+        Start(paths=[reverse("open_link", args=["wrong"])]),
+        Start(paths=[urlsplit(address_link(HolderAddress.objects.get())).path]),
+        Start(paths=[reverse("open_link", args=[late.code])]),
+        Start(paths=[reverse("open_link", args=[invited.code]), reverse("account")]),
+        Start(
+            "hanna",
+            [
+                reverse("socialaccount_connections"),
+                reverse("account_confirm_email", args=[EmailConfirmationHMAC.create(hanna).key]),
+                reverse("account_reauthenticate"),
+            ],
+        ),
+        Start("hedwig", [*map(reverse, keys)], again),
+        Start(
+            "ada",
+            [reverse(f"mfa_{name}_codes") for name in ("view_recovery", "generate_recovery")]
+            + [reverse("mfa_reauthenticate"), reverse("mfa_deactivate_totp"), reverse("mfa_index")],
+            again,
+        ),
+        Start(paths=["/"], types={reverse("account_login"): {"login": "ada", "password": factories.PASSWORD}}),
+        Start(
+            "olga",
+            [
+                reverse("staff:invitations_everyone", args=["digits"]),
+                compared,
+                *of_student,
+                reverse("staff:run_student_new", args=["digits", voted]),
+            ],
+        ),
+        Start("carla", types={reverse("staff:policy_affordable", args=["digits"]): {}}),
+        Start("dan", types={reverse("api-tokens"): {"name": "notebook", "lifetime": "30", "scopes": "read"}}),
+        Start("otto"),
+        Start("hilde"),
+        Start(paths=[reverse("open_link", args=[represented.code])]),
+        Start("root"),
+    ]
+
+
+def test_no_page_of_the_german_site_is_in_english(marked_german: None, settings) -> None:
+    provider = {"provider_id": "sso", "name": "Clinic", "settings": {"server_url": "http://127.0.0.1:9"}}
+    settings.SOCIALACCOUNT_PROVIDERS = {"openid_connect": {"APPS": [provider | {"client_id": "us", "secret": "x"}]}}
+    settings.OIDC_SERVER = "http://127.0.0.1:9"
+    study = study_with_everything()
+    imports_begin(study)
+    found: dict[str, set[str]] = {}
+    seen: set[str] = set()
+    for start in starts(study):
+        reader = Reader(start, found)
+        reader.go(*start.paths)
+        seen |= set(reader.seen)
+    pages = {name for name in addresses(get_resolver().url_patterns) if is_page(name)}
+    unseen = " ".join(sorted(pages - seen))
+    assert unseen == "", "let a link or a start of a reader lead there"
+    assert found == {}, "mark it for translation, or add it to DATA if somebody wrote it"
+
+
+def test_no_mail_in_german_is_in_english(marked_german: None) -> None:
+    people_with_mails()
+    MailWishes.objects.update(language="de")
+    EmailAddress.objects.update(verified=True)
+    found = {}
+    for mail in Mail.objects.select_related("study", "user").order_by("kind", "pk"):
+        with translation.override("de"):  # as on the page that asks for a password
+            message = mail_render(mail)
+        for line in f"{message.subject}\n{message.body}".splitlines() if message else ():
+            if plain := plain_words(line):
+                found[mail.kind] = f"{plain} in: {line}"
+    assert found == {}
+
+
+def test_no_file_in_german_is_in_english(marked_german: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What PDF files are made of: receipts, letters, forms on paper and the report of a run."""
+    study = study_with_everything()
+    told: list[Any] = []
+    for module in (receipts, report, letter_documents, paper_documents):
+        monkeypatch.setattr(module, "tagged_pdf", partial(_kept, module.tagged_pdf, told))
+    client = Client()
+    client.cookies["django_language"] = "de"
+    client.force_login(factories.user_create("hanna"))
+    assert client.get(reverse("consent:receipt_pdf", args=["digits", 1])).content.startswith(b"%PDF")
+    client.force_login(factories.user_create("olga"))
+    voted = Run.objects.get(title="First vote").pk
+    assert client.get(reverse("staff:ledger_report_pdf", args=["digits", voted])).content.startswith(b"%PDF")
+    issued = letter_documents.sample_issued(study)
+    issued.invitation.answerer = Answerer.GUARDIAN
+    letters = [letter_documents.LetterWritten(issued, "de", kind) for kind in ("", *Letter.Kind.values)]
+    letter_documents.letters_pdf(study, letters, date(2031, 5, 4))
+    guardian = Answering(Answerer.GUARDIAN, date(2040, 1, 1))
+    forms = [paper_documents.FormWritten("de"), paper_documents.FormWritten("de", "p-1", guardian, issued)]
+    paper_documents.paper_forms_pdf(paper_documents.FormsOnPaper(study), forms, date(2031, 5, 4))
+    found = {each for words in told for each in _texts(words) if plain_words(each)}
+    assert found == set()
+
+
+def _kept(made: Callable[..., bytes], told: list[Any], template: Path, words: Any) -> bytes:
+    told.append(words)
+    return made(template, words)
+
+
+#: Language, pictures and links.
+_FOR_MACHINES = ("lang", "qr", "link", "kind", "tag")
+
+
+def _texts(document: Any) -> Iterator[str]:
+    if isinstance(document, dict):
+        document = [value for name, value in document.items() if name not in _FOR_MACHINES]
+    if isinstance(document, list | tuple):
+        for each in document:
+            yield from _texts(each)
+    elif isinstance(document, str):
+        yield document

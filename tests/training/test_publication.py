@@ -1,0 +1,206 @@
+"""Which models are published by themselves, thresholds, values out of range, and a card that is computed anew."""
+
+import csv
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from django.conf import settings as django_settings
+from django.core.exceptions import ValidationError
+from django.test import Client
+from django.urls import reverse
+from ipate_client import LocalModel
+
+from accounting.models import Release
+from accounting.verification import study_faults
+from common.artifacts import arrays_load, model_fetch
+from learning.calibration import Calibration
+from tests.factories import PASSWORD, user_create
+from tests.training.asking import EVERYBODY, SAMPLED_RUN, STEPS_RUN
+from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
+from training.measures import evaluated
+from training.models import Run
+from training.services.exports import onnx_store, version_load
+from training.services.publication import publication_doubts
+from training.services.students import student_predict, student_publish
+from training.services.thresholds import model_threshold_set
+from training.verification import release_faults
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+
+GOOD = TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 40.0}}
+ROW = {"length": 0.1, "width": 0.5}
+NOISY = {"student_learner": "logistic_regression"}
+
+
+def finished(**fields: object) -> Run:
+    run = run_finish(run_start(study_with_table(points=30), **GOOD | fields))
+    assert run.status == Run.Status.FINISHED, run.message
+    return run
+
+
+def test_a_useless_model_is_published_by_nobody_but_a_person_with_a_reason(settings: Any) -> None:
+    """One label, so one class for every point: the area is 0.5, whatever the number of test points."""
+    settings.LEAST_TEST_POINTS = 20
+    run = finished(wanted_labels=1)
+    assert run.student is None and run.students.count() == 1
+    assert list(release_faults(run)) == []
+    browser, address = Client(), reverse("staff:run_student_publish", args=[run.study.slug, run.pk, 1])
+    assert browser.login(username="olga", password=PASSWORD)
+    page = browser.get(reverse("staff:run", args=[run.study.slug, run.pk])).content.decode()
+    assert "did not publish it" in page and "does not lie above 0.5" in page and address in page
+    assert browser.post(address, {}).status_code == 422
+    run.refresh_from_db()
+    assert run.student is None
+    with pytest.raises(ValidationError, match="Say why"):
+        student_publish(run=run, version=1, acting_user=user_create("olga"))
+    assert browser.post(address, {"reason": "To show what too few labels do."}).status_code == 302
+    run.refresh_from_db()
+    assert run.student is not None and run.student.publication_reason == "To show what too few labels do."
+    page = browser.get(reverse("staff:run", args=[run.study.slug, run.pk])).content.decode()
+    assert "To show what too few labels do." in page
+    release = Release.objects.get(run=run.pk, kind=Release.Kind.CHOICE)
+    assert release.content["reason"] == "To show what too few labels do."
+    assert list(release_faults(run)) == [] and list(study_faults(run.study)) == []
+
+
+def test_only_what_is_better_than_one_class_and_well_judged_is_published_by_itself(settings: Any) -> None:
+    settings.LEAST_TEST_POINTS = 100
+    truth = np.arange(120) % 2
+    good = np.where(np.arange(120) < 90, 0.8, 0.2)
+    told = np.column_stack([np.where(truth == 0, good, 1 - good), np.where(truth == 0, 1 - good, good)])
+    names = ["no", "yes"]
+    assert publication_doubts(evaluated(told, truth, names)) == []
+    assert publication_doubts(evaluated(told[:99], truth[:99], names))
+    assert publication_doubts(evaluated(told[:, ::-1], truth, names)), "the shifted run: it says the opposite"
+    assert publication_doubts(evaluated(np.tile([0.9, 0.1], (120, 1)), truth, names)), "the useless run"
+    assert publication_doubts(evaluated(told, np.zeros(120, np.int64), names)), "test points of one class"
+    assert publication_doubts(None)
+
+
+def test_a_model_is_not_published_where_too_few_points_judge_it(settings: Any) -> None:
+    settings.LEAST_TEST_POINTS = 22
+    run = finished()
+    assert run.student is None and list(release_faults(run)) == []
+
+
+def test_a_threshold_is_the_same_on_the_site_in_the_file_and_in_the_client() -> None:
+    run, olga = finished(**NOISY), user_create("olga")
+    before = run.student.onnx_digest
+    public = arrays_load(run.test_dataset.artifact)["x"]
+    rows = [{"length": float(x[0]), "width": float(x[1])} for x in public]
+    usual = student_predict(run.student, rows)
+    model = model_threshold_set(run=run, acting_user=olga, class_name="b", missed=9.0, false_alarm=1.0)
+    assert model.onnx_digest != before
+    run.refresh_from_db()
+    served, local = student_predict(run.student, rows), LocalModel(model_fetch(run.student.onnx)).predict(rows)
+    assert served["probabilities"] == usual["probabilities"]
+    assert served["predictions"] == local.labels.tolist()
+    pairs = zip(served["predictions"], served["probabilities"], strict=True)
+    assert all((said == "b") == (row[1] >= 0.1) for said, row in pairs)
+    told = run.student.card["threshold"]
+    assert (told["class"], told["least"], told["by"]) == ("b", 0.1, {"missed": 9.0, "false_alarm": 1.0})
+    truth = arrays_load(run.test_dataset.artifact)["y"]
+    found = np.mean([said == "b" for said, true in zip(served["predictions"], truth, strict=True) if true == 1])
+    assert told["evaluation"]["sensitivity"] == pytest.approx(found, abs=0.0051)
+    assert list(release_faults(run)) == []
+    assert Release.objects.get(run=run.pk, kind=Release.Kind.THRESHOLD).content["threshold"] == told
+    model_threshold_set(run=run, acting_user=olga)
+    run.refresh_from_db()
+    assert student_predict(run.student, rows) == usual
+    assert list(release_faults(run)) == []
+
+
+def test_a_threshold_that_nobody_chose_is_found() -> None:
+    run = finished()
+    run.student.card = run.student.card | {"threshold": {"class": "a", "least": 0.01, "by": {}, "evaluation": None}}
+    run.student.save()
+    assert any("threshold of version 1" in fault for fault in release_faults(run))
+
+
+def test_a_calibration_that_nothing_released_led_to_is_found() -> None:
+    run = finished()
+    run.student.calibration = run.student.calibration | {"scale": 9.0}
+    run.student.save()
+    assert any("calibration of version 1" in fault for fault in release_faults(run))
+
+
+def test_a_wanted_sensitivity_lowers_the_threshold() -> None:
+    run, olga = finished(**NOISY), user_create("olga")
+    least = []
+    for wanted in (0.5, 0.99):
+        model = model_threshold_set(run=run, acting_user=olga, class_name="c", sensitivity=wanted)
+        least.append(model.card["threshold"]["least"])
+    assert least[1] < least[0]
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"class_name": "d"}, {"class_name": "a"}, {"class_name": "a", "sensitivity": 0.9, "missed": 1.0}]
+)
+def test_a_choice_that_lacks_something_is_refused(chosen: dict) -> None:
+    run = finished()
+    with pytest.raises(ValidationError):
+        model_threshold_set(run=run, acting_user=user_create("olga"), **chosen)
+    assert "threshold" not in run.student.card
+
+
+def test_values_beyond_the_declared_range_are_named_by_the_site_and_by_the_client() -> None:
+    run = finished()
+    rows = [ROW, {"length": 50, "width": 0.5}, {"length": 0.1, "width": -1}]
+    expected = [[], ["length"], ["width"]]
+    assert student_predict(run.student, rows)["outside"] == expected
+    assert LocalModel(model_fetch(run.student.onnx)).predict(rows).outside == expected
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        GOOD | NOISY,
+        EVERYBODY | NOISY | {"choices": {"rounds": 1, "sigma": 3.0}, "batch_size": 30},
+        STEPS_RUN | {"choices": {"steps": 20}, "batch_size": 20},
+        STEPS_RUN | NOISY | {"choices": {"steps": 20, "publish": "student"}, "batch_size": 20},
+        *(SAMPLED_RUN | {"choices": SAMPLED_RUN["choices"] | {"network": name}} for name in ("linear", "mlp")),
+    ],
+    ids=["pate", "neighbours", "steps", "steps' student", "samples", "samples' network"],
+)
+def test_every_number_of_a_card_follows_from_the_file_and_the_test_data(fields: dict, tmp_path: Path) -> None:
+    """As published, and with a threshold; the calibration is part of the file."""
+    run = run_finish(run_start(study_with_table(levels="L", holders=60, points=30), share=0.5, **fields))
+    assert run.status == Run.Status.FINISHED, run.message
+    run.refresh_from_db()
+    model = run.student
+    assert model.calibration != Calibration.none(3).to_json()
+    told = card_computed(run, tmp_path)
+    assert "area:" in told
+    model_threshold_set(run=run, acting_user=user_create("olga"), class_name="b", missed=9.0, false_alarm=1.0)
+    run.refresh_from_db()
+    assert card_computed(run, tmp_path) == told, "a threshold leaves probabilities as they are"
+    run.student.card["threshold"]["evaluation"]["sensitivity"] = 0.123
+    run.student.onnx, _digest = onnx_store("forged", version_load(run.student), run.schema, run.student.card)
+    with pytest.raises(AssertionError, match="sensitivity"):
+        card_computed(run, tmp_path)
+
+
+def card_computed(run: Run, folder: Path) -> str:
+    """What the script of the documents says of the published model."""
+    text = (Path(django_settings.BASE_DIR) / "docs" / "evaluation.md").read_text()
+    script = re.search(r"```python\n(.*?)```", text, re.DOTALL)
+    assert script is not None and script[1].count("\n") <= 45
+    (folder / "card.py").write_text(script[1])
+    (folder / "model.onnx").write_bytes(model_fetch(run.student.onnx))
+    arrays = arrays_load(run.test_dataset.artifact)
+    with (folder / "test.csv").open("w", newline="") as file:
+        lines = csv.writer(file)
+        lines.writerow(["length", "width", "class"])
+        lines.writerows(
+            [*map(repr, map(float, x)), run.classes[y]] for x, y in zip(arrays["x"], arrays["y"], strict=True)
+        )
+    command = [sys.executable, "card.py", "model.onnx", "test.csv", "class"]
+    environment = {"PYTHONPATH": str(django_settings.BASE_DIR), "PATH": ""}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -1,0 +1,322 @@
+"""What people are told of what was learned: page, mails, letters, once a year, and what it cost their protection."""
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from accounting.models import Release
+from consent import services
+from consent.letter_documents import LetterWritten, letter_told
+from consent.models import DataHolder, Letter, Mail, MailWishes, News, Study
+from consent.selectors import consent_form_in_force
+from consent.services.addresses import addresses_forget, way_wish
+from consent.services.handover import circumstance_record
+from consent.services.invitations import invitations_create
+from consent.services.letterheads import letterhead_of
+from consent.services.letters import letters_due, letters_print
+from consent.services.mail import mail_render
+from consent.uses import results_of, usage_of
+from tests import factories
+from tests.ipate_web.accounts.test_mails import person
+from tests.pages import as_, text
+from tests.training.asking import COUNTS_RUN, run_ask
+from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_finish, run_like, run_start, study_with_table
+from training.models import Run, StudentModel
+from training.services.closing import study_close
+from training.services.downloads import predictions_record
+from training.services.erasures import records_erase
+from training.services.results import result_withdraw
+from training.services.stages import model_stage_set
+from training.services.students import student_publish, student_withdraw
+from training.services.yearly import years_tell
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+
+RUN = {**TABLE_RUN, "aggregator": {"name": "gnmax", "sigma": 40.0}, "wanted_labels": 4, "share": 0.5}
+
+
+def publish(study: Study, **fields: object) -> Run:
+    """A finished run that has published its student."""
+    return run_finish(run_start(study, **{**RUN, "title": "Who smokes", "purpose": "To help people stop.", **fields}))
+
+
+def held(study: Study, level: str) -> DataHolder:
+    return DataHolder.objects.filter(consent_events__level=level, study=study).earliest("pk")
+
+
+def page_of(holder: DataHolder, name: str = "hanna") -> str:
+    """The page of a holder who has an account from now on."""
+    if holder.user is None:
+        services.holder_link(holder=holder, user=factories.user_create(name))
+    return text(as_(holder.user).get(reverse("consent:results", args=[holder.study.slug])))
+
+
+def mailed(kind: str) -> list[str]:
+    return sorted(Mail.objects.filter(kind=kind).values_list("user__username", flat=True))
+
+
+# --- The page -------------------------------------------------------------------------------------------------------
+
+
+def test_before_a_result_the_page_says_so_and_nothing_leads_to_it() -> None:
+    holder = held(study_with_table(), "HIGH")
+    page = page_of(holder)
+    assert "Nothing is published yet. When a result is, it stands here." in page
+    assert "Withdraw" in page
+    path = reverse("consent:results", args=[holder.study.slug])
+    for other in ("choice", "study"):
+        assert path not in as_(holder.user).get(reverse(f"consent:{other}", args=[holder.study.slug])).text
+
+
+def test_a_result_says_what_how_good_how_used_and_what_it_cost() -> None:
+    study = study_with_table()
+    holder, run = held(study, "LOW"), publish(study)
+    told = run.student.card["evaluation"]
+    commonest = max(each["points"] for each in told["classes"]) / told["points"]
+    page = page_of(holder)
+    assert "Who smokes To help people stop. Published on" in page
+    assert f"It says which of these fits a new record best: {', '.join(run.classes)}." in page
+    assert (
+        f"It is right in about {round(100 * told['accuracy'])} of 100 cases, judged on 21 test records. Always giving "
+        f"the commonest answer would be right in {round(100 * commonest)}."
+    ) in page
+    assert "The study has not put it into use: candidate. Nobody has taken it or asked it for predictions yet." in page
+    after = usage_of(holder).right_guesses
+    assert after > 50
+    assert f"was right at most 50 times in 100 before it, and is right at most {after} times in 100 after it." in page
+    for other in ("choice", "study"):
+        links = as_(holder.user).get(reverse(f"consent:{other}", args=[study.slug])).text
+        assert reverse("consent:results", args=[study.slug]) in links
+
+
+def test_each_result_costs_what_it_added_to_the_bound() -> None:
+    study = study_with_table(levels="A")
+    holder = held(study, "AVERAGE")
+    publish(study)
+    once = usage_of(holder).right_guesses
+    publish(study, wanted_labels=12)
+    second, first = results_of(study, holder)
+    assert (first.cost.before, first.cost.after) == (50, once)
+    assert (second.cost.before, second.cost.after) == (once, usage_of(holder).right_guesses)
+    assert once < second.cost.after
+
+
+def test_nobody_else_reads_what_it_cost_and_who_took_no_part_paid_nothing() -> None:
+    study = study_with_table(levels="HA-")
+    publish(study)
+    outside = DataHolder.objects.filter(study=study, consent_events=None).earliest("pk")
+    assert "Nothing: it has not learned from your records." in page_of(outside)
+    assert [each.cost for each in results_of(study)] == [None]
+
+
+def test_use_is_told_as_far_as_it_is_known() -> None:
+    study, olga = study_with_table(), factories.user_create("olga")
+    run = publish(study)
+    for user, records in ((olga, 1), (olga, 2), (factories.user_create("dan"), 1500)):
+        predictions_record(model=run.student, records=records, acting_user=user)
+    model_stage_set(run=run, stage=StudentModel.Stage.PRODUCTION, acting_user=olga)
+    page = page_of(held(study, "HIGH"))
+    assert "It has been in use since" in page
+    assert "2 people and programs have taken it or asked it for predictions." in page
+    assert "This site has predicted 1,503 records with it." in page
+    assert "olga" not in page and "dan" not in page
+
+
+def test_a_withdrawn_result_says_that_it_is_and_still_cost_what_it_cost() -> None:
+    study, olga = study_with_table(), factories.user_create("olga")
+    run, holder = publish(study), held(study, "LOW")
+    student_withdraw(run=run, version=1, reason="It misreads ages.", acting_user=olga)
+    page = page_of(holder)
+    assert "It was withdrawn on" in page and "It misreads ages." in page
+    assert "How good it is" not in page
+    assert f"at most {usage_of(holder).right_guesses} times in 100 after it" in page
+    assert "What was released cannot be called back" in page
+
+
+def test_it_works_by_link_for_a_guardian_and_after_the_end() -> None:
+    study = study_with_table()
+    holder = held(study, "HIGH")
+    publish(study)
+    circumstance_record(
+        study=study,
+        pseudonym=holder.pseudonym,
+        kind="guardian",
+        reason="A child.",
+        acting_user=None,
+        until=timezone.localdate() + timedelta(days=900),
+    )
+    (new,) = invitations_create(study=study, acting_user=None, pseudonyms=[holder.pseudonym], replace=True)
+    client = Client()
+    client.get(f"/join/{new.code}/")
+    page = text(client.get(reverse("consent:results", args=[study.slug])))
+    assert f"whether {holder.pseudonym} took part" in page
+    assert "you took part" not in page and "your records" not in page
+    study_close(
+        study=study, reason="Done.", acting_user=factories.user_create("olga"), erase_after=timezone.localdate()
+    )
+    assert "Who smokes" in text(client.get(reverse("consent:results", args=[study.slug])))
+
+
+def test_a_rehearsal_publishes_nothing_to_people() -> None:
+    study = rehearsal_with_table()
+    run_finish(run_start(study, **TABLE_RUN, seed=1))
+    assert results_of(study) == []
+    assert "This is a rehearsal on data that are nobody's secret." in page_of(study.holders.earliest("pk"))
+    assert not News.objects.exists()
+
+
+def test_people_read_of_a_table_as_of_a_model() -> None:
+    study, olga = study_with_table(), factories.user_create("olga")
+    run, holder = run_ask(run_like(study, COUNTS_RUN, title="How many smoke")), held(study, "LOW")
+    (result,) = results_of(study, holder)
+    assert (result.cells, result.takers) == (3, 0) and result.cost.after > result.cost.before
+    page = page_of(holder)
+    assert "How many smoke" in page and "It is a table of 3 counts of people, with random noise in each." in page
+    assert "Nobody has taken it yet." in page
+    assert [each.about for each in News.objects.all()] == [str(run.pk)]
+    result_withdraw(run=run, reason="Twice the same.", acting_user=olga)
+    assert "Twice the same." in page_of(holder)
+
+
+def test_a_model_that_was_held_back_is_news_when_a_person_publishes_it(settings) -> None:
+    settings.LEAST_TEST_POINTS = 10_000
+    study, olga = study_with_table(), factories.user_create("olga")
+    run = publish(study)
+    assert results_of(study) == [] and not News.objects.exists()
+    student_publish(run=run, version=1, acting_user=olga, reason="It is a demonstration.")
+    (result,) = results_of(study)
+    assert result.published_at == Release.objects.get(kind=Release.Kind.CHOICE).recorded_at
+    assert result.changed_at is None
+    student_publish(run=run, version=1, acting_user=olga, reason="Again.")
+    assert News.objects.count() == 1
+
+
+# --- Mails ----------------------------------------------------------------------------------------------------------
+
+
+def people(study: Study) -> None:
+    """Somebody in each standing, each with an account and a confirmed address."""
+    form = consent_form_in_force(study)
+    for name in ("takes part", "refuses", "undecided", "withdrew", "erased", "died", "unwilling"):
+        user = person(name.replace(" ", "-"), **({"results": False} if name == "unwilling" else {}))
+        holder = factories.holder_create(study, f"P-{name}", user=user)
+        if name == "refuses":
+            services.consent_refuse(holder=holder, form=form, acting_user=user)
+        elif name != "undecided":
+            services.consent_give(holder=holder, level="HIGH", form=form, acting_user=user)
+        if name in ("withdrew", "erased"):
+            services.consent_withdraw(holder=holder, acting_user=user, keep=name == "withdrew")
+        if name == "died":
+            circumstance_record(
+                study=study, pseudonym=holder.pseudonym, kind="died", reason="A letter.", acting_user=None
+            )
+    records_erase(study.pk)
+
+
+def test_a_first_publication_is_told_to_those_who_decided_and_stayed() -> None:
+    study = study_with_table()
+    people(study)
+    run = publish(study)
+    assert mailed("result_published") == ["refuses", "takes-part"]
+    takes, refuses = (mail_render(mail) for mail in Mail.objects.filter(kind="result_published").order_by("-user"))
+    assert takes.body == refuses.body, "it tells nobody who takes part"
+    assert "Who smokes: To help people stop." in takes.body and "of 100 cases" in takes.body
+    assert "/my/table/learned/" in takes.body
+    student_withdraw(run=run, version=1, reason="Wrong.", acting_user=factories.user_create("olga"))
+    assert mail_render(Mail.objects.filter(kind="result_published").first()) is None
+
+
+def test_who_withdraws_before_the_mail_is_delivered_gets_none() -> None:
+    study = study_with_table()
+    people(study)
+    publish(study)
+    holder = DataHolder.objects.get(study=study, user__username="takes-part")
+    services.consent_withdraw(holder=holder, acting_user=holder.user)
+    assert mail_render(Mail.objects.get(kind="result_published", user=holder.user)) is None
+
+
+def test_the_withdrawal_says_that_nothing_more_is_told() -> None:
+    holder = held(study_with_table(), "HIGH")
+    page_of(holder)
+    page = text(as_(holder.user).get(reverse("consent:withdraw", args=[holder.study.slug])))
+    assert "You are no longer told what the study learns" in page
+
+
+def after(monkeypatch: pytest.MonkeyPatch, **time: int) -> None:
+    now = timezone.now() + timedelta(**time)
+    monkeypatch.setattr(timezone, "now", lambda: now)
+
+
+def test_a_year_is_told_once_and_only_if_something_was_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = study_with_table()
+    people(study)
+    publish(study)
+    assert years_tell() == 0, "no year is over"
+    after(monkeypatch, days=370)
+    assert (years_tell(), years_tell()) == (1, 0)
+    assert mailed("results_of_year") == ["refuses", "takes-part"]
+    after(monkeypatch, days=370)
+    assert years_tell() == 0, "nothing was released in the second year"
+    assert News.objects.filter(kind="year").count() == 1
+    monkeypatch.undo()
+    News.objects.filter(kind="year").update(told_at=timezone.now() - timedelta(days=360))
+    publish(study, title="Who drinks")
+    assert years_tell() == 0, "that year is not over"
+    after(monkeypatch, days=10)
+    assert years_tell() == 1
+    assert len(mailed("results_of_year")) == 4
+    told = mail_render(Mail.objects.filter(kind="results_of_year").first()).body
+    assert told.index("Who drinks") < told.index("Who smokes")
+
+
+def test_no_year_is_told_of_a_closed_study_or_a_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = study_with_table()
+    publish(study)
+    study_close(
+        study=study, reason="Done.", acting_user=factories.user_create("olga"), erase_after=timezone.localdate()
+    )
+    run_finish(run_start(rehearsal_with_table(), **TABLE_RUN, seed=1))
+    after(monkeypatch, days=800)
+    assert years_tell() == 0
+
+
+def test_whoever_does_without_these_mails_says_so_on_their_account() -> None:
+    user = person("hanna")
+    factories.holder_create(factories.study_open(), user=user)
+    as_(user).post(reverse("account_overview"), {"first_name": "H", "last_name": "H", "language": "en"})
+    assert MailWishes.objects.get(user=user).results is False
+
+
+# --- Letters --------------------------------------------------------------------------------------------------------
+
+
+def test_a_letter_goes_to_whom_no_mail_reaches_and_tells_no_level() -> None:
+    study, olga = study_with_table(levels="HL-"), factories.user_create("olga")
+    holder = held(study, "LOW")
+    publish(study)
+    services.consent_withdraw(holder=held(study, "HIGH"), acting_user=None)
+    due = letters_due(study, Letter.Kind.NEWS)
+    assert holder.pseudonym in [each.holder.pseudonym for each in due]
+    assert len(due) == 19, "of ten each at two levels, one has withdrawn; ten have not decided"
+    printed = letters_print(study=study, kind=Letter.Kind.NEWS, acting_user=olga)
+    assert letters_due(study, Letter.Kind.NEWS) == []
+    letter = LetterWritten(printed[0].issued, "en", Letter.Kind.NEWS)
+    told = " ".join(letter_told(study, letter, letterhead_of(study))["paragraphs"])
+    assert "Who smokes: To help people stop." in told and "of 100 cases" in told
+    assert "protection:" not in told and "asks whether" not in told
+    publish(study, title="Who drinks", wanted_labels=12)
+    assert len(letters_due(study, Letter.Kind.NEWS)) == 19, "of the newest news, once"
+
+
+def test_no_letter_goes_to_who_refuses_news() -> None:
+    study = study_with_table()
+    publish(study)
+    holder = held(study, "LOW")
+    due = len(letters_due(study, Letter.Kind.NEWS))
+    way_wish(holder=holder, way="nothing")
+    assert len(letters_due(study, Letter.Kind.NEWS)) == due - 1
+    addresses_forget(holders=[holder.pk])
+    assert len(letters_due(study, Letter.Kind.NEWS)) == due

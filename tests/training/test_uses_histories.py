@@ -1,0 +1,240 @@
+"""What was released before, over random histories of consents, policies and releases, against the worst account."""
+
+import random
+from collections import defaultdict
+from uuid import uuid4
+
+import numpy as np
+import pytest
+from django.utils import timezone
+
+from accounting.accounts import accounts_stand
+from accounting.caps import caps_of
+from accounting.head_counts import SHARE, head_counts_draw
+from accounting.services import release_record
+from accounting.shares import share_free, share_grant, share_open, share_settle
+from consent import services
+from consent.models import DataHolder, Level
+from consent.selectors import LEVELS, consent_current, consent_form_in_force, consent_snapshot, policy_in_force
+from consent.uses import usage_of
+from tests.factories import consent_choose, policy_approve, user_create
+from tests.training.asking import EVERYBODY
+from tests.training.runs import run_draft, study_with_table
+from training.models import Run
+
+pytestmark = [pytest.mark.django_db, pytest.mark.slow]
+
+EPSILONS = [(1.0, 2.0, 3.0), (0.5, 1.0, 1.5), (2.0, 3.0, 4.0), (0.8, 2.5, 2.6)]
+
+
+class History:
+    """A study whose releases charge everybody as much as they can, and the worst account that anybody could have."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.study = study_with_table(levels="HAL-", holders=4)
+        self.holders = list(DataHolder.objects.filter(study=self.study).order_by("pk"))
+        self.worst: dict[int, float] = defaultdict(float)
+
+    def decide(self) -> None:
+        holder = self.random.choice(self.holders)
+        consent_choose(holder=holder, level=self.random.choice(Level.values), form=consent_form_in_force(self.study))
+
+    def withdraw(self) -> None:
+        holder = self.random.choice(self.holders)
+        current = consent_current(holder)
+        if current is not None and current.grants:
+            services.consent_withdraw(holder=holder, acting_user=None)
+
+    def policy(self) -> None:
+        policy_approve(self.study, *self.random.choice(EPSILONS))
+
+    def change(self) -> None:
+        self.random.choice([self.decide, self.decide, self.withdraw, self.policy])()
+
+    def count(self) -> None:
+        if share_free(self.study) < SHARE:
+            return
+        before = self.stand()
+        head_counts_draw(study=self.study, acting_user=user_create("olga"))
+        for holder, spent in self.stand().items():
+            self.worst[holder] += spent - before[holder]
+
+    def run(self) -> None:
+        """A run that uses all of its share, or gives back what its batches did not use."""
+        granted = self.random.choice([0.05, 0.1, 0.3])
+        if granted > share_free(self.study):
+            return
+        run = run_draft(self.study, **EVERYBODY)
+        now = timezone.now()
+        share_grant(study=self.study, subject=run.pk, purpose="run", share=granted, acting_user=None)
+        limit = share_open(study=self.study, subject=run.pk)
+        Run.objects.filter(pk=run.pk).update(approved_at=now, snapshot_at=now, spending_began_at=now)
+        parts = [granted * part for part in self.random.choice([[1.0], [0.3, 0.7], [0.2, 0.3], [0.1]])]
+        for batch, part in enumerate(parts):
+            if batch:
+                self.change()
+            snapshot = consent_snapshot(self.study)
+            caps = caps_of(snapshot.epsilons, self.study.delta)
+            full = sum(parts) > granted * (1 - 1e-9)
+            room = np.maximum(limit * caps - accounts_stand(self.study, snapshot.holders), 0)
+            charges = room if full else np.where(part * caps <= room, part * caps, 0)
+            release_record(
+                study=self.study,
+                kind="counts",
+                content={},
+                run=run.pk,
+                batch=batch,
+                holders=snapshot.holders,
+                charges=charges,
+                limits=limit * caps,
+                charge=float(charges.max(initial=0)),
+            )
+            self.released(snapshot.holders[charges > 0].tolist())
+            for holder, cap in zip(snapshot.holders.tolist(), caps.tolist(), strict=True):
+                spent = self.worst[holder]
+                self.worst[holder] = max(spent, limit * cap if full else min(spent + part * cap, limit * cap))
+        share_settle(study=self.study, subject=run.pk, used=sum(parts))
+
+    def released(self, charged: list[int]) -> None:
+        """Look at who was charged by a batch; nothing here."""
+
+    def stand(self) -> dict[int, float]:
+        """Charges of everybody."""
+        ids = np.array([holder.pk for holder in self.holders])
+        return dict(zip(ids.tolist(), accounts_stand(self.study, ids).tolist(), strict=True))
+
+    def told(self) -> dict[int, float]:
+        """What each of them reads."""
+        return {holder.pk: usage_of(holder).mu_squared for holder in self.holders}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_told_bounds_every_account_and_grows_by_releases_alone(seed: int) -> None:
+    history = History(seed)
+    told = history.told()
+    for _ in range(14):
+        step = history.random.choice([history.change, history.change, history.run, history.count])
+        step()
+        before, told = told, history.told()
+        if step == history.change:
+            assert told == before, "nothing was released"
+        for holder, spent in history.stand().items():
+            assert spent <= told[holder] * (1 + 1e-9)
+            assert history.worst[holder] <= told[holder] * (1 + 1e-9)
+            assert told[holder] >= before[holder] * (1 - 1e-12), "nothing that was released is called back"
+
+
+class KeptPromises(History):
+    """A history in which people keep promises, too, with a naive computation of what each was promised last."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        snapshot = consent_snapshot(self.study)
+        levels = [LEVELS[place] for place in snapshot.levels.tolist()]
+        given = zip(snapshot.holders.tolist(), levels, snapshot.epsilons.tolist(), strict=True)
+        self.last = {holder: (level, epsilon) for holder, level, epsilon in given}
+        self.taking_part = set(self.last)
+
+    def decide(self) -> None:
+        holder, level = self.random.choice(self.holders), self.random.choice(Level.values)
+        consent_choose(holder=holder, level=level, form=consent_form_in_force(self.study))
+        policy = policy_in_force(self.study)
+        assert policy is not None
+        self.last[holder.pk] = level, policy.epsilon(level)
+        self.taking_part.add(holder.pk)
+
+    def keep(self) -> None:
+        holder = self.random.choice(self.holders)
+        if holder.pk in self.last:
+            form = consent_form_in_force(self.study)
+            assert form is not None
+            epsilon = self.last[holder.pk][1]
+            services.consent_keep(holder=holder, epsilon=epsilon, form=form, acting_user=None)
+            self.taking_part.add(holder.pk)
+
+    def withdraw(self) -> None:
+        holder = self.random.choice(self.holders)
+        if holder.pk in self.taking_part:
+            services.consent_withdraw(holder=holder, acting_user=None)
+            self.taking_part.discard(holder.pk)
+
+    def policy(self) -> None:
+        policy = policy_approve(self.study, *self.random.choice(EPSILONS))
+        self.last = {
+            holder: (level, min(epsilon, policy.epsilon(level))) for holder, (level, epsilon) in self.last.items()
+        }
+
+    def released(self, charged: list[int]) -> None:
+        """Compare the account of everybody who was charged with the promise that they have now."""
+        stand = self.stand()
+        for holder in charged:
+            cap = float(caps_of(self.last[holder][1], self.study.delta))
+            assert holder in self.taking_part
+            assert stand[holder] <= cap * (1 + 1e-9), "charged within the promise that was in force"
+
+    def change(self) -> None:
+        self.random.choice([self.decide, self.keep, self.keep, self.withdraw, self.policy])()
+
+
+@pytest.mark.parametrize("seed", range(200, 214))
+def test_no_release_brings_an_account_above_the_promise_in_force_where_promises_are_kept(seed: int) -> None:
+    history = KeptPromises(seed)
+    for _ in range(14):
+        before = history.stand()
+        step = history.random.choice([history.change, history.change, history.run, history.count])
+        step()
+        snapshot = consent_snapshot(history.study)
+        in_force = {holder: history.last[holder][1] for holder in history.taking_part}
+        assert dict(zip(snapshot.holders.tolist(), snapshot.epsilons.tolist(), strict=True)) == in_force
+        if step == history.change:
+            assert history.stand() == before
+        told = history.told()
+        for holder, spent in history.stand().items():
+            assert spent <= told[holder] * (1 + 1e-9)
+        if step == history.count:
+            history.released([holder for holder, spent in history.stand().items() if spent > before[holder]])
+
+
+@pytest.mark.parametrize("seed", range(100, 106))
+def test_the_bound_is_no_larger_than_the_worst_account_where_shares_are_used_up(seed: int) -> None:
+    history = History(seed)
+    for _ in range(6):
+        history.change()
+        granted, now = 0.15, timezone.now()
+        run = run_draft(history.study, **EVERYBODY)
+        share_grant(study=history.study, subject=run.pk, purpose="run", share=granted, acting_user=None)
+        limit = share_open(study=history.study, subject=run.pk)
+        Run.objects.filter(pk=run.pk).update(approved_at=now, snapshot_at=now, spending_began_at=now)
+        for batch in range(2):
+            history.change()
+            snapshot = consent_snapshot(history.study)
+            limits = limit * caps_of(snapshot.epsilons, history.study.delta)
+            charges = np.maximum(limits - accounts_stand(history.study, snapshot.holders), 0)
+            release_record(
+                study=history.study,
+                kind="counts",
+                content={},
+                run=run.pk,
+                batch=batch,
+                holders=snapshot.holders,
+                charges=charges,
+                limits=limits,
+                charge=float(charges.max(initial=0)),
+            )
+        share_settle(study=history.study, subject=run.pk, used=granted)
+        told = history.told()
+        for holder, spent in history.stand().items():
+            assert told[holder] == pytest.approx(spent, rel=1e-9), "each took all that they could be charged"
+
+
+def test_high_low_high_with_no_run_shows_nothing() -> None:
+    study = study_with_table(levels="H")
+    holder = DataHolder.objects.filter(study=study).earliest("pk")
+    head_counts_draw(study=study, acting_user=user_create("olga"))
+    before = usage_of(holder)
+    for level in ("LOW", "HIGH"):
+        consent_choose(holder=holder, level=level, form=consent_form_in_force(study))
+    assert usage_of(holder).mu_squared == before.mu_squared
+    share_grant(study=study, subject=uuid4(), purpose="run", share=0.5, acting_user=None)
+    assert usage_of(holder).right_guesses == before.right_guesses

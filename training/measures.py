@@ -1,0 +1,154 @@
+"""Measures of a model as its card tells them: rounded, with intervals. Imports no Django."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from learning.measures import (
+    Bin,
+    Estimate,
+    area,
+    average_precision,
+    base_loss,
+    brier,
+    calibration,
+    gain,
+    losses,
+    mean_estimate,
+)
+from learning.outcomes import Target
+from training.accuracy import accuracy_interval, published_accuracy, published_mean
+
+CURVES = ("calibration", "confusion", "classes", "dataset")
+"""Parts of an evaluation that are lists or say of what it is; the others are measures with their intervals."""
+
+
+def measures_of(card: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The measures of a card without its curves; None where nobody has judged the model.
+
+    Of cards from before there were others: the accuracy alone.
+    """
+    evaluation = card.get("evaluation")
+    return {name: told for name, told in evaluation.items() if name not in CURVES} if evaluation else None
+
+
+def evaluated(probabilities: np.ndarray, truth: np.ndarray, classes: list[str]) -> dict[str, Any]:
+    """Accuracy beside the most frequent class, areas, calibration, confusion; for each class precision and recall.
+
+    What each measure is, `learning.measures` says. ``log_loss`` is null where it is infinite, and ``impossible`` counts
+    the points whose true class had probability 0. ``confidence`` is the mean probability of the likeliest class, which
+    is near the accuracy where probabilities are calibrated. Intervals hold 95 % of the time.
+    """
+    predicted, points = probabilities.argmax(axis=1), len(truth)
+    accuracy = published_accuracy(int((predicted == truth).sum()), points)
+    loss = losses(probabilities, truth)
+    impossible = int(np.isinf(loss).sum())
+    error, bins = calibration(probabilities, truth)
+    counts = np.bincount(truth, minlength=len(classes))
+    base = base_loss(truth, len(classes))
+    return {
+        "points": points,
+        "accuracy": accuracy,
+        "interval": accuracy_interval(accuracy, points),
+        "majority": {
+            "class": classes[int(counts.argmax())],
+            "share": published_accuracy(int(counts.max()), points),
+            **_told("gain", gain(predicted, truth), points),
+        },
+        **_told("area", area(probabilities, truth), points),
+        **_told("average_precision", average_precision(probabilities, truth), points),
+        **_told("brier", brier(probabilities, truth), points),
+        **_told("log_loss", Estimate() if impossible else mean_estimate(loss), points),
+        "impossible": impossible,
+        "base_log_loss": None if base is None else published_mean(base * points, points),
+        "confidence": published_mean(float(probabilities.max(axis=1).sum()), points),
+        **_told("calibration_error", error, points),
+        "calibration": [_bin(each) for each in bins],
+        "confusion": [
+            [published_accuracy(count, int(counts[true])) for count in row]
+            for true, row in enumerate(_crossed(truth, predicted, len(classes)).tolist())
+        ],
+        "classes": [_class(number, name, predicted, truth) for number, name in enumerate(classes)],
+    }
+
+
+def target_evaluated(target: Target, predictions: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
+    """Measures of predictions of another outcome than classes, and its curve, see `learning.outcomes`.
+
+    Shares and scores are rounded like accuracies, what has a unit to three digits.
+    """
+    points, found = len(truth), target.evaluated(predictions, truth)
+    return {
+        "points": points,
+        "outcome": target.kind,
+        "measures": [
+            {
+                "name": each.name,
+                "label": each.label,
+                "of": each.of,
+                "unit": each.unit,
+                "value": _rounded(each.estimate.value, each.unit, points),
+                "interval": None
+                if each.estimate.interval is None
+                else [_rounded(end, each.unit, 2000) for end in each.estimate.interval],
+                "nothing": _rounded(each.nothing, each.unit, points),
+            }
+            for each in found.measures
+        ],
+        "curve": [
+            {
+                name: [_rounded(end, "", 2000) for end in value]
+                if isinstance(value, list)
+                else value
+                if name == "time"
+                else _rounded(value, "", points)
+                for name, value in point.items()
+            }
+            for point in found.curve
+        ],
+    }
+
+
+def _rounded(value: float | None, unit: str, points: int) -> float | None:
+    """A measure as it is published: to three digits where it has a unit, otherwise like an accuracy."""
+    if value is None or not np.isfinite(value):
+        return None
+    return float(f"{value:.3g}") if unit else published_mean(value * points, points)
+
+
+def _crossed(truth: np.ndarray, predicted: np.ndarray, classes: int) -> np.ndarray:
+    """(classes, classes) points by true class and by the class that they were taken for."""
+    return np.bincount(truth * classes + predicted, minlength=classes**2).reshape(classes, classes)
+
+
+def _told(name: str, estimate: Estimate, points: int) -> dict[str, Any]:
+    """A measure and its interval, rounded like an accuracy of so many points, and to three digits."""
+    value, ends = estimate.value, estimate.interval
+    return {
+        name: None if value is None else published_mean(value * points, points),
+        f"{name}_interval": None if ends is None else [round(end, 3) for end in ends],
+    }
+
+
+def _bin(found: Bin) -> dict[str, Any]:
+    observed = published_accuracy(found.observed, found.points)
+    return {
+        "points": found.points,
+        "predicted": published_mean(found.predicted * found.points, found.points),
+        "observed": observed,
+        "interval": accuracy_interval(observed, found.points),
+    }
+
+
+def _class(number: int, name: str, predicted: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
+    hits = int(((predicted == number) & (truth == number)).sum())
+    called, are = int((predicted == number).sum()), int((truth == number).sum())
+    recall = published_accuracy(hits, are)
+    return {
+        "class": name,
+        "points": are,
+        "precision": published_accuracy(hits, called),
+        "recall": recall,
+        "interval": accuracy_interval(recall, are),
+    }

@@ -1,0 +1,1 @@
+"""Tables of counts, as the services see them."""

@@ -1,0 +1,38 @@
+"""Calibration of the linear model that gradient steps led to, by what its last steps released."""
+
+import numpy as np
+
+from common.artifacts import arrays_load
+from learning.calibration import CalibratedModel
+from learning.mechanisms.steps.calibration import RECORDS, descent_calibration
+from learning.mechanisms.steps.descent import Descent
+from learning.representations import LinearModel
+from training.methods.space import points_of
+from training.methods.steps.rounds import question_load
+from training.models import Dataset, Round
+
+
+def model_calibrated(asked: Round, model: LinearModel) -> CalibratedModel:
+    """The model of a round with its calibration: a function of releases and public points.
+
+    Raises FileNotFoundError where a file of what was released is missing.
+    """
+    steps, final = _steps(asked)
+    records = records_assumed(asked.run.private_dataset)
+    coordinates = model.fitted.transform(points_of(asked.run.public_points))
+    return CalibratedModel(model, descent_calibration(steps, final, coordinates, records=records))
+
+
+def records_assumed(private: Dataset) -> float:
+    """Records of a holder on average, of which the dataset itself says at most how many it takes."""
+    return 1.0 if private.most_records == 1 else RECORDS
+
+
+def _steps(asked: Round) -> tuple[list[tuple[Descent, np.ndarray]], Descent]:
+    """State before each step with the noisy sums that it released, and the state after the last."""
+    state, found = question_load(asked).begin, []
+    for released in asked.batches.exclude(released="").order_by("index").values_list("released", flat=True):
+        for sums in arrays_load(released, "sums")["sums"]:
+            found.append((state, sums))
+            state = state.after(sums)
+    return found, state

@@ -1,0 +1,26 @@
+"""Results of runs that lead to no model."""
+
+from django.db import models
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from training.models.published import Published
+from training.models.runs import Run
+
+
+class RunResult(Published):
+    """Table that a run has published, with its card; a function of what it released alone."""
+
+    run = models.OneToOneField(Run, on_delete=models.PROTECT, primary_key=True, related_name="result")
+    content = models.JSONField(help_text="The table, as its class reads it.")
+    digest = models.CharField(max_length=64, help_text="SHA-256 of its CSV.")
+    card = models.JSONField()
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        verbose_name = _("result of a run")
+        verbose_name_plural = _("results of runs")
+        ordering = ["-created_at"]
+
+    def __str__(self) -> str:
+        return f"result of {self.run}"

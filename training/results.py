@@ -1,0 +1,123 @@
+"""Published models and tables as the people of a study read about them: public, but for what each cost one holder."""
+
+from collections import defaultdict
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Q
+
+from accounting.models import Release
+from consent.models import DataHolder, Study
+from consent.uses import Result
+from learning.mechanisms.counts.table import CountTable
+from training.accuracy import published_accuracy
+from training.models import Run, StudentModel
+from training.uses import costs
+
+
+def results(study: Study, holder: DataHolder | None = None) -> list[Result]:
+    """Every published model and table of a study, newest first, withdrawn ones too; none of a rehearsal."""
+    published = Q(student__isnull=False) | Q(result__isnull=False)
+    runs = list(
+        Run.objects.filter(published, study=study, rehearsal=False, ended_at__isnull=False)
+        .select_related("student", "result")
+        .order_by("-ended_at", "pk")
+    )
+    cost = costs(holder) if holder is not None and runs else {}
+    released = _released(study) if runs else {}
+    return [
+        (_model if run.student is not None else _table)(run, released.get(run.pk, []), cost.get(run.pk)) for run in runs
+    ]
+
+
+def _released(study: Study) -> dict[UUID | None, list[Release]]:
+    """Entries of the register about models and tables, by run, oldest first."""
+    kinds = (Release.Kind.MODEL, Release.Kind.CHOICE, Release.Kind.STAGE, Release.Kind.DOWNLOAD)
+    found = defaultdict(list)
+    for release in Release.objects.filter(study=study, kind__in=kinds).order_by("sequence"):
+        found[release.run].append(release)
+    return found
+
+
+def _model(run: Run, released: list[Release], cost: Any) -> Result:
+    model = run.student
+    assert model is not None, "a run without a published model is told as a table"
+    published = [each.recorded_at for each in released if _is_publication(each)]
+    return Result(
+        key=str(run.pk),
+        title=run.title,
+        purpose=run.purpose,
+        classes=run.classes,
+        outcome=run.learns.kind,
+        published_at=published[0] if published else model.created_at,
+        changed_at=published[-1] if len(published) > 1 else None,
+        **_quality(model),
+        stage=model.get_stage_display(),
+        in_use_since=_last(released, Release.Kind.STAGE, version=model.version, stage=model.stage)
+        if model.stage == StudentModel.Stage.PRODUCTION
+        else None,
+        takers=_takers(released, model.digest, model.onnx_digest),
+        predictions=model.predictions,
+        withdrawn_at=model.withdrawn_at,
+        reason=model.withdrawal_reason,
+        cost=cost,
+    )
+
+
+def _table(run: Run, released: list[Release], cost: Any) -> Result:
+    table = run.result
+    return Result(
+        key=str(run.pk),
+        title=run.title,
+        purpose=run.purpose,
+        classes=[],
+        cells=len(CountTable.from_json(table.content)),
+        published_at=table.created_at,
+        takers=_takers(released, table.digest),
+        withdrawn_at=table.withdrawn_at,
+        reason=table.withdrawal_reason,
+        cost=cost,
+    )
+
+
+def _is_publication(release: Release) -> bool:
+    """Whether a version was published by it: by the run itself, or by a person."""
+    by_run = release.kind == Release.Kind.MODEL and release.content.get("published")
+    return release.kind == Release.Kind.CHOICE or bool(by_run)
+
+
+def _takers(released: list[Release], *digests: str) -> int:
+    """Number of people and programs that took one of these files."""
+    taken = (each for each in released if _is_taken(each) and each.content.get("digest") in {*digests} - {""})
+    return len({each.recorded_by_id for each in taken})
+
+
+def _is_taken(release: Release) -> bool:
+    return release.kind == Release.Kind.DOWNLOAD and release.recorded_by_id is not None
+
+
+def _last(released: list[Release], kind: str, **content: Any) -> datetime | None:
+    """When the last entry of a kind was made; None without one, or where it says something else than ``content``."""
+    last = next((each for each in reversed(released) if each.kind == kind), None)
+    same = last is not None and all(last.content.get(name) == value for name, value in content.items())
+    return last.recorded_at if last is not None and same else None
+
+
+def _quality(model: StudentModel) -> dict[str, Any]:
+    """How often the model is right on test records, and how often whoever always gives the commonest answer.
+
+    Of another outcome than classes, the measure that decides whether it is worth publishing.
+    """
+    told = model.card.get("evaluation")
+    if told and "measures" in told:
+        return {"points": told["points"], "worth": told["measures"][0]["value"]}
+    if not told or told["accuracy"] is None:
+        return {}
+    points = told["points"]
+    commonest = published_accuracy(max(each["points"] for each in told["classes"]), points)
+    return {
+        "right": round(100 * told["accuracy"]),
+        "points": points,
+        "commonest": round(100 * commonest) if commonest is not None else None,
+    }

@@ -1,0 +1,47 @@
+"""The rule by which a run publishes its model by itself; beneath it a person may, with a reason."""
+
+from typing import Any
+
+from django.conf import settings
+from django.utils.translation import gettext_noop
+
+from common.sentences import Sentence
+
+
+def publication_doubts(evaluation: dict[str, Any] | None) -> list[Sentence]:
+    """Reasons not to publish a model without a person's decision; none where it is good enough.
+
+    A model is judged by at least `LEAST_TEST_POINTS` points, and the 95 % interval of its area lies above 0.5, which is
+    that of whoever says the most frequent class, or any one class, of every point. The area does not change with the
+    threshold: a model of a rare outcome hardly ever says it, and yet can tell who is at risk. Of another outcome the
+    first measure decides: R² above 0, concordance or mean area above 0.5.
+    """
+    least = settings.LEAST_TEST_POINTS
+    if least is None:
+        return []
+    points = evaluation["points"] if evaluation else 0
+    if evaluation is None or points < least:
+        text = gettext_noop("It was judged by %(points)d points, and at least %(least)d are needed.")
+        return [Sentence(text, points=points, least=least)]
+    if "measures" in evaluation:
+        return _target_doubts(evaluation["measures"][0])
+    if not evaluation["area_interval"] or evaluation["area_interval"][0] <= 0.5:
+        return [
+            Sentence(
+                gettext_noop(
+                    "On the test data it tells classes apart no better than whoever always says the most frequent one: "
+                    "the interval of the area under its ROC curve does not lie above 0.5."
+                )
+            )
+        ]
+    return []
+
+
+def _target_doubts(measure: dict[str, Any]) -> list[Sentence]:
+    if measure["interval"] and measure["interval"][0] > measure["nothing"]:
+        return []
+    text = gettext_noop(
+        "On the test data it is no better than whoever knows nothing of a record: the interval of its %(measure)s does "
+        "not lie above %(nothing)s."
+    )
+    return [Sentence(text, measure=measure["label"], nothing=f"{measure['nothing']:g}")]

@@ -1,0 +1,90 @@
+"""Results of runs that lead to no model: a table of counts is published with its card, and can be withdrawn."""
+
+import hashlib
+import logging
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from accounting.models import Release
+from accounting.services import release_record
+from common.counted import counted
+from common.logging import logging_run
+from consent.services import study_lock
+from learning.mechanisms.counts.table import CountTable
+from training.methods import table_of
+from training.models import Run, RunResult
+from training.notices import published_tell, result_withdrawn_mail, run_ended_tell
+from training.services.cards import result_card
+from training.services.downloads import takers
+
+logger = logging.getLogger(__name__)
+
+
+def result_publish(run: Run) -> bool:
+    """Publish the table of a run that has asked everything, with its card, and finish the run."""
+    table = table_of(run)
+    with transaction.atomic():
+        study_lock(run.study_id)
+        run = Run.objects.select_for_update(of=("self",)).select_related("study").get(pk=run.pk)
+        if run.status != Run.Status.LEARNING:
+            return False
+        result = RunResult.objects.create(
+            run=run, content=table.to_json(), digest=table_digest(table), card=result_card(run)
+        )
+        if not run.rehearsal:
+            release_record(
+                study=run.study,
+                kind=Release.Kind.RESULT,
+                run=run.pk,
+                content={"digest": result.digest, "cells": len(table)},
+                acting_user_id=run.approved_by_id,
+            )
+        run.status, run.ended_at, run.message = Run.Status.FINISHED, timezone.now(), ""
+        run.save(update_fields=["status", "ended_at", "message"])
+        run_ended_tell(run)
+        published_tell(run)
+    logger.info("A table of %s was published.", counted(len(table), "cell", "cells"))
+    return True
+
+
+def table_digest(table: CountTable) -> str:
+    """SHA-256 of a table's CSV: whoever has the file can compare it with the register."""
+    return hashlib.sha256(table.to_csv().encode()).hexdigest()
+
+
+@transaction.atomic
+def result_withdraw(*, run: Run, reason: str, acting_user: AbstractBaseUser) -> RunResult:
+    """Withdraw the table of a run for good, on record: it is given to nobody any more.
+
+    What was released stays released and charged. Whoever took the table is told by mail; withdrawing again changes
+    nothing.
+
+    Raises:
+        ValidationError: there is no table, or no reason.
+    """
+    study = study_lock(run.study_id)
+    result = RunResult.objects.select_related("run__study").filter(run=run).first()
+    if result is None:
+        raise ValidationError(_("The run has no table."))
+    if result.is_withdrawn:
+        return result
+    if not reason.strip():
+        raise ValidationError({"reason": _("Say why: everybody who took the table or asks for it reads this.")})
+    result.withdrawn_at, result.withdrawal_reason = timezone.now(), reason.strip()
+    result.save(update_fields=["withdrawn_at", "withdrawal_reason"])
+    if not run.rehearsal:
+        release_record(
+            study=study,
+            kind=Release.Kind.WITHDRAWAL,
+            run=run.pk,
+            content={"digest": result.digest, "reason": result.withdrawal_reason},
+            acting_user_id=acting_user.pk,
+        )
+    result_withdrawn_mail(result, takers(run, [result.digest]))
+    with logging_run(run.pk):
+        logger.info("The table was withdrawn by user %s.", acting_user.pk)
+    return result
