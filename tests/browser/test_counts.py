@@ -49,7 +49,7 @@ def test_a_table_from_proposal_to_withdrawal(visit, study, size: str) -> None:
 
     rosa.open(f"/studies/table/runs/{run.pk}/")
     rosa.says("Counting ended: everything that was planned was counted.")
-    table = page.locator("section[aria-labelledby=result] table")
+    table = page.get_by_role("region", name="Numbers of people in each cell")
     expect(table.locator("tbody tr")).to_have_count(2 * 3)
     bars = page.evaluate(
         "Chart.getChart(document.querySelector('[data-chart=counted]')).data.datasets.map((each) => each.data.length)"
