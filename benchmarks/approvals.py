@@ -5,23 +5,19 @@
 Uses the database of DATABASE_URL in a test database of its own, which is removed afterwards; without it, SQLite.
 """
 
-import argparse
 from functools import partial
 from io import StringIO
 from typing import Any
 
-from consent_scale import database, holders_import, list_write, measure
+from consent_scale import database, head_print, holders_asked, holders_import, list_write, measure
 
 TEACHERS, POINTS = 250, 300
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--holders", type=int, default=1_000_000)
-    holders = parser.parse_args().holders
+    holders = holders_asked(__doc__)
     with database() as folder:
         from django.core.management import call_command
-        from django.db import connection
 
         from tests import factories
         from tests.training.asking import ASKING_RUN
@@ -31,8 +27,7 @@ def main() -> None:
         from training.services.datasets import dataset_import
         from training.services.runs import run_approve, run_cancel
 
-        print(f"{connection.vendor}, {holders:,} holders, {TEACHERS} teachers")
-        print(f"{'':<44} {'time':>11} {'processor':>11} {'most memory':>13}")
+        head_print(f"{holders:,} holders, {TEACHERS} teachers")
         study = factories.study_open("scale", delta=1e-9)
         holders_import(study, holders)
         path = list_write(folder, holders)

@@ -46,6 +46,21 @@ def database() -> Iterator[Path]:
             connection.creation.destroy_test_db(name, verbosity=0)
 
 
+def holders_asked(description: str | None) -> int:
+    """Number of holders that the command line names."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--holders", type=int, default=1_000_000)
+    return parser.parse_args().holders
+
+
+def head_print(about: str) -> None:
+    """Print the database, what is measured on it, and the head of the table of :func:`measure`."""
+    from django.db import connection
+
+    print(f"{connection.vendor}, {about}")
+    print(f"{'':<44} {'time':>11} {'processor':>11} {'most memory':>13}")
+
+
 def peak_memory() -> float:
     """MiB that the process has held at most since Linux was last told to forget it."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
@@ -81,12 +96,9 @@ def list_write(folder: Path, holders: int) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--holders", type=int, default=1_000_000)
-    holders = parser.parse_args().holders
+    holders = holders_asked(__doc__)
     with database() as folder:
         from django.core.management import call_command
-        from django.db import connection
         from django.test import Client
 
         from accounting.head_counts import head_counts_draw
@@ -95,8 +107,7 @@ def main() -> None:
         from consent.recruitment import recruitment_history
         from tests import factories
 
-        print(f"{connection.vendor}, {holders:,} holders")
-        print(f"{'':<44} {'time':>11} {'processor':>11} {'most memory':>13}")
+        head_print(f"{holders:,} holders")
         study = factories.study_open("scale", delta=1e-9)
         form = selectors.consent_form_in_force(study)
         assert form is not None

@@ -73,7 +73,7 @@ def run_voting(study: Any, repeat: int) -> Any:
     from consent.selectors import consent_snapshot
     from tests.training.runs import TABLE_RUN, run_start
     from training.methods.pate.ballot import assignment_name, predictions_name
-    from training.methods.pate.voting import vote_open
+    from training.methods.pate.opening import vote_open
     from training.models import TeacherChunk
 
     fields = {"aggregator": {"name": "gnmax", "sigma": 4000.0}, "teachers": TEACHERS, "batch_size": QUERIES}
@@ -112,8 +112,8 @@ def measure(holders: int, repeat: int) -> None:
     from consent.models import ConsentEvent
     from consent.selectors import consent_snapshot
     from consent.services import study_lock
+    from tests.training.asking import vote_batch
     from tests.training.runs import study_with_table
-    from training.methods.pate.voting import vote_batch
 
     study = study_with_table(
         f"n{holders}", levels="L", holders=TEACHERS, points=QUERIES * (repeat + 1), retain_votes=True

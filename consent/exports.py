@@ -80,10 +80,7 @@ def decisions(study: Study, key: str | None = None) -> Iterator[dict[str, Any]]:
     dates = [policy.approval.effective_from for policy in policies]
     for event in ConsentEvent.chain(study.pk).iterator(chunk_size=2000):
         yield {
-            "sequence": event.sequence,
-            "day": event.recorded_at.astimezone(UTC).date().isoformat(),
-            "holder": holder_mark(event.holder_id, key),
-            "kind": event.kind,
+            **_entry(event, key),
             "form_version": versions.get(event.form_id),
             # The one in force then: which earlier promise somebody kept would tell their level.
             "policy_version": policies[bisect_right(dates, event.recorded_at) - 1].version if event.policy_id else None,
@@ -101,14 +98,18 @@ def decisions(study: Study, key: str | None = None) -> Iterator[dict[str, Any]]:
 def circumstances(study: Study, key: str | None = None) -> Iterator[dict[str, Any]]:
     """Rows of the chain of circumstances, oldest first: who answered for whom, deaths and incapacities; no reasons."""
     for row in Circumstance.chain(study.pk).iterator(chunk_size=2000):
-        yield {
-            "sequence": row.sequence,
-            "day": row.recorded_at.astimezone(UTC).date().isoformat(),
-            "holder": holder_mark(row.holder_id, key),
-            "kind": row.kind,
-            "until": row.until and row.until.isoformat(),
-            "number": receipt_number(row.hash, key),
-        }
+        until = row.until and row.until.isoformat()
+        yield {**_entry(row, key), "until": until, "number": receipt_number(row.hash, key)}
+
+
+def _entry(row: ConsentEvent | Circumstance, key: str | None) -> dict[str, Any]:
+    """What rows of both chains begin with."""
+    return {
+        "sequence": row.sequence,
+        "day": row.recorded_at.astimezone(UTC).date().isoformat(),
+        "holder": holder_mark(row.holder_id, key),
+        "kind": row.kind,
+    }
 
 
 def export_csv(study: Study) -> Iterator[str]:

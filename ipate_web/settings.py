@@ -121,7 +121,7 @@ TEMPLATES = [
                 "django.templatetags.static",
                 *(
                     f"consent.templatetags.{name}"
-                    for name in ("checkpoints", "navigation", "odds", "study_texts", "tables", "zones")
+                    for name in ("checkpoints", "navigation", "odds", "sections", "study_texts", "tables", "zones")
                 ),
                 *(f"ipate_web.staff.templatetags.{name}" for name in ("charts", "moments", "run_words")),
             ],

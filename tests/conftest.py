@@ -24,6 +24,13 @@ from tests.databases import MigratedFile
 hypothesis_settings.register_profile("ipate", derandomize=True, deadline=None)
 hypothesis_settings.load_profile("ipate")
 
+_TESTS = Path(__file__).parent
+#: Tests that run on PostgreSQL and Redis where they ask for a database or a broker.
+_ON_SERVICES = (
+    *("common", "consent", "accounting", "training", "ipate_web/staff", "ipate_web/api", "test_deploy.py"),
+    *(f"ipate_web/test_{each}.py" for each in ("throttle", "health", "waiting", "backups")),
+)
+
 
 def pytest_configure() -> None:
     """Compile translations that have changed: pages are tested in German, too."""
@@ -62,8 +69,10 @@ def pytest_collection_finish() -> None:
 
 
 def _uses_services(item: pytest.Item) -> bool:
-    """Whether a test asks for the database or the broker; others run alike whichever they are."""
+    """Whether a test asks for the database or the broker, and is in a place where it matters which they are."""
     fixtures = {"db", "transactional_db", "live_server", "django_db_setup"}
+    if not any(item.path.is_relative_to(_TESTS / each) for each in _ON_SERVICES):
+        return False
     marked = any(item.get_closest_marker(name) for name in ("django_db", "worker", "postgres", "redis"))
     return marked or not fixtures.isdisjoint(getattr(item, "fixturenames", ()))
 

@@ -119,6 +119,24 @@ def study_open(slug: str = "digits", **fields: Any) -> Study:
     return study
 
 
+def study_with_sender() -> Study:
+    """An open study that says in two languages who sends its letters, and how to reach them."""
+    return study_open(
+        title="Early signs",
+        controller_address="1 Hospital Road\n12345 Town",
+        contact_name="Dr Ada Example",
+        contact_telephone="+49 30 1234",
+        contact_hours="Monday to Friday, 9 to 12",
+        translations={"de": {"title": "Frühe Zeichen", "contact_hours": "montags bis freitags, 9 bis 12 Uhr"}},
+    )
+
+
+def steward_add(study: Study) -> Study:
+    """The same study with ``sven`` for its data steward."""
+    services.membership_add(study=study, user=user_create("sven"), role=Role.STEWARD, acting_user=None)
+    return study
+
+
 def committee_fill(study: Study) -> Study:
     """The same study with ``carla`` and ``conrad`` for its ethics committee."""
     for name in ("carla", "conrad"):

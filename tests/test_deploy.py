@@ -9,7 +9,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
@@ -194,11 +194,18 @@ def wait_for(condition: Any, installation: Installation) -> Any:
     return wait_until(found, *installation.folder.glob("*.log"), seconds=120, pause=0.2)
 
 
+@contextmanager
+def served(installation: Installation, address: str) -> Iterator[httpx.Client]:
+    """A client of the installation, once this address answers as it should."""
+    with installation.client() as client:
+        wait_for(lambda: client.get(address).status_code == 200, installation)
+        yield client
+
+
 @pytest.mark.worker
 @pytest.mark.slow
 def test_the_parts_find_each_other(installation: Installation) -> None:
-    with installation.client() as client:
-        wait_for(lambda: client.get("/readyz").status_code == 200, installation)
+    with served(installation, "/readyz") as client:
         page = client.get("/")
         assert page.status_code == 200
         style = re.search(r'href="(/static/[^"]+\.css)"', page.text)
@@ -208,8 +215,7 @@ def test_the_parts_find_each_other(installation: Installation) -> None:
 @pytest.mark.worker
 @pytest.mark.slow
 def test_a_mail_goes_from_the_site_by_the_worker_to_the_server(installation: Installation) -> None:
-    with installation.client() as client:
-        wait_for(lambda: client.get("/healthz").status_code == 200, installation)
+    with served(installation, "/healthz") as client:
         page = client.get("/account/password/forgotten/")
         token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page.text)
         assert token
@@ -240,8 +246,7 @@ def test_the_processes_of_the_site_count_together(installation: Installation) ->
             and sample.labels["view"] == "healthz"
         )
 
-    with installation.client() as client:
-        wait_for(lambda: client.get("/healthz").status_code == 200, installation)
+    with served(installation, "/healthz") as client:
         wait_for(lambda: answered() > 0, installation)
         before = answered()
         for _ in range(20):

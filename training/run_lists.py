@@ -68,6 +68,8 @@ def runs_listed(
     for word in search.split():
         wanted &= Q(title__icontains=word) | Q(purpose__icontains=word)
     found = runs.filter(wanted).select_related("created_by", "student").defer("student__card", "student__reference")
+    # Of a model that learned another outcome than classes: the first of its measures, in place of an accuracy.
+    found = found.annotate(measure=F("student__card__evaluation__measures__0"))
     return found.order_by(_ORDERS[sort], "-created_at", "pk")
 
 

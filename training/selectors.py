@@ -186,7 +186,7 @@ def run_groups(run: Run) -> list[GroupSpending]:
     """The groups of a run that was approved, strictest first; none before, and none in a rehearsal."""
     if not run.plan or run.rehearsal:
         return []
-    promises = run.plan["promises"]
+    promises, exhausted = run.plan["promises"], method_of(run).exhausted(run)
     groups = run.plan.get("groups", promises)  # without teachers every promise is a group
     result = []
     for place, (group, budget) in enumerate(zip(groups, run.plan["budgets"], strict=True)):
@@ -199,7 +199,7 @@ def run_groups(run: Run) -> list[GroupSpending]:
                 cap=budget["cap"],
                 allowed=budget["allowed"],
                 spent=run.spent[place] if run.spent else 0.0,
-                retired=place in run.retired,
+                retired=place in exhausted,
                 teachers=group.get("teachers"),
                 weight=group.get("weight"),
                 factor=group.get("factor"),

@@ -154,7 +154,7 @@ def _promises_asked(run: Run, holder: DataHolder, spans: Sequence[PromiseSpan]) 
     that asked the holder count, and of one who withdrew meanwhile the last before.
     """
     began = min(moment for moment in (run.snapshot_at, run.approved_at, run.spending_began_at) if moment is not None)
-    if run.method == Run.Method.PATE:
+    if method_of(run).charges_promises_of_approval:
         last = _batches(run).last()
         return _promises(spans, began, last.recorded_at if last else began)
     found: list[float] = []

@@ -33,6 +33,17 @@ def table(rows: list[dict[str, Any]]) -> None:
         print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
 
 
+def parts_asked(description: str | None, known: dict[str, Any]) -> tuple[list[str], bool]:
+    """Names of the parts that the command line asks for, all if it names none; and whether it is to be quick."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", help=f"{', '.join(known)}; all if none is named", metavar="part")
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    if unknown := set(options.parts) - set(known):
+        parser.error(f"there is no part {', '.join(sorted(unknown))}: choose among {', '.join(known)}")
+    return options.parts or list(known), options.quick
+
+
 def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from benchmarks.neighbours import parts, people, speed, splits, workers
@@ -49,17 +60,12 @@ def main() -> None:
         "workers": workers.workers,
         "million": speed.million,
     }
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", help=f"{', '.join(known)}; all if none is named", metavar="part")
-    parser.add_argument("--quick", action="store_true")
-    options = parser.parse_args()
-    if unknown := set(options.parts) - set(known):
-        parser.error(f"there is no part {', '.join(sorted(unknown))}: choose among {', '.join(known)}")
-    for name in options.parts or known:
-        rows = known[name](options.quick)
+    names, quick = parts_asked(__doc__, known)
+    for name in names:
+        rows = known[name](quick)
         print(f"\n{name}: {known[name].__doc__}")
         table(rows)
-        if not options.quick:
+        if not quick:
             keep_rows(name, rows)
 
 

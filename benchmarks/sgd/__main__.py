@@ -9,13 +9,12 @@ measured again; take them out of the file to have them anew. `--quick` takes few
 were tuned on public points alone: see docs/sgd.md.
 """
 
-import argparse
 import json
 import os
 from pathlib import Path
 
 from benchmarks.cells import Row, missing
-from benchmarks.neighbours.__main__ import table
+from benchmarks.neighbours.__main__ import parts_asked, table
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "sgd.json"
 
@@ -24,31 +23,27 @@ def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from benchmarks.sgd import parts
 
-    known = {
-        "mnist": parts.mnist,
-        "adult": parts.adult,
-        "cardio": parts.cardio,
-        "support2": parts.support2,
-        "diabetes": parts.diabetes,
-        "patients": parts.patients,
-        "calibrated": parts.calibrated,
-        "learned": parts.learned,
-        "images": parts.images,
-        "constants": parts.constants,
-        "levels": parts.levels,
-        "speed": parts.speed,
-    }
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", help="all if none is named", metavar="part")
-    parser.add_argument("--quick", action="store_true")
-    options = parser.parse_args()
-    if unknown := set(options.parts) - set(known):
-        parser.error(f"there is no part {', '.join(sorted(unknown))}: choose among {', '.join(known)}")
-    for name in options.parts or known:
-        rows = [] if options.quick else _kept().get(name, [])
-        for row in missing(rows, known[name](options.quick)):
+    every = (
+        parts.mnist,
+        parts.adult,
+        parts.cardio,
+        parts.support2,
+        parts.diabetes,
+        parts.patients,
+        parts.calibrated,
+        parts.learned,
+        parts.images,
+        parts.constants,
+        parts.levels,
+        parts.speed,
+    )
+    known = {part.__name__: part for part in every}
+    names, quick = parts_asked(__doc__, known)
+    for name in names:
+        rows = [] if quick else _kept().get(name, [])
+        for row in missing(rows, known[name](quick)):
             rows.append(row)
-            if not options.quick:
+            if not quick:
                 RESULTS.write_text(json.dumps(_kept() | {name: rows}, indent=1) + "\n")
         print(f"\n{name}: {known[name].__doc__}")
         table(rows)

@@ -1,8 +1,15 @@
 """Rows that commands are given by name."""
 
+from argparse import ArgumentParser
+
 from django.core.management.base import CommandError
 
 from consent.models import Study
+
+
+def study_argument(parser: ArgumentParser) -> None:
+    """Let a command take the short name of a study first; `study_named` looks it up."""
+    parser.add_argument("study", help="short name of the study")
 
 
 def study_named(slug: str) -> Study:

@@ -14,7 +14,9 @@ from consent.languages import own_name
 from consent.locks import study_lock
 from consent.models import ConflictOfInterest, ConsentFormProposal, EpsilonPolicy, Remark, Study
 from consent.models.studies import HARM_LENGTH
+from consent.permissions import members_with_permission
 from consent.second_person import SECOND_PERSON, in_one_hand
+from consent.services.mail import mails_send
 from consent.services.studies import study_asks_check, study_update
 
 
@@ -83,6 +85,12 @@ def conflict_declare(*, study: Study, acting_user: AbstractBaseUser, reason: str
         study=study, user_id=acting_user.pk, reason=reason.strip(), declared_at=timezone.now()
     )
     return ConflictOfInterest.append([conflict])[0]
+
+
+def approvers_mail(kind: str, permission: str, *, study: Study, about: int, by: AbstractBaseUser) -> None:
+    """Write to everybody who may approve what was proposed ``by`` somebody, but not to themselves."""
+    approvers = members_with_permission(study, permission).exclude(pk=by.pk)
+    mails_send(kind, approvers.values_list("pk", flat=True), study=study, about=about)
 
 
 def approval_record(

@@ -40,7 +40,7 @@ from consent.permissions import members_with_permission
 from consent.second_person import in_one_hand, second_person_check
 from consent.services.changes import changes_recorded
 from consent.services.check_answers import check_answers_supersede
-from consent.services.committee import approval_record
+from consent.services.committee import approval_record, approvers_mail
 from consent.services.deadlines import answer_day
 from consent.services.mail import holders_mail, mails_send
 from consent.services.remarks import not_rejected_check
@@ -273,8 +273,7 @@ def _proposal_append(
     )
     ConsentFormProposal.append([proposal])
     ConsentFormDraft.objects.filter(study=study).delete()
-    approvers = members_with_permission(study, "consent.approve_consentform").exclude(pk=acting_user.pk)
-    mails_send("form_waiting", approvers.values_list("pk", flat=True), study=study, about=proposal.pk)
+    approvers_mail("form_waiting", "consent.approve_consentform", study=study, about=proposal.pk, by=acting_user)
     event_send("form.proposed", study, follows=proposal.follows)
     return proposal
 

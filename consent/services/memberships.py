@@ -40,10 +40,10 @@ def membership_add(
     if membership is not None:
         return membership
     membership = Membership(study=study, user_id=user.pk, role=role)
-    membership.full_clean()
     if changes_roles_alone(acting_user, study, whose=user.pk, giving=True):
         membership_give(membership, acting_user)
         return membership
+    membership.full_clean()
     _propose(membership, RoleChange.Kind.TO_GIVE, acting_user)
     return None
 

@@ -13,10 +13,9 @@ from common.journal import note
 from consent.locks import study_lock
 from consent.models import EpsilonPolicy, EpsilonPolicyApproval, Level, Membership, Role, Study
 from consent.odds import name_says_too_much, right_guesses_in_100
-from consent.permissions import members_with_permission
 from consent.second_person import second_person_check
 from consent.selectors import epsilon_promised_largest
-from consent.services.committee import approval_record, harm_stated_check
+from consent.services.committee import approval_record, approvers_mail, harm_stated_check
 from consent.services.deadlines import answer_day
 from consent.services.mail import holders_mail, mails_send
 from consent.services.remarks import not_rejected_check
@@ -115,8 +114,7 @@ def epsilon_policy_propose(
         proposed_by_id=acting_user.pk,
     )
     EpsilonPolicy.append([policy])
-    approvers = members_with_permission(study, "consent.approve_epsilonpolicy").exclude(pk=acting_user.pk)
-    mails_send("policy_waiting", approvers.values_list("pk", flat=True), study=study, about=policy.pk)
+    approvers_mail("policy_waiting", "consent.approve_epsilonpolicy", study=study, about=policy.pk, by=acting_user)
     event_send("policy.proposed", study, version=policy.version)
     return policy
 

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_safe
 
 from consent.comparisons import agreed, offered, promised
 from consent.facts import fact_words, study_told
+from consent.forms import Option
 from consent.languages import own_name
 from consent.models import (
     CheckAnswers,
@@ -37,7 +38,7 @@ from consent.selectors import consent_form_in_force
 from consent.services.checkpoints import checkpoint_over, proof_of
 from consent.services.paper import scan_load
 from consent.standing import standing
-from consent.uses import results_of, usage_of
+from consent.uses import Usage, results_of, usage_of
 from consent.views.decision import events_of, option_in_force
 from consent.views.page import holder_page
 
@@ -128,10 +129,8 @@ def uses(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         "study": holder.study,
         "standing": standing(holder),
         "uses": usage.uses,
-        "so_far": usage.right_guesses,
         "so_far_records": usage.right_record_guesses,
-        # Who chose a stronger level since is used no more where more was released before.
-        "limit": max(option.right_guesses, usage.right_guesses) if option else None,
+        **_guesses(usage, option),
     }
     return render(request, "consent/uses.html", context)
 
@@ -146,10 +145,16 @@ def results(request: HttpRequest, holder: DataHolder) -> HttpResponse:
         "study": holder.study,
         "standing": stands,
         "results": results_of(holder.study, holder),
-        "so_far": usage.right_guesses,
-        "limit": max(option.right_guesses, usage.right_guesses) if option else None,
+        **_guesses(usage, option),
     }
     return render(request, "consent/results.html", context)
+
+
+def _guesses(usage: Usage, option: Option | None) -> dict[str, int | None]:
+    """Most right guesses in 100: so far, and the limit of what was chosen."""
+    # Who chose a stronger level since is used no more where more was released before.
+    limit = max(option.right_guesses, usage.right_guesses) if option else None
+    return {"so_far": usage.right_guesses, "limit": limit}
 
 
 @require_safe

@@ -29,12 +29,14 @@ class GroupPlanSerializer(serializers.Serializer):
 
 
 class BudgetSerializer(serializers.Serializer):
-    """Most that the run may charge a group, and cost of a query, in μ²; 0 where everyone pays for their own votes."""
+    """Most that the run may charge a group or promise; of teachers also the cost of a query. All in μ²."""
 
     cap = serializers.FloatField()
     allowed = serializers.FloatField()
-    check = serializers.FloatField(help_text="Of every query.")
-    label = serializers.FloatField(help_text="Of an answered one, beside the check.")  # type: ignore[assignment]
+    check = serializers.FloatField(required=False, help_text="Of teachers: cost of every query.")
+    label = serializers.FloatField(  # type: ignore[assignment]
+        required=False, help_text="Of teachers: cost of an answered one, beside the check."
+    )
 
 
 class PlannedPromiseSerializer(PromiseSerializer):

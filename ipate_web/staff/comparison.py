@@ -44,11 +44,18 @@ def parameter_rows(parameters: Sequence[Parameter], runs: Sequence[Run]) -> list
 
 
 def measure_rows(runs: Sequence[Compared]) -> list[tuple[str, str, tuple[Measure, ...]]]:
-    """The name of each measure but accuracy, what it is compared with in all of the runs, and what it is in each."""
+    """The name of each measure but accuracy, what it is compared with in all of the runs, and what it is in each.
+
+    Models of different outcomes have different measures: what one of them has not is a dash.
+    """
+    known = [{each.name: each for each in measures(run.evaluation)} if run.evaluation else {} for run in runs]
+    names = dict.fromkeys(name for each in known for name in each)
+    names.pop(_("Accuracy"), None)
     found = []
-    for told in list(zip(*(measures(each.evaluation) for each in runs), strict=True))[1:]:
-        compared = {each.compared for each in told}
-        found.append((told[0].name, compared.pop() if len(compared) == 1 else "", told))
+    for name in names:
+        told = tuple(each.get(name, Measure(name, "–", "", "")) for each in known)
+        compared = {each[name].compared for each in known if name in each}
+        found.append((name, compared.pop() if len(compared) == 1 else "", told))
     return found
 
 

@@ -35,7 +35,7 @@ def ends_words(ends: Sequence[float] | None) -> str:
 def measures(evaluation: Mapping[str, Any]) -> list[Measure]:
     """All measures of an evaluation beside its accuracy by class."""
     if "measures" in evaluation:
-        return [_of_target(each) for each in evaluation["measures"]]
+        return [target_measure(each) for each in evaluation["measures"]]
     majority = evaluation.get("majority") or {}
     gain = {"gain": decimal(majority.get("gain")), "interval": ends_words(majority.get("gain_interval")) or "–"}
     share = {"name": majority.get("class"), "share": decimal(majority.get("share"))}
@@ -57,7 +57,7 @@ def measures(evaluation: Mapping[str, Any]) -> list[Measure]:
     return found
 
 
-def _of_target(told: Mapping[str, Any]) -> Measure:
+def target_measure(told: Mapping[str, Any]) -> Measure:
     """A measure of another outcome than classes, as an evaluation holds it."""
     unit = told["unit"]
 

@@ -92,3 +92,22 @@ def calibration_chart(student: StudentModel) -> Chart | None:
         Series(_("as often as predicted"), predicted),
     ]
     return Chart(predicted, series, x_label=_("mean probability"), y_label=_("share of the points"), y_max=1)
+
+
+def survival_chart(student: StudentModel) -> Chart | None:
+    """Share of people to whom it has not happened by each time, as predicted and as observed, with its interval."""
+    curve = (student.card.get("evaluation") or {}).get("curve")
+    if not curve:
+        return None
+    known = [
+        (0, 1.0, 1.0, [1.0, 1.0]),
+        *((row["time"], row["predicted"], row["observed"], row["interval"]) for row in curve),
+    ]
+    times, predicted, observed, intervals = zip(*known, strict=True)
+    series = [
+        Series(_("predicted"), predicted),
+        Series(_("observed"), observed),
+        Series(_("observed, lower end"), [ends[0] if ends else None for ends in intervals]),
+        Series(_("observed, upper end"), [ends[1] if ends else None for ends in intervals]),
+    ]
+    return Chart(times, series, x_label=_("time"), y_label=_("share of the people"), y_max=1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files as package_files
 from pathlib import Path
@@ -37,23 +37,19 @@ class Splits:
 
 
 @dataclass(frozen=True)
-class KnownFile:
-    """File of a dataset, identified by the SHA-256 of its uncompressed content."""
-
-    name: str
-    sha256: str
-
-
-@dataclass(frozen=True)
 class KnownDataset:
-    """Source and licence of a dataset, and its folder in the data directory."""
+    """Source and licence of a dataset, its folder in the data directory, and its files.
+
+    Attributes:
+        files: SHA-256 of the uncompressed content, by name.
+    """
 
     title: str
     publisher: str
     source: str
     licence: str
     folder: str
-    files: tuple[KnownFile, ...]
+    files: Mapping[str, str]
     split: Callable[[tuple[Path, ...], Progress | None], Splits]
 
 
@@ -76,28 +72,28 @@ def catalogue_load(name: str, data_dir: Path | str | None = None, progress: Prog
     if known.files and data_dir is None:
         raise DataError(
             f"{known.title} is read from files, and no data directory is set.",
-            f"Put {', '.join(file.name for file in known.files)} from {known.source} into the folder {known.folder} "
+            f"Put {', '.join(known.files)} from {known.source} into the folder {known.folder} "
             "of a data directory, and set IPATE_DATA_DIR to it. The SHA-256 of the uncompressed files (check them with "
-            f"sha256sum): {', '.join(f'{file.name} {file.sha256}' for file in known.files)}.",
+            f"sha256sum): {', '.join(f'{file} {sha256}' for file, sha256 in known.files.items())}.",
         )
     found = tuple(_locate(known, file, Path(data_dir or ".")) for file in known.files)
-    for file, path in zip(known.files, found, strict=True):
-        check_sha256(path, file.sha256, file.name)
+    for (file, sha256), path in zip(known.files.items(), found, strict=True):
+        check_sha256(path, sha256, file)
     return known.split(found, progress)
 
 
-def _locate(known: KnownDataset, file: KnownFile, data_dir: Path) -> Path:
+def _locate(known: KnownDataset, file: str, data_dir: Path) -> Path:
     folder = data_dir / known.folder
-    for path in (folder / file.name, folder / f"{file.name}.gz"):
+    for path in (folder / file, folder / f"{file}.gz"):
         if path.is_file():
             return path
     for path in sorted(folder.glob("*.zip")):
-        if holds(path, file.name):
+        if holds(path, file):
             return path
     raise DataError(
-        f"The file {file.name} is missing.",
+        f"The file {file} is missing.",
         f"Get it from {known.source} and put it, plain, gzipped or in its zip file, into {folder}; "
-        f"the SHA-256 of the uncompressed file is {file.sha256} (check it with sha256sum).",
+        f"the SHA-256 of the uncompressed file is {known.files[file]} (check it with sha256sum).",
     )
 
 
@@ -160,7 +156,7 @@ _SPLITS = {"digits": _split_digits, "mnist": _split_mnist, "adult": _split_adult
 CATALOGUE: dict[str, KnownDataset] = {
     name: KnownDataset(
         **{key: text for key, text in known.items() if key != "files"},
-        files=tuple(KnownFile(file, digest) for file, digest in known.get("files", {}).items()),
+        files=known.get("files", {}),
         split=_SPLITS[name],
     )
     for name, known in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()

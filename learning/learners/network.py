@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from learning.exports.graph import Graph
 
 torch.set_num_threads(1)  # as for all learners: one process per core
+
+Layers = TypeVar("Layers", bound=nn.Module)
 
 _SHAPE = "record_shape"
 _FILTERS, _HIDDEN = 32, 100
@@ -56,10 +60,10 @@ class Network(nn.Module):
         return self.output(self.hidden_norm(torch.relu(self.hidden(flat))))
 
 
-class NetworkModel(Model):
-    """A trained network, on the device where it was trained."""
+class ImageModel(Model, Generic[Layers]):
+    """A trained network for images, on the device where it was trained."""
 
-    def __init__(self, network: Network, classes: int, shape: tuple[int, ...]) -> None:
+    def __init__(self, network: Layers, classes: int, shape: tuple[int, ...]) -> None:
         super().__init__(classes, shape)
         self.network = network.eval()
 
@@ -68,16 +72,36 @@ class NetworkModel(Model):
         return save({**tensors, _SHAPE: torch.tensor(self.shape)})
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> NetworkModel:
-        """See `Learner.model_from_bytes`."""
+    def from_bytes(cls, data: bytes) -> Self:
+        """See `Learner.model_from_bytes` and `Student.model_from_bytes`."""
         try:
             tensors = load(data)
-            shape, classes = tuple(tensors.pop(_SHAPE).tolist()), len(tensors["output.bias"])
-            network = Network(shape, classes)
+            shape = tuple(tensors.pop(_SHAPE).tolist())
+            network, classes = cls._network(tensors, shape)
             network.load_state_dict(tensors)
         except (SafetensorError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise ValueError("The stored network cannot be read; train it again.") from error
         return cls(network, classes, shape)
+
+    @classmethod
+    @abstractmethod
+    def _network(cls, tensors: Mapping[str, torch.Tensor], shape: tuple[int, ...]) -> tuple[Layers, int]:
+        """A network that takes these tensors, and its number of classes."""
+
+    @torch.inference_mode()
+    def _probabilities(self, x: Records) -> npt.NDArray[np.float64]:
+        device = next(self.network.parameters()).device
+        batches = [as_images(part, device) for part in np.split(x, range(_PREDICTION_BATCH, len(x), _PREDICTION_BATCH))]
+        return torch.cat([self.network(part).double().softmax(1).cpu() for part in batches]).numpy()
+
+
+class NetworkModel(ImageModel[Network]):
+    """A trained :class:`Network`."""
+
+    @classmethod
+    def _network(cls, tensors: Mapping[str, torch.Tensor], shape: tuple[int, ...]) -> tuple[Network, int]:
+        classes = len(tensors["output.bias"])
+        return Network(shape, classes), classes
 
     def inner_modules(self) -> tuple[nn.Module, ...]:
         """Up to the dense layer of 100, whose weights are put in the order of channels laid flat first."""
@@ -94,12 +118,6 @@ class NetworkModel(Model):
         from learning.exports.layers import network_probabilities
 
         return network_probabilities(graph, records, self.shape, (*self.inner_modules(), self.network.output))
-
-    @torch.inference_mode()
-    def _probabilities(self, x: Records) -> npt.NDArray[np.float64]:
-        device = self.network.output.weight.device
-        batches = [as_images(part, device) for part in np.split(x, range(_PREDICTION_BATCH, len(x), _PREDICTION_BATCH))]
-        return torch.cat([self.network(part).double().softmax(1).cpu() for part in batches]).numpy()
 
 
 def train_network(

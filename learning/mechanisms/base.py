@@ -74,16 +74,22 @@ class Draws:
 class Release:
     """Release of a part of a question; all of it is public.
 
-    ``arrays`` are kept in a file; ``rows`` (Q,) of the public points, ``labels`` (Q,) and ``counts`` (Q, C) are kept as
-    queries. ``content`` is what the register says of it.
+    ``arrays`` are kept in a file; ``rows`` (Q,) of the public points, ``labels`` (Q,), None where a query was rejected,
+    and ``counts`` (Q, C) if there are any are kept as queries. ``content`` is what the register says of it.
+
+    ``charges`` are what everybody of each budget of the plan is charged, in μ², where that follows from the release and
+    is the same for all of them; None where answers say it of each. For the budgets ``exhausted`` the next query has
+    become too dear.
     """
 
     size: int
     content: dict[str, Any]
     arrays: Arrays = field(default_factory=dict)
     rows: Sequence[int] = ()
-    labels: Sequence[int] = ()
+    labels: Sequence[int | None] = ()
     counts: Sequence[Sequence[int]] = ()
+    charges: Sequence[float] | None = None
+    exhausted: Sequence[int] = ()
 
 
 class Question(Protocol):
@@ -128,9 +134,12 @@ class Question(Protocol):
         ...
 
     def answer(
-        self, part: slice, state: Any, people: People, records: Callable[[], Records], *, alone: bool, draws: Draws
+        self, part: slice, state: Any, people: People, records: Callable[[], Any], *, alone: bool, draws: Draws
     ) -> Arrays:
         """Contributions of some people to a part, and ``charge`` (H,), what each is charged in μ²; all of it secret.
+
+        Where a release says what everybody of a budget is charged, ``group`` (H,) in place of ``charge`` says of which
+        budget each is. ``records`` are :class:`Records`, or what else the question is answered from.
 
         People who are ``alone``, with nobody else asked, may answer several steps one after the other, each with the
         release before in view: the noise of these releases is then drawn here, and nobody sees them before the commit.

@@ -111,9 +111,9 @@ class Outcome(ABC):
     def loss(self) -> Loss: ...
 
     @property
-    @abstractmethod
     def outputs(self) -> int:
-        """How many scores a model has for a record."""
+        """How many scores a model has for a record: one for each number of a prediction, unless it says otherwise."""
+        return len(self.columns)
 
     @property
     @abstractmethod

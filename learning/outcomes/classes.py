@@ -78,10 +78,6 @@ class Classes(Outcome):
         return CROSS_ENTROPY
 
     @property
-    def outputs(self) -> int:
-        return len(self.names)
-
-    @property
     def columns(self) -> tuple[str, ...]:
         return self.names
 

@@ -58,10 +58,6 @@ class Labels(Target):
         return LabelsLoss(len(self.names))
 
     @property
-    def outputs(self) -> int:
-        return len(self.names)
-
-    @property
     def columns(self) -> tuple[str, ...]:
         """Probability of each label."""
         return self.names

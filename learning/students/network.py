@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
 from torch import nn
 
-from learning.learners.base import Model, Records
-from learning.learners.network import as_images
+from learning.learners.network import ImageModel
 
 if TYPE_CHECKING:
     from learning.exports.graph import Graph
 
-_SHAPE = "record_shape"
 _HIDDEN = 128
 _LARGE = 16
 """Images with a shorter side of at least so many pixels are halved by the first convolution."""
 _POOLED = 4
 """Maps with a shorter side of fewer pixels are not pooled."""
-_BATCH = 64
 
 
 def network(shape: tuple[int, ...], classes: int, filters: int) -> nn.Sequential:
@@ -52,43 +46,22 @@ def network(shape: tuple[int, ...], classes: int, filters: int) -> nn.Sequential
     return nn.Sequential(*layers).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
-class ConsistencyModel(Model):
-    """A trained network, on the device where it was trained."""
-
-    def __init__(self, layers: nn.Sequential, classes: int, shape: tuple[int, ...]) -> None:
-        super().__init__(classes, shape)
-        self.layers = layers.eval()
-
-    def to_bytes(self) -> bytes:
-        tensors = {name: tensor.contiguous() for name, tensor in self.layers.state_dict().items()}
-        return save({**tensors, _SHAPE: torch.tensor(self.shape)})
+class ConsistencyModel(ImageModel[nn.Sequential]):
+    """A trained :func:`network`."""
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> ConsistencyModel:
-        """See `Student.model_from_bytes`."""
-        try:
-            tensors = load(data)
-            shape = tuple(tensors.pop(_SHAPE).tolist())
-            places = sorted(tensors, key=_place)
-            layers = network(shape, len(tensors[places[-1]]), len(tensors[places[0]]))
-            layers.load_state_dict(tensors)
-        except (SafetensorError, KeyError, RuntimeError, TypeError, ValueError) as error:
-            raise ValueError("The stored network cannot be read; train it again.") from error
-        return cls(layers, len(tensors[places[-1]]), shape)
+    def _network(cls, tensors: Mapping[str, torch.Tensor], shape: tuple[int, ...]) -> tuple[nn.Sequential, int]:
+        places = sorted(tensors, key=_place)
+        classes = len(tensors[places[-1]])
+        return network(shape, classes, len(tensors[places[0]])), classes
 
     def inner_modules(self) -> tuple[nn.Module, ...]:
-        return tuple(self.layers)[:-1]
+        return tuple(self.network)[:-1]
 
     def to_graph(self, graph: Graph, records: str) -> str:
         from learning.exports.layers import network_probabilities
 
-        return network_probabilities(graph, records, self.shape, self.layers)
-
-    @torch.inference_mode()
-    def _probabilities(self, x: Records) -> npt.NDArray[np.float64]:
-        device = next(self.layers.parameters()).device
-        parts = np.split(x, range(_BATCH, len(x), _BATCH))
-        return torch.cat([self.layers(as_images(part, device)).double().softmax(1).cpu() for part in parts]).numpy()
+        return network_probabilities(graph, records, self.shape, self.network)
 
 
 def initialise(layers: nn.Sequential, generator: torch.Generator) -> None:

@@ -35,14 +35,15 @@ from learning.formats import Rows
 from learning.mechanisms.base import PlanError
 from learning.published import published_load
 from tests import factories
-from tests.training.asking import ASKING_RUN, COUNTS_RUN, SAMPLED_RUN, STEPS_RUN, asking_of
+from tests.training.asking import ASKING_RUN, COUNTS_RUN, SAMPLED_RUN, STEPS_RUN, asking_of, vote_batch
 from tests.training.runs import TABLE, run_draft, table_rows
 from training.engine import commits, noise
 from training.methods import method_of
 from training.methods.counts.method import Cells
 from training.methods.neighbours.questions import Votes
-from training.methods.pate import preparation, voting
+from training.methods.pate import preparation
 from training.methods.pate.ballot import predictions_load
+from training.methods.pate.opening import vote_open
 from training.methods.steps.questions import Gradients
 from training.models import Batch, Query, Round, Run, RunResult, StudentModel
 from training.services import runs as run_commands
@@ -304,12 +305,12 @@ class World:
 
     def open(self) -> None:
         run = self._run()
-        if run and method_of(run).asking is not None:
+        if run and run.method != Run.Method.PATE:
             asking_of(run).open(run)
             return
         while run and run.status in ("approved", "preparing"):
             self.train()
-            voting.vote_open(run)
+            vote_open(run)
             run.refresh_from_db()
         if run and run.status == "asking":
             assignment = arrays_load(run.assignment)
@@ -328,7 +329,7 @@ class World:
         run = self._run()
         if run and run.status == "preparing":
             with contextlib.suppress(Crash), transaction.atomic():
-                voting.vote_open(run)
+                vote_open(run)
                 raise Crash
 
     def vote(self, run: Run | None = None) -> None:
@@ -340,7 +341,7 @@ class World:
         self.leaked = 0
         with contextlib.suppress(Crash):
             if run.method == Run.Method.PATE:
-                voting.vote_batch(run)
+                vote_batch(run)
             while self._run() == run and self._asks() and Batch.objects.count() == committed:
                 self.attempt()
                 asking_of(run).step(run)
@@ -355,7 +356,7 @@ class World:
             else:
                 self.seen.append([draw.of(slice(rows)) for draw in self.draws[drawn:]])
             me = consent_snapshot(self.study, among=np.array([FIRST_ID + ME]))
-            self.absent.append(method_of(run).asking is not None and not len(me))
+            self.absent.append(run.method != Run.Method.PATE and not len(me))
 
     def attempt(self) -> None:
         """Every shard of a batch is asked; nothing is released."""
@@ -367,7 +368,7 @@ class World:
 
     def _asks(self) -> bool:
         run = self._run()
-        return run is not None and method_of(run).asking is not None and run.status == Run.Status.ASKING
+        return run is not None and run.method != Run.Method.PATE and run.status == Run.Status.ASKING
 
     def crash(self, after: bool) -> None:
         """A batch whose worker dies before or after it has written the charges."""
@@ -422,7 +423,7 @@ class World:
         snapshot = consent_snapshot(self.study, among=np.array([me]))
         in_force = float(caps_of(snapshot.epsilons, self.study.delta)[0]) if len(snapshot) else 0.0
         run = self._run()
-        self.limits.append(in_force if run is not None and method_of(run).asking is not None else None)
+        self.limits.append(in_force if run is not None and run.method != Run.Method.PATE else None)
 
     def verify(self) -> None:
         self.faults += study_faults(self.study)
@@ -438,7 +439,7 @@ def public_view(study: Study) -> dict[str, Any]:
         names.setdefault(subject, f"subject {len(names)}")
     points = arrays_load(study.datasets.get(kind="public").artifact, "x")["x"]
     columns = ("status", "variant", "share", "plan", "position", "labels", "stop_reason")
-    columns += ("spent", "retired", "outcome", "message", "method", "choices")
+    columns += ("spent", "outcome", "message", "method", "choices")
     rounds = Round.objects.filter(run__study=study).order_by("run__created_at", "index")
     return {
         "runs": [{name: getattr(run, name) for name in columns} for run in runs],

@@ -32,7 +32,7 @@ from tests.pages import as_
 from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, attempt, batch_ask, commit, run_ask
 from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
 from tests.workers import wait_until
-from training.methods.pate import voting
+from training.methods.pate import opening
 from training.models import Run
 from training.services.advance import run_advance
 from training.services.closing import records_expire
@@ -329,7 +329,7 @@ def test_one_study_that_opens_waits_for_the_look_of_another(settings: Any, pair:
     teachers = TABLE_RUN | {"variant": Run.Variant.STANDARD, "aggregator": {"name": "gnmax", "sigma": 6.0}}
     runs = [run_teach(run_start(study, **teachers)) for study in pair]
     looked, opened = threading.Event(), threading.Event()
-    genuine = voting.rooms
+    genuine = opening.rooms
 
     def slow(study: Study, holders: np.ndarray) -> np.ndarray:
         found = genuine(study, holders)
@@ -339,7 +339,7 @@ def test_one_study_that_opens_waits_for_the_look_of_another(settings: Any, pair:
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(voting, "rooms", slow)
+        patch.setattr(opening, "rooms", slow)
 
         def second() -> None:
             looked.wait(60)

@@ -22,10 +22,10 @@ from consent import services
 from consent.models import CheckAnswers, DataHolder, Renewal, Study
 from consent.questions import KEYS
 from consent.selectors import consent_form_in_force
-from consent.services import holders_register
 from consent.services.erasures import erasure_ask
-from tests.factories import FORM, form_publish, holder_create, policy_approve, study_create, user_create
-from tests.training.runs import TABLE_RUN, consents_give, run_finish, run_start, study_with_consents, study_with_table
+from tests.accounting.counting import study_of_many, study_with_overspent
+from tests.factories import FORM, form_publish, holder_create, study_create, user_create
+from tests.training.runs import TABLE_RUN, run_start, study_with_consents, study_with_table
 from training.services.erasures import records_erase
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -139,10 +139,7 @@ def test_a_new_version_deletes_what_was_answered_to_the_one_before(study: Study)
 
 
 def test_who_has_spent_more_than_a_stricter_level_allows_is_not_counted() -> None:
-    study = study_with_table()
-    run_finish(run_start(study, share=0.5, **TABLE_RUN))
-    holder = study.holders.filter(consent_events__level="LOW").earliest("pk")
-    services.consent_give(holder=holder, level="HIGH", form=study.consent_forms.get(), acting_user=None)
+    study, holder = study_with_overspent()
     before = balances(study).of(np.array([holder.pk]))
     answer(holder)
     release = count(study)
@@ -177,11 +174,7 @@ def told(study: Study) -> AnswersCounted:
 
 
 def test_the_question_that_was_answered_worst_comes_first() -> None:
-    study = study_create("many", delta=0.01)
-    form_publish(study)
-    policy_approve(study, 5.0, 6.0, 7.0)
-    holders_register(study=study, pseudonyms=[f"p-{place:03}" for place in range(120)])
-    consents_give(study, "HAL")
+    study = study_of_many(120)
     assert answers_sigma(study) < 20, "so that people stand out"
     for place, holder in enumerate(study.holders.order_by("pk")):
         answer(holder, ALL, 0b1010 | (0b0001 if place % 2 else 0))

@@ -24,12 +24,16 @@ from learning.mechanisms.counts.columns import cells_of
 from learning.mechanisms.counts.question import PERSON, CountsQuestion
 from learning.mechanisms.neighbours.question import VotesQuestion
 from learning.mechanisms.pate import LEFT_OUT
+from learning.mechanisms.pate.budgets import VoteBudget
 from learning.mechanisms.steps import question as steps_question
 from tests.accounting.forced import OTHERS, Step, World, differences, told_and_charged, world_play
-from training.engine import asking, attempts, commits
+from training.engine import asking, attempts, commits, questions
 from training.engine import budgets as planning
 from training.engine.asking import Asking
-from training.methods.pate import preparation, teaching, voting
+from training.engine.questions import Released
+from training.methods.pate import opening, preparation, teaching
+from training.methods.pate.ballot import ballot_load
+from training.methods.pate.questions import Ballots
 from training.methods.sampled_steps import planning as sampled_planning
 from training.methods.sampled_steps.questions import SampledGradients
 from training.methods.steps import planning as sgd_planning
@@ -531,16 +535,16 @@ def charge_after_the_batch(patch: pytest.MonkeyPatch, world: World) -> None:
 
 def stop_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
     """The vote ends where somebody has used up what the level that they stand at now allows."""
-    real = voting._reason_to_stop
+    real = Ballots._stop
 
-    def reason(run: Run, ballot: Any) -> str:
-        snapshot = consent_snapshot(run.study, among=ballot.members)
+    def reason(self: Ballots, run: Run) -> str | None:
+        snapshot = consent_snapshot(run.study, among=ballot_load(run.pk).members)
         spent = balances(run.study).of(snapshot.holders)
         if (spent > run.share * caps_of(snapshot.epsilons, run.study.delta)).any():
             return str(Run.StopReason.SHARE)
-        return real(run, ballot)
+        return real(self, run)
 
-    patch.setattr(voting, "_reason_to_stop", reason)
+    patch.setattr(Ballots, "_stop", reason)
 
 
 def plan_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
@@ -578,45 +582,46 @@ def silence_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
         room = limit * caps_of(snapshot.epsilons, run.study.delta) - balances(run.study).of(snapshot.holders)
         return snapshot.holders[room < allowed - np.max(run.spent)]
 
-    silent, record = voting._silent_teachers, commits.release_record
+    asked, record = Ballots.people, commits.release_record
 
-    def silenced(run: Run, ballot: Any) -> np.ndarray:
-        found = silent(run, ballot)
-        found[ballot.teacher[np.isin(ballot.holder, full(run, ballot.members))]] = True
-        return found
+    def silenced(self: Ballots, run: Run) -> People:
+        people = asked(self, run)
+        people.caps[np.isin(people.holders, full(run, people.holders))] = 0.0
+        return people
 
     def charged(**fields: Any) -> Any:
         run = Run.objects.get(pk=fields["run"])
         spared = np.isin(fields["holders"], full(run, fields["holders"]))
         return record(**fields | {"charges": np.where(spared, 0.0, fields["charges"])})
 
-    patch.setattr(voting, "_without_room", lambda *_: np.empty(0, dtype=np.int64))
-    patch.setattr(voting, "_silent_teachers", silenced)
+    patch.setattr(opening, "_without_room", lambda *_: np.empty(0, dtype=np.int64))
+    patch.setattr(Ballots, "people", silenced)
     patch.setattr(commits, "release_record", charged)
 
 
 def reset_by_retraining(patch: pytest.MonkeyPatch, world: World) -> None:
     """Teach anew where somebody leaves in mid-vote, and forget what was charged before."""
-    real = voting._silent_teachers
+    real = Ballots.people
 
-    def silent(run: Run, ballot: Any) -> np.ndarray:
-        found = real(run, ballot)
-        if found.any():
+    def people(self: Ballots, run: Run) -> People:
+        found = real(self, run)
+        if not found.caps.all():
             run.spent = [0.0] * len(run.spent)
-        return found
+            patch.setattr(VoteBudget, "affordable", lambda self, answered: len(answered))
+        return real(self, run)
 
-    patch.setattr(voting, "_silent_teachers", silent)
+    patch.setattr(Ballots, "people", people)
 
 
 def release_before_the_commit(patch: pytest.MonkeyPatch, world: World) -> None:
     """Labels are told to somebody while the transaction that charges for them can still fail."""
-    real = voting._release
+    real = asking.batch_commit
 
-    def release(run: Run, ballot: Any, labels: np.ndarray, *rest: Any) -> None:
-        world.leaked = len(labels)
-        real(run, ballot, labels, *rest)
+    def commit(run: Run, released: Released, *rest: Any, **about: Any) -> None:
+        world.leaked = released.size
+        real(run, released, *rest, **about)
 
-    patch.setattr(voting, "_release", release)
+    patch.setattr(asking, "batch_commit", commit)
 
 
 def count_without_charge(patch: pytest.MonkeyPatch, world: World) -> None:
@@ -629,7 +634,7 @@ def count_without_charge(patch: pytest.MonkeyPatch, world: World) -> None:
 def heard_after_leaving(patch: pytest.MonkeyPatch, world: World) -> None:
     """Take who withdraws before the vote out of the accounts, but not out of their teacher."""
     patch.setattr(
-        voting,
+        opening,
         "_teach_without",
         lambda run, assignment, gone: (
             teaching.assignment_without(run, assignment, gone),
@@ -665,9 +670,9 @@ def stop_asking_by_accounts(patch: pytest.MonkeyPatch, world: World) -> None:
     """Asking ends where somebody has used up most of what they may spend."""
     real = Asking._batch_begin
 
-    def begin(self: Asking, run: Run) -> bool:
+    def begin(self: Asking, run: Run, size: int) -> bool:
         people = attempts.participants(run)
-        return self._close(run) if (people.spent > 0.2 * people.limits).any() else real(self, run)
+        return self._close(run) if (people.spent > 0.2 * people.limits).any() else real(self, run, size)
 
     patch.setattr(Asking, "_batch_begin", begin)
 
@@ -775,14 +780,16 @@ def charge_forgotten(patch: pytest.MonkeyPatch, world: World) -> None:
 
 def takes_part_without_room(patch: pytest.MonkeyPatch, world: World) -> None:
     """Whoever has less left than the run costs is charged, and drawn, all the same."""
-    real, record = SampledGradients.taking_part, commits.release_record
+    real, record = SampledGradients.people, commits.release_record
 
-    def taking_part(self: SampledGradients, run: Run, people: People) -> People:
-        free = dataclasses.replace(people, spent=0.0 * people.spent)
-        kept = np.isin(people.holders, real(self, run, free).holders)
+    def people_of(self: SampledGradients, run: Run) -> People:
+        people = attempts.participants(run)
+        with pytest.MonkeyPatch.context() as free:
+            free.setattr(questions, "participants", lambda _run: dataclasses.replace(people, spent=0.0 * people.spent))
+            kept = np.isin(people.holders, real(self, run).holders)
         return people.of(kept)
 
-    patch.setattr(SampledGradients, "taking_part", taking_part)
+    patch.setattr(SampledGradients, "people", people_of)
     patch.setattr(commits, "release_record", lambda **fields: record(**fields | {"limits": None}))
 
 

@@ -17,8 +17,9 @@ from common.noise import SimulationNoise
 from consent import services
 from consent.models import Study
 from consent.services import holders_register
-from tests.factories import form_publish, policy_approve, study_create, user_create
-from tests.training.runs import TABLE_RUN, consents_give, run_finish, run_start, study_with_consents, study_with_table
+from tests.accounting.counting import study_of_many, study_with_overspent
+from tests.factories import policy_approve, study_create, user_create
+from tests.training.runs import TABLE_RUN, run_start, study_with_consents, study_with_table
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
@@ -64,11 +65,7 @@ def test_the_noise_is_that_of_the_guarantee(epsilon: float, sigma: int) -> None:
 
 @pytest.mark.statistical
 def test_counts_are_the_true_ones_and_gaussian_noise() -> None:
-    study = study_create("noise", delta=0.01)
-    form_publish(study)
-    policy_approve(study, 5.0, 6.0, 7.0)
-    holders_register(study=study, pseudonyms=[f"p-{place:03}" for place in range(240)])
-    consents_give(study, "HAL")
+    study = study_of_many(240)
     sigma = drawing_plan(study).sigma
     drawn = np.array([[count.count for count in draw(study, seed)] for seed in range(60)])
     assert sigma < 80 / 6, "so that no count is cut off at 0"
@@ -107,10 +104,7 @@ def test_nothing_is_drawn_without_a_free_share() -> None:
 
 
 def test_holders_above_a_stricter_level_are_not_counted() -> None:
-    study = study_with_table()
-    run_finish(run_start(study, share=0.5, **TABLE_RUN))
-    holder = study.holders.filter(consent_events__level="LOW").earliest("pk")
-    services.consent_give(holder=holder, level="HIGH", form=study.consent_forms.get(), acting_user=None)
+    study, holder = study_with_overspent()
     before = balances(study).of(np.array([holder.pk]))
     draw(study)
     assert holder.pk not in charges_of(Release.objects.latest("sequence")).holders

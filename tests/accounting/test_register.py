@@ -10,6 +10,7 @@ import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError, IntegrityError, connection, transaction
+from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
 from accounting import services
 from accounting.book import Balances, _book_load, balances, charges_of
@@ -24,8 +25,6 @@ from consent.models import Study
 from tests.training.runs import study_with_consents
 
 pytestmark = pytest.mark.django_db
-
-Commits = Any  # the fixture django_capture_on_commit_callbacks
 
 
 @pytest.fixture

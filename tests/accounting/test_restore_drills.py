@@ -31,7 +31,12 @@ from consent.services.handover import circumstance_record
 from consent.services.replays import acts_lost
 from tests.factories import consent_choose, holder_create, policy_approve, study_open, user_create
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow, pytest.mark.usefixtures("storages_apart")]
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.slow,
+    pytest.mark.both,
+    pytest.mark.usefixtures("storages_apart"),
+]
 
 POLICIES = [(1.0, 2.0, 3.0), (0.5, 1.0, 1.5), (2.0, 3.0, 4.0)]
 

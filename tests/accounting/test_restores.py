@@ -27,14 +27,14 @@ from consent.models import ChainHead, ConsentEvent, Level, Study
 from consent.selectors import consent_current, consent_snapshot
 from consent.services import consent_withdraw
 from tests.factories import user_create
-from tests.training.asking import ASKING_RUN, SAMPLED_RUN, run_ask
+from tests.training.asking import ASKING_RUN, SAMPLED_RUN, run_ask, vote_batch
 from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
 from training.methods.pate.ballot import ballot_load
-from training.methods.pate.voting import vote_batch, vote_open
+from training.methods.pate.opening import vote_open
 from training.models import Batch, Query, Run, StudentModel, StudentTraining
 from training.verification import release_faults
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow, pytest.mark.both]
 
 
 #: Tables of which a backup forgets rows, those first that refer to others; and those whose rows change.

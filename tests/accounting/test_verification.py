@@ -24,10 +24,11 @@ from common.artifacts import arrays_load, arrays_save
 from consent import services
 from consent.models import ChainHead, ConsentEvent, ConsentForm, EpsilonPolicy, EpsilonPolicyApproval, Study
 from tests.factories import form_publish, policy_approve, study_create, user_create
-from tests.training.asking import ASKING_RUN, EVERYBODY, run_ask
+from tests.training.asking import ASKING_RUN, EVERYBODY, run_ask, vote_batch
 from tests.training.runs import TABLE_RUN, run_finish, run_start, study_with_table
 from training.methods.neighbours import rounds
 from training.methods.pate.ballot import ballot_load
+from training.methods.pate.opening import vote_open
 from training.models import Batch, Query, Round, Run, StudentModel
 from training.verification import release_faults
 
@@ -359,10 +360,10 @@ def test_charges_that_the_assignment_does_not_explain_are_found_by_the_replay(st
     assignment = Run.objects.get().assignment
     arrays = arrays_load(assignment)
     rewrite(assignment, holder=np.where(arrays["holder"] == arrays["holder"][0], 10**6, arrays["holder"]))
-    assert any("was not charged to the members" in fault for fault in verify("--replay"))
+    assert any("was not charged to those who were asked" in fault for fault in verify("--replay"))
     ballot_load.cache_clear()
     rewrite(assignment, holder=arrays["holder"], group=(arrays["group"] + 1) % 3)
-    assert any("cost its members something else" in fault for fault in verify("--replay"))
+    assert any("cost those who were asked something else" in fault for fault in verify("--replay"))
     ballot_load.cache_clear()
 
 
@@ -457,14 +458,14 @@ def test_what_was_asked_and_said_is_compared_with_the_register() -> None:
 def test_a_run_is_whole_at_every_moment_of_its_life() -> None:
     study = study_with_table()
     run = run_start(study, share=0.5, **TABLE_RUN)
-    from training.methods.pate import preparation, voting
+    from training.methods.pate import preparation
     from training.services import advance, students
 
     steps = [
         lambda: preparation.run_prepare(run),
         lambda: [advance.chunk_train(chunk.pk) for chunk in run.chunks.all()],
-        lambda: voting.vote_open(run),
-        *[lambda: voting.vote_batch(Run.objects.get(pk=run.pk))] * 4,
+        lambda: vote_open(run),
+        *[lambda: vote_batch(Run.objects.get(pk=run.pk))] * 4,
         lambda: students.student_train(Run.objects.get(pk=run.pk)),
     ]
     for step in steps:

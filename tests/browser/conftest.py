@@ -19,12 +19,15 @@ FLAGS = (
     "--disable-component-update --disable-sync"
 )
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
-TIMEOUT = 10_000
+TIMEOUT = 30_000
 
 each_size = pytest.mark.parametrize("size", SIZES)
-with_and_without_javascript = pytest.mark.parametrize(
-    "javascript", [True, False], ids=["with JavaScript", "without JavaScript"]
-)
+
+
+def each_way(test: Callable[..., None]) -> Callable[..., None]:
+    """Each size, with JavaScript and without."""
+    ids = ["with JavaScript", "without JavaScript"]
+    return pytest.mark.parametrize("javascript", [True, False], ids=ids)(each_size(test))
 
 
 @pytest.fixture(scope="session")
@@ -93,10 +96,17 @@ class Site:
 
 @pytest.fixture
 def visit(chromium: Browser, live_server: LiveServer) -> Iterator[Callable[..., Site]]:
-    """``visit(size="phone", javascript=False, scheme="dark")``: a new person's browser."""
+    """``visit(size="phone", javascript=False, person="olga")``: a new person's browser, signed in by the name."""
     contexts: list[BrowserContext] = []
 
-    def visit(size: str = "desktop", *, javascript: bool = True, scheme: str = "light", language: str = "en") -> Site:
+    def visit(
+        size: str = "desktop",
+        *,
+        javascript: bool = True,
+        scheme: str = "light",
+        language: str = "en",
+        person: str = "",
+    ) -> Site:
         width, height = SIZES[size]
         context = chromium.new_context(
             viewport={"width": width, "height": height},
@@ -105,7 +115,10 @@ def visit(chromium: Browser, live_server: LiveServer) -> Iterator[Callable[..., 
             locale=language,
         )
         contexts.append(context)
-        return Site(context.new_page(), live_server.url)
+        site = Site(context.new_page(), live_server.url)
+        if person:
+            site.sign_in(person)
+        return site
 
     yield visit
     for context in contexts:

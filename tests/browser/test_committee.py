@@ -7,7 +7,7 @@ from consent import services
 from consent.models import ConsentEvent, ConsentForm, Role
 from consent.services import consent_give, membership_add
 from tests import factories
-from tests.browser.conftest import each_size, with_and_without_javascript
+from tests.browser.conftest import each_size, each_way
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -19,11 +19,9 @@ def study():
     return factories.committee_fill(factories.study_open(title="Reading digits"))
 
 
-@with_and_without_javascript
-@each_size
+@each_way
 def test_a_form_is_written_compared_and_published(visit, study, size: str, javascript: bool) -> None:
-    site = visit(size, javascript=javascript)
-    site.sign_in("carla")
+    site = visit(size, javascript=javascript, person="carla")
     site.open("/studies/digits/consent-form/")
     site.says("Write a new version")
     site.open("/studies/digits/consent-form/new/")
@@ -45,8 +43,7 @@ def test_a_form_is_written_compared_and_published(visit, study, size: str, javas
     site.says("The form is proposed.")
     site.is_in_order() if javascript else site.fits()
 
-    second = visit(size, javascript=javascript)
-    second.sign_in("conrad")
+    second = visit(size, javascript=javascript, person="conrad")
     second.says("Waiting for you")
     second.is_in_order() if javascript else second.fits()
     second.press("Consent form that asks people again, to follow version 1")
@@ -68,11 +65,9 @@ def test_a_form_is_written_compared_and_published(visit, study, size: str, javas
     site.is_in_order() if javascript else site.fits()
 
 
-@with_and_without_javascript
-@each_size
+@each_way
 def test_a_policy_is_proposed_and_approved_by_another(visit, study, size: str, javascript: bool) -> None:
-    site = visit(size, javascript=javascript)
-    site.sign_in("carla")
+    site = visit(size, javascript=javascript, person="carla")
     site.open("/studies/digits/policies/new/")
     site.page.get_by_label("ε at low protection").fill("5")
     if javascript:
@@ -84,8 +79,7 @@ def test_a_policy_is_proposed_and_approved_by_another(visit, study, size: str, j
     site.press("Yes, propose it")
     site.says("Version 2 waits for a second person")
 
-    second = visit(size, javascript=javascript)
-    second.sign_in("conrad")
+    second = visit(size, javascript=javascript, person="conrad")
     second.open("/studies/digits/policies/")
     second.press("Look at it and decide")
     second.is_in_order() if javascript else second.fits()

@@ -4,7 +4,7 @@ import pytest
 
 from consent.models import ConsentEvent
 from tests import factories
-from tests.browser.conftest import each_size, with_and_without_javascript
+from tests.browser.conftest import each_size, each_way
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -20,11 +20,9 @@ def events() -> list[tuple[str, str]]:
     return list(ConsentEvent.objects.order_by("sequence").values_list("kind", "level"))
 
 
-@with_and_without_javascript
-@each_size
+@each_way
 def test_a_holder_consents_changes_and_withdraws(visit, study, size: str, javascript: bool) -> None:
-    site = visit(size, javascript=javascript)
-    site.sign_in("hanna")
+    site = visit(size, javascript=javascript, person="hanna")
     site.says("You have not decided yet")
     site.press("Read and decide")
 

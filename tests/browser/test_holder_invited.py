@@ -7,7 +7,7 @@ from django.urls import reverse
 from consent.models import ConsentEvent, Letterhead
 from consent.services import invitations
 from tests import factories
-from tests.browser.conftest import each_size, with_and_without_javascript
+from tests.browser.conftest import each_size, each_way
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
@@ -28,8 +28,7 @@ def events() -> list[tuple[str, str]]:
     return list(ConsentEvent.objects.order_by("sequence").values_list("kind", "level"))
 
 
-@with_and_without_javascript
-@each_size
+@each_way
 def test_the_link_alone_suffices(visit, path: str, size: str, javascript: bool) -> None:
     site = visit(size, javascript=javascript)
     site.open(path)

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from consent.models import Invitation, Role, Study
-from consent.services import membership_add
+from consent.models import Invitation, Study
 from tests.browser.conftest import Site, each_size
-from tests.factories import study_open, user_create
+from tests.factories import steward_add, study_open
 from training.models import Dataset, DatasetImport
 from training.services.imports import import_work
 
@@ -19,9 +18,7 @@ TEXT = "who,age,sex,back\nada,50,f,no\nben,25,m,yes\n"
 
 @pytest.fixture
 def study() -> Study:
-    study = study_open("ward")
-    membership_add(study=study, user=user_create("sven"), role=Role.STEWARD, acting_user=None)
-    return study
+    return steward_add(study_open("ward"))
 
 
 def upload(site: Site, name: str, text: str, folder: Path) -> DatasetImport:

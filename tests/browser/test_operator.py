@@ -12,7 +12,7 @@ from consent.services import membership_add
 from tests.browser.conftest import each_size
 from tests.factories import user_create
 from tests.training.runs import study_with_data
-from tests.training.test_worker import worker
+from tests.workers import wait_until, worker
 from training.models import Run
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -85,7 +85,8 @@ def test_a_run_from_proposal_to_student(visit, study, size: str, tmp_path: Path)
     site.says("No worker has picked it up yet.")
 
     with worker(tmp_path / "worker.log"):
-        site.page.locator("#state").get_by_text("finished").wait_for(timeout=90_000)
+        wait_until(lambda: Run.objects.get().has_ended, tmp_path / "worker.log")
+        site.page.locator("#state").get_by_text("finished").wait_for()
         site.says("Download the model")
     run = Run.objects.get()
     assert run.status == Run.Status.FINISHED
@@ -136,7 +137,8 @@ def test_every_holder_votes_from_proposal_to_student(visit, study, size: str, tm
     site.is_in_order()
 
     with worker(tmp_path / "worker.log"):
-        site.page.locator("#state").get_by_text("finished").wait_for(timeout=90_000)
+        wait_until(lambda: Run.objects.get().has_ended, tmp_path / "worker.log")
+        site.page.locator("#state").get_by_text("finished").wait_for()
         site.says("The run has a model and did not publish it:")
     run = Run.objects.get()
     assert run.student is None

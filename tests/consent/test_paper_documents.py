@@ -20,14 +20,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def study() -> Study:
-    return factories.study_open(
-        title="Early signs",
-        controller_address="1 Hospital Road\n12345 Town",
-        contact_name="Dr Ada Example",
-        contact_telephone="+49 30 1234",
-        contact_hours="Monday to Friday, 9 to 12",
-        translations={"de": {"title": "Frühe Zeichen", "contact_hours": "montags bis freitags"}},
-    )
+    return factories.study_with_sender()
 
 
 @pytest.fixture

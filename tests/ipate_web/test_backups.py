@@ -49,7 +49,12 @@ from tests.workers import wait_until, worker
 from training.models import Run
 from training.services.erasures import records_erase
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow, pytest.mark.usefixtures("storages_apart")]
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.slow,
+    pytest.mark.both,
+    pytest.mark.usefixtures("storages_apart"),
+]
 
 if (
     connection.vendor == "postgresql"

@@ -1,18 +1,15 @@
 """Small studies and runs: some of the digits that scikit-learn ships, or a table that any learner can read."""
 
-from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
 import numpy as np
 from django.contrib.auth.models import User
-from django.db import transaction
 
 from accounting.book import charges_of
 from accounting.head_counts import head_counts_enter
 from accounting.models import Release
 from accounting.verification import study_faults
-from common.artifacts import arrays_load, arrays_save
 from consent import services
 from consent.counts import holders_per_level
 from consent.models import ConsentForm, DataHolder, Level, Role, Study
@@ -27,7 +24,6 @@ from training.models import Dataset, Run
 from training.services.advance import chunk_train, run_advance
 from training.services.datasets import dataset_import
 from training.services.runs import run_approve, run_propose
-from training.verification import release_faults
 
 #: Two measurements, of which the first tells the class.
 TABLE = TabularSchema((NumericColumn("length", 0, 1), NumericColumn("width", 0, 1)), ("a", "b", "c"))
@@ -190,20 +186,6 @@ def run_begun(run: Run) -> Run:
     assert asking_of(run).open(run)
     run.refresh_from_db()
     return run
-
-
-def assert_found(run: Run, chunk: str, forgeries: Iterable[tuple[Callable[[Run], object], str]]) -> None:
-    """Every change of what was released is told of; what a change does to the file ``chunk`` is undone."""
-    kept, plan = arrays_load(chunk), run.plan
-    for forge, fault in forgeries:
-        with transaction.atomic():
-            forge(run)
-            found = list(release_faults(Run.objects.get(pk=run.pk)))
-            transaction.set_rollback(True)
-        arrays_save(chunk, **kept)
-        run.refresh_from_db()
-        assert run.plan == plan
-        assert any(fault in line for line in found), (fault, found)
 
 
 def run_prepared(run: Run) -> Run:

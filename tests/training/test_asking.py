@@ -10,6 +10,7 @@ import pytest
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.utils import timezone
+from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
 from accounting.book import balances, charges_of
 from accounting.caps import caps_of
@@ -51,7 +52,7 @@ from training.engine import noise, shards, spending
 from training.methods import method_of, space
 from training.methods.neighbours import rounds as asked_rounds
 from training.methods.neighbours.questions import Votes
-from training.methods.pate import voting
+from training.methods.pate.opening import vote_open
 from training.models import Query, Run, Shard
 from training.services import advance, ending
 from training.services import runs as run_commands
@@ -59,8 +60,6 @@ from training.services.datasets import dataset_import
 from training.verification import batches_kept, release_faults, replay_faults
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
-
-Commits = Any  # the fixture django_capture_on_commit_callbacks
 
 
 def asked_run(study: Study, *, share: float = 0.5, **fields: Any) -> Run:
@@ -537,7 +536,7 @@ def test_only_one_run_of_a_study_spends_at_a_time_whatever_its_method() -> None:
     assert run_finish(Run.objects.get(pk=holders.pk)).status == Run.Status.FINISHED
     assert run_finish(teachers).status == Run.Status.FINISHED
     second, third = run_start(study, share=0.2, **TABLE_RUN), asked_run(study, share=0.1)
-    assert voting.vote_open(run_teach(second))
+    assert vote_open(run_teach(second))
     advance.run_advance(third.pk)
     third.refresh_from_db()
     assert third.status == Run.Status.APPROVED and "another run" in third.message

@@ -15,6 +15,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 from django.utils import timezone
+from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
 from accounting.book import balances
 from accounting.verification import study_faults
@@ -27,7 +28,7 @@ from consent.services.invitations import invitations_create
 from consent.services.paper import PaperConsent, paper_consents_record, scan_load
 from learning.formats import DataError, Rows
 from tests.factories import consent_choose, form_publish, user_create
-from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, run_ask
+from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, run_ask, vote_batch
 from tests.training.people import HOLDERS, small_study
 from tests.training.runs import (
     TABLE,
@@ -42,7 +43,7 @@ from tests.training.runs import (
 from training.engine.records import owners_of, records_load
 from training.engine.shards import shards_done
 from training.methods.pate.ballot import predictions_load
-from training.methods.pate.voting import vote_batch, vote_open
+from training.methods.pate.opening import vote_open
 from training.models import Dataset, Run
 from training.services import closing
 from training.services.advance import run_advance
@@ -54,7 +55,6 @@ from training.verification import batches_kept, erasure_faults, record_faults, r
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
-Commits = Any  # the fixture django_capture_on_commit_callbacks
 SCAN = b"%PDF-1.7 a letter"
 
 

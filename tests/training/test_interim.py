@@ -10,12 +10,13 @@ from accounting.book import balances
 from accounting.models import Release
 from accounting.verification import study_faults
 from common.noise import SimulationNoise
-from learning.mechanisms.pate import NO_VOTE
+from learning.mechanisms.pate import NO_VOTE, REJECTED
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start, study_with_table
 from training.engine import noise
 from training.methods import method_of
 from training.methods.pate.ballot import ballot_load
 from training.methods.pate.interim import interim_probabilities
+from training.methods.pate.questions import state_of, vote_question
 from training.models import Run
 from training.verification import release_faults
 
@@ -59,11 +60,13 @@ def test_all_residual_votes_after_the_plain_one_are_paid_once() -> None:
 
 def test_teachers_contribute_no_more_often_than_was_paid_for() -> None:
     run = finished(RESIDUAL, batch_size=7, variant="standard")
-    ballot, contributed, disagreed = ballot_load(run.pk), np.zeros(20, dtype=int), np.zeros(20, dtype=int)
+    ballot, question = ballot_load(run.pk), vote_question(run)
+    contributed, disagreed, asked = np.zeros(20, dtype=int), np.zeros(20, dtype=int), state_of(question, run).guesses
     for batch in run.batches.filter(start__gte=10).order_by("index"):
         said = ballot.predictions[:, batch.start : batch.start + batch.size]
-        votes = ballot.plan.aggregator.count(said, 3, np.ones(20), guesses=batch.guesses, disagreed=disagreed)
-        for place, guess in enumerate(batch.guesses):
+        guesses = asked[batch.start : batch.start + batch.size]
+        votes = question.plan.aggregator.count(said, 3, np.ones(20), guesses=guesses, disagreed=disagreed)
+        for place, guess in enumerate(guesses):
             differs = (said[:, place] != guess) & (said[:, place] != NO_VOTE)
             speaks = differs & (contributed < 2)
             expected = np.bincount(said[speaks, place], minlength=3)
@@ -72,7 +75,7 @@ def test_teachers_contribute_no_more_often_than_was_paid_for() -> None:
             contributed += speaks
             disagreed += differs
     assert contributed.max() <= 2
-    np.testing.assert_array_equal(ballot.disagreements(), disagreed)
+    np.testing.assert_array_equal(question.disagreements(state_of(question, run), ballot), disagreed)
 
 
 def test_a_vote_of_residuals_that_the_share_does_not_pay_for_ends_before_it_begins() -> None:
@@ -87,17 +90,16 @@ def test_interactive_gnmax_rejects_what_its_student_knows_and_pays_for_checks_al
     for group, budget in enumerate(run.plan["budgets"]):
         paid = run.position * budget["check"] + run.labels * budget["label"]
         assert run.spent[group] == pytest.approx(paid)
-    first, *later = run.batches.order_by("index")
-    assert first.guesses is None
-    assert any(batch.guesses is not None for batch in later)
 
 
 def test_the_student_knows_released_labels_alone() -> None:
     run = finished(INTERACTIVE, batch_size=10)
-    told = interim_probabilities(run, slice(0, 5))
-    assert told.shape == (5, 3)
-    run.labels = 9
-    assert not interim_probabilities(run, slice(0, 5)).any()
+    labels = state_of(vote_question(run), run).labels
+    ninth, tenth = np.flatnonzero(labels != REJECTED)[8:10]
+    told = interim_probabilities(run, labels[: tenth + 1])
+    assert told.shape == (60, 3)
+    np.testing.assert_allclose(told.sum(axis=1), 1.0, rtol=1e-6)
+    assert not interim_probabilities(run, labels[: ninth + 1]).any()
 
 
 @pytest.mark.parametrize("aggregator", [RESIDUAL, INTERACTIVE])

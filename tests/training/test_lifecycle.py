@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db import DatabaseError
 from django.utils import timezone
+from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
 from accounting.head_counts import head_counts_enter
 from accounting.models import Release, ShareRecord
@@ -22,6 +23,7 @@ from learning.formats import TabularSchema
 from learning.formats.columns import IgnoredColumn
 from learning.mechanisms.base import PlanError
 from tests.factories import policy_approve, study_open, user_create
+from tests.training.asking import vote_batch
 from tests.training.runs import (
     TABLE,
     TABLE_RUN,
@@ -34,15 +36,14 @@ from tests.training.runs import (
     table_rows,
 )
 from training.methods import METHODS
-from training.methods.pate import preparation, voting
+from training.methods.pate import preparation
+from training.methods.pate.opening import vote_open
 from training.models import Dataset, Run
 from training.services import advance, ending, students, sweep
 from training.services import runs as run_commands
 from training.services.datasets import dataset_import
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
-
-Commits = Any  # the fixture django_capture_on_commit_callbacks
 
 
 def files(run: Run) -> list[str]:
@@ -188,15 +189,15 @@ def to_training(study: Any, share: float = 1.0) -> Run:
 
 def to_voting(study: Any) -> Run:
     run = run_teach(run_start(study, **TABLE_RUN | {"batch_size": 1}))
-    voting.vote_open(run)
-    voting.vote_batch(run)
+    vote_open(run)
+    vote_batch(run)
     return run
 
 
 def to_student(study: Any) -> Run:
     run = to_voting(study)
     while Run.objects.get(pk=run.pk).status == Run.Status.ASKING:
-        voting.vote_batch(run)
+        vote_batch(run)
     return run
 
 
@@ -221,7 +222,7 @@ def test_a_run_can_be_cancelled_until_it_ends(
     advance.run_advance(run.pk)
     for chunk in run.chunks.all():
         advance.chunk_train(chunk.pk)
-    for step in (preparation.run_prepare, voting.vote_batch if run.spent else voting.vote_open):
+    for step in (preparation.run_prepare, vote_batch if run.spent else vote_open):
         assert not step_is_taken(step, before)
     again = Run.objects.get(pk=run.pk)
     assert (again.status, again.message, again.position) == (

@@ -1,5 +1,6 @@
 """Numbers, times and labels, from the import of a file to the model that predicts; classes alone where nothing else."""
 
+import html
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from django.core.exceptions import ValidationError
 from django.test import override_settings
+from django.urls import reverse
 from ipate_client import LocalModel
 
 from accounting.book import charges_of
@@ -248,3 +250,19 @@ def test_who_withdraws_has_no_part_in_the_next_run(study: Study) -> None:
     assert run.status == Run.Status.FINISHED, run.message
     for release in Release.objects.filter(run=run.pk, batch__isnull=False):
         assert holder.pk not in charges_of(release).holders
+
+
+def test_lists_and_comparisons_tell_the_first_measure_in_place_of_an_accuracy(study: Study, exact: None) -> None:
+    run = learned(study, share=0.4)
+    assert run.student is not None
+    told = run.student.card["evaluation"]["measures"]
+    first = f"{told[0]['label']}: {told[0]['of']}" if told[0]["of"] else told[0]["label"]
+    page = as_("olga").get(reverse("staff:runs", args=[study.slug]))
+    assert f"{first} {told[0]['value']:.3f}" in html.unescape(text(page))
+    counted = run_start(study, share=0.1, **COUNTS_RUN | {"choices": {"column": "length", "bins": 2}})
+    address = reverse("staff:run_compare", args=[study.slug])
+    found = as_("olga").get(address, {"run": [run.pk, counted.pk]})
+    assert found.status_code == 200
+    names, rows = zip(*((name, row) for name, _shared, row in found.context["measures"]), strict=True)
+    assert (names[0], len(names)) == (first, len(told))
+    assert (rows[0][0].value, rows[0][1].value) == (f"{told[0]['value']:.3f}", "–")

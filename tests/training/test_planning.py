@@ -24,7 +24,7 @@ from tests.training.runs import (
     study_with_table,
     table_rows,
 )
-from training.engine.budgets import budgets_from_json
+from training.engine.budgets import Budget, budgets_from_json
 from training.methods import method_of
 from training.methods.pate.planning import plan_from_json, run_plan
 from training.services.datasets import dataset_import
@@ -67,7 +67,7 @@ def test_a_plan_survives_its_way_through_the_database() -> None:
     restored = plan_from_json(document)
     assert restored.groups == planned.plan.groups
     assert restored.aggregator == planned.plan.aggregator
-    assert budgets_from_json(document) == planned.budgets
+    assert budgets_from_json(document) == [Budget(each.cap, each.allowed) for each in planned.budgets]
 
 
 def test_what_is_missing_for_a_plan_is_said() -> None:

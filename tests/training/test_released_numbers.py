@@ -21,11 +21,21 @@ from learning.mechanisms.neighbours.release import Release as Read
 from learning.mechanisms.sampled_steps.mechanism import FINENESS
 from learning.mechanisms.steps.linear import CLIP_STEPS
 from tests.factories import user_create
-from tests.training.asking import ASKING_RUN, SAMPLED_RUN, STEPS_RUN, NoNoise, asking_of, attempt, batch_ask, commit
+from tests.training.asking import (
+    ASKING_RUN,
+    SAMPLED_RUN,
+    STEPS_RUN,
+    NoNoise,
+    asking_of,
+    attempt,
+    batch_ask,
+    commit,
+    vote_batch,
+)
 from tests.training.people import decide, everybody, small_study, withdraw
 from tests.training.runs import TABLE_RUN, run_start, run_teach, study_with_table
 from training.engine import noise
-from training.methods.pate import voting
+from training.methods.pate.opening import vote_open
 from training.models import Query, Run
 from training.services.runs import run_cancel
 from training.verification import release_faults
@@ -67,9 +77,9 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
 def vote(study: Study, **fields: Any) -> Run:
     """A run of teachers of which one batch was released."""
     run = run_teach(run_start(study, **TEACHERS | fields))
-    voting.vote_open(run)
+    vote_open(run)
     run.refresh_from_db()
-    assert voting.vote_batch(run)
+    assert vote_batch(run)
     run.refresh_from_db()
     return run
 

@@ -12,9 +12,10 @@ from consent.selectors import consent_current
 from consent.services import consent_give
 from consent.services.handover import circumstance_record
 from tests.factories import form_publish
+from tests.training.asking import vote_batch
 from tests.training.runs import TABLE_RUN, run_finish, run_start, run_teach, study_with_table
-from training.methods.pate import voting
-from training.methods.pate.ballot import Ballot, ballot_load
+from training.methods.pate.ballot import ballot_load
+from training.methods.pate.opening import vote_open
 from training.models import Run
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
@@ -49,19 +50,10 @@ def test_nobody_is_taken_out_while_the_old_consent_stands() -> None:
     assert len(balances(study).holders) == 30
 
 
-@pytest.fixture
-def silenced(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """Teachers that fall silent, batch by batch."""
-    told: list[list[int]] = []
-    votes = Ballot.votes
-    monkeypatch.setattr(Ballot, "votes", lambda *args: told.append(np.flatnonzero(args[2]).tolist()) or votes(*args))
-    return told
-
-
 def run_with_a_batch(study: Study) -> Run:
     run = run_teach(run_start(study, **{**TABLE_RUN, "aggregator": {"name": "gnmax", "sigma": 100.0}}))
-    voting.vote_open(run)
-    voting.vote_batch(run)
+    vote_open(run)
+    vote_batch(run)
     return run
 
 
@@ -69,7 +61,7 @@ def test_during_the_vote_their_teachers_fall_silent(silenced: list[list[int]]) -
     study = study_with_table(points=40)
     run = run_with_a_batch(study)
     (silent,) = ask_again(study, "required", 1)
-    voting.vote_batch(run)
+    vote_batch(run)
     ballot = ballot_load(run.pk)
     teachers = np.unique(ballot.teacher[ballot.holder == silent.pk]).tolist()
     assert silenced == [[], teachers]
@@ -86,7 +78,7 @@ def test_during_the_vote_a_death_or_a_guardian_silences_as_a_withdrawal_does(
     circumstance_record(
         study=study, pseudonym=who.pseudonym, kind=kind, until=until, reason="Register.", acting_user=None
     )
-    voting.vote_batch(run)
+    vote_batch(run)
     ballot = ballot_load(run.pk)
     assert silenced == [[], np.unique(ballot.teacher[ballot.holder == who.pk]).tolist()]
 

@@ -1,13 +1,13 @@
 """Tasks carry ids only and are sent after the commit, even if the broker fails."""
 
 from collections import Counter, deque
-from typing import Any
 from uuid import uuid4
 
 import pytest
 from celery import current_app
 from django.db import transaction
 from kombu.exceptions import OperationalError
+from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
 from accounting.head_counts import head_counts_enter
 from consent.models import Level
@@ -20,8 +20,6 @@ from training.models import Run
 from training.services import advance, sweep
 
 pytestmark = pytest.mark.django_db
-
-Commits = Any  # the fixture django_capture_on_commit_callbacks
 
 
 @pytest.fixture

@@ -19,8 +19,9 @@ from consent.models import Study
 from learning.learners import LEARNERS
 from learning.mechanisms.pate import NO_VOTE
 from tests.training.runs import TABLE_RUN, run_finish, run_prepared, run_start, run_teach, study_with_table
-from training.methods.pate import preparation, teaching, voting
+from training.methods.pate import preparation, teaching
 from training.methods.pate.ballot import ballot_load, predictions_load
+from training.methods.pate.opening import vote_open
 from training.models import Dataset, Run, TeacherChunk
 from training.services import advance
 
@@ -88,7 +89,7 @@ def test_a_withdrawal_before_the_vote_has_the_affected_teachers_alone_learn_anew
     affected = [teacher for teacher, owners in before.items() if holder.pk in owners]
     kept = set(run.chunks.exclude(start__in=affected).values_list("artifact", flat=True))
     lessons.clear()
-    assert voting.vote_open(run)
+    assert vote_open(run)
     run.refresh_from_db()
     assert run.status == Run.Status.PREPARING, "it waits for the teachers"
     run = run_finish(run)
@@ -204,7 +205,7 @@ def test_a_crash_while_holders_leave_does_not_let_their_teachers_vote() -> None:
         pass
 
     with pytest.raises(Crash), transaction.atomic():
-        assert voting.vote_open(run)
+        assert vote_open(run)
         raise Crash
     run = run_finish(Run.objects.get(pk=run.pk))
     assert run.status == Run.Status.FINISHED

@@ -65,11 +65,7 @@ class History:
         granted = self.random.choice([0.05, 0.1, 0.3])
         if granted > share_free(self.study):
             return
-        run = run_draft(self.study, **EVERYBODY)
-        now = timezone.now()
-        share_grant(study=self.study, subject=run.pk, purpose="run", share=granted, acting_user=None)
-        limit = share_open(study=self.study, subject=run.pk)
-        Run.objects.filter(pk=run.pk).update(approved_at=now, snapshot_at=now, spending_began_at=now)
+        run, limit = self.begun(granted)
         parts = [granted * part for part in self.random.choice([[1.0], [0.3, 0.7], [0.2, 0.3], [0.1]])]
         for batch, part in enumerate(parts):
             if batch:
@@ -79,22 +75,34 @@ class History:
             full = sum(parts) > granted * (1 - 1e-9)
             room = np.maximum(limit * caps - accounts_stand(self.study, snapshot.holders), 0)
             charges = room if full else np.where(part * caps <= room, part * caps, 0)
-            release_record(
-                study=self.study,
-                kind="counts",
-                content={},
-                run=run.pk,
-                batch=batch,
-                holders=snapshot.holders,
-                charges=charges,
-                limits=limit * caps,
-                charge=float(charges.max(initial=0)),
-            )
+            self.release(run, batch, snapshot.holders, charges, limit * caps)
             self.released(snapshot.holders[charges > 0].tolist())
             for holder, cap in zip(snapshot.holders.tolist(), caps.tolist(), strict=True):
                 spent = self.worst[holder]
                 self.worst[holder] = max(spent, limit * cap if full else min(spent + part * cap, limit * cap))
         share_settle(study=self.study, subject=run.pk, used=sum(parts))
+
+    def begun(self, granted: float) -> tuple[Run, float]:
+        """A run that has been granted a share and may spend it, and the limit of that share."""
+        run, now = run_draft(self.study, **EVERYBODY), timezone.now()
+        share_grant(study=self.study, subject=run.pk, purpose="run", share=granted, acting_user=None)
+        limit = share_open(study=self.study, subject=run.pk)
+        Run.objects.filter(pk=run.pk).update(approved_at=now, snapshot_at=now, spending_began_at=now)
+        return run, limit
+
+    def release(self, run: Run, batch: int, holders: np.ndarray, charges: np.ndarray, limits: np.ndarray) -> None:
+        """Record a batch of a run, with what it charges whom."""
+        release_record(
+            study=self.study,
+            kind="counts",
+            content={},
+            run=run.pk,
+            batch=batch,
+            holders=holders,
+            charges=charges,
+            limits=limits,
+            charge=float(charges.max(initial=0)),
+        )
 
     def released(self, charged: list[int]) -> None:
         """Look at who was charged by a batch; nothing here."""
@@ -201,27 +209,14 @@ def test_the_bound_is_no_larger_than_the_worst_account_where_shares_are_used_up(
     history = History(seed)
     for _ in range(6):
         history.change()
-        granted, now = 0.15, timezone.now()
-        run = run_draft(history.study, **EVERYBODY)
-        share_grant(study=history.study, subject=run.pk, purpose="run", share=granted, acting_user=None)
-        limit = share_open(study=history.study, subject=run.pk)
-        Run.objects.filter(pk=run.pk).update(approved_at=now, snapshot_at=now, spending_began_at=now)
+        granted = 0.15
+        run, limit = history.begun(granted)
         for batch in range(2):
             history.change()
             snapshot = consent_snapshot(history.study)
             limits = limit * caps_of(snapshot.epsilons, history.study.delta)
             charges = np.maximum(limits - accounts_stand(history.study, snapshot.holders), 0)
-            release_record(
-                study=history.study,
-                kind="counts",
-                content={},
-                run=run.pk,
-                batch=batch,
-                holders=snapshot.holders,
-                charges=charges,
-                limits=limits,
-                charge=float(charges.max(initial=0)),
-            )
+            history.release(run, batch, snapshot.holders, charges, limits)
         share_settle(study=history.study, subject=run.pk, used=granted)
         told = history.told()
         for holder, spent in history.stand().items():

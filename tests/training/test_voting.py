@@ -19,7 +19,9 @@ from common.noise import SimulationNoise
 from consent import services as consent_services
 from consent.models import ConsentForm, DataHolder, Study
 from learning.mechanisms.pate.aggregators import Aggregator
+from learning.mechanisms.pate.budgets import VoteBudget
 from tests.factories import consent_choose, policy_approve, user_create
+from tests.training.asking import vote_batch
 from tests.training.runs import (
     TABLE_RUN,
     assert_labels_and_register_agree,
@@ -29,10 +31,10 @@ from tests.training.runs import (
     study_with_table,
 )
 from training.engine import commits, noise, spending
-from training.engine.budgets import GroupBudget
-from training.methods.pate import voting
-from training.methods.pate.ballot import Ballot, ballot_load
+from training.methods.pate.ballot import ballot_load
+from training.methods.pate.opening import vote_open
 from training.models import Batch, Query, Run
+from training.selectors import run_groups
 from training.services import advance
 from training.services import runs as run_commands
 from training.verification import release_faults, replay_faults
@@ -45,12 +47,12 @@ CHEAP = {"name": "gnmax", "sigma": 40.0}
 def run_voting(study: Study, *, share: float = 1.0, **fields: Any) -> Run:
     """A run whose vote has been opened; no batch has been put to it."""
     run = run_teach(run_start(study, share=share, **TABLE_RUN | fields))
-    assert voting.vote_open(run)
+    assert vote_open(run)
     return Run.objects.get(pk=run.pk)
 
 
 def vote_to_the_end(run: Run) -> Run:
-    while voting.vote_batch(run):
+    while vote_batch(run):
         run.refresh_from_db()
     return run
 
@@ -71,20 +73,6 @@ def level_change(holder: DataHolder, level: str) -> None:
 
 def account(holder: DataHolder) -> float:
     return float(balances(holder.study).of(np.array([holder.pk]))[0])
-
-
-@pytest.fixture
-def silent(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
-    """Teachers that were silent in each vote that was held."""
-    seen: list[list[int]] = []
-    votes = Ballot.votes
-
-    def watched(self: Ballot, points: slice, silent: np.ndarray, student: np.ndarray | None) -> np.ndarray:
-        seen.append(np.flatnonzero(silent).tolist())
-        return votes(self, points, silent, student)
-
-    monkeypatch.setattr(Ballot, "votes", watched)
-    return seen
 
 
 # --- Stopping -------------------------------------------------------------------------------------------------------
@@ -120,12 +108,10 @@ def test_batches_are_of_the_size_asked_for() -> None:
 
 def test_a_prefix_is_affordable_up_to_the_query_that_could_cost_too_much() -> None:
     """A query counts as if it will be answered: whether it stops the vote does not depend on its own noise."""
-    budget = GroupBudget(cap=1.0, allowed=1.0, check=0.1, label=0.2)
-    answered = np.array([False, True, False, True, True, True])
+    budget = VoteBudget(cap=1.0, allowed=1.0, check=0.1, label=0.2)
     # asked + answered before: .3, .4, .7, .8, 1.1
-    assert voting.affordable_queries(answered, [budget], [0.0], [0]) == 4
-    assert voting.affordable_queries(answered, [budget], [0.35], [0]) == 2
-    assert voting.affordable_queries(answered, [budget], [0.35], []) == 6
+    assert budget.affordable(np.array([False, True, False, True, True, True])) == 4
+    assert budget.affordable(np.array([False] * 20)) == 8, "0.7 are paid, and the next could cost 0.3"
 
 
 @pytest.mark.parametrize("variant", ["standard", "weighting", "upsampling"])
@@ -239,13 +225,13 @@ def test_a_batch_that_fails_midway_leaves_neither_labels_nor_charges(
 ) -> None:
     study = study_with_table()
     run = run_voting(study, aggregator=CHEAP)
-    assert voting.vote_batch(run)
+    assert vote_batch(run)
     run.refresh_from_db()
     charged, before = list(run.spent), balances(study)
     with monkeypatch.context() as patch:
         fails(patch)
         with pytest.raises(IntegrityError):
-            voting.vote_batch(run)
+            vote_batch(run)
     run.refresh_from_db()
     assert (run.position, run.labels, run.spent) == (4, 4, charged)
     assert (Batch.objects.count(), Query.objects.count()) == (1, 4)
@@ -260,7 +246,7 @@ def test_workers_that_know_the_run_as_it_was_charge_nothing_twice() -> None:
     run = run_voting(study_with_table(), aggregator=CHEAP)
     one, two = Run.objects.get(pk=run.pk), Run.objects.get(pk=run.pk)
     for worker in (one, two, two, one):
-        voting.vote_batch(worker)
+        vote_batch(worker)
     run.refresh_from_db()
     assert (run.position, run.status) == (12, Run.Status.LEARNING)
     assert_labels_and_register_agree(run)
@@ -273,7 +259,7 @@ def test_workers_that_vote_at_the_same_time_charge_nothing_twice() -> None:
 
     def work() -> None:
         try:
-            while voting.vote_batch(Run.objects.get(pk=run.pk)):
+            while vote_batch(Run.objects.get(pk=run.pk)):
                 pass
         except Exception as trouble:
             troubles.append(trouble)
@@ -312,70 +298,70 @@ def test_only_one_run_of_a_study_votes_at_a_time() -> None:
 
 
 def test_a_withdrawal_silences_the_teachers_that_learned_from_the_holder_from_the_next_batch_on(
-    silent: list[list[int]],
+    silenced: list[list[int]],
 ) -> None:
     study = study_with_table()
     run = run_voting(study, aggregator=CHEAP)
-    voting.vote_batch(run)
+    vote_batch(run)
     holder = holder_of(study, "HIGH")
     consent_services.consent_withdraw(holder=holder, acting_user=None)
     run = vote_to_the_end(run)
-    assert silent == [[], teachers_of(run, holder), teachers_of(run, holder)]
+    assert silenced == [[], teachers_of(run, holder), teachers_of(run, holder)]
     assert run.labels == 12, "the others still vote"
     assert account(holder) == run.spent[0], "that they left is to be seen in every further vote: charged to the end"
 
 
-def test_returning_holder_is_not_heard_in_a_running_vote(silent: list[list[int]]) -> None:
+def test_returning_holder_is_not_heard_in_a_running_vote(silenced: list[list[int]]) -> None:
     study = study_with_table()
     run = run_voting(study, aggregator=CHEAP)
     holder = holder_of(study, "LOW")
     consent_services.consent_withdraw(holder=holder, acting_user=None)
     level_change(holder, "LOW")
-    voting.vote_batch(run)
-    assert silent == [teachers_of(run, holder)]
+    vote_batch(run)
+    assert silenced == [teachers_of(run, holder)]
 
 
-def test_all_teachers_of_a_withdrawn_holder_fall_silent_in_upsampling(silent: list[list[int]]) -> None:
+def test_all_teachers_of_a_withdrawn_holder_fall_silent_in_upsampling(silenced: list[list[int]]) -> None:
     study = study_with_table()
     run = run_voting(study, variant="upsampling", aggregator=CHEAP)
     holder = holder_of(study, "LOW")
     consent_services.consent_withdraw(holder=holder, acting_user=None)
-    voting.vote_batch(run)
-    assert silent == [teachers_of(run, holder)]
-    assert len(silent[0]) == run.plan["groups"][2]["factor"] == 3
+    vote_batch(run)
+    assert silenced == [teachers_of(run, holder)]
+    assert len(silenced[0]) == run.plan["groups"][2]["factor"] == 3
 
 
-def test_a_change_to_stronger_protection_silences_and_one_to_weaker_changes_nothing(silent: list[list[int]]) -> None:
+def test_a_change_to_stronger_protection_silences_and_one_to_weaker_changes_nothing(silenced: list[list[int]]) -> None:
     study = study_with_table()
     run = run_voting(study, aggregator=CHEAP)
     stricter, weaker = holder_of(study, "AVERAGE"), holder_of(study, "HIGH")
     level_change(weaker, "LOW")
-    voting.vote_batch(run)
+    vote_batch(run)
     level_change(stricter, "HIGH")
-    voting.vote_batch(run)
-    assert silent == [[], teachers_of(run, stricter)]
+    vote_batch(run)
+    assert silenced == [[], teachers_of(run, stricter)]
 
 
-def test_a_vote_without_teachers_left_goes_on_by_noise_alone(silent: list[list[int]]) -> None:
+def test_a_vote_without_teachers_left_goes_on_by_noise_alone(silenced: list[list[int]]) -> None:
     """That everybody has left is known from their consents: it must not end the vote."""
     study = study_with_table()
     run = run_voting(study, aggregator=CHEAP)
-    voting.vote_batch(run)
+    vote_batch(run)
     for holder in study.holders.all():
         consent_services.consent_withdraw(holder=holder, acting_user=None)
     run = vote_to_the_end(run)
     assert (run.stop_reason, run.position) == (Run.StopReason.USED_UP, 12)
-    assert silent[1:] == [[*range(6)]] * 2
+    assert silenced[1:] == [[*range(6)]] * 2
 
 
-def test_a_smaller_epsilon_holds_at_once_during_the_vote(silent: list[list[int]]) -> None:
+def test_a_smaller_epsilon_holds_at_once_during_the_vote(silenced: list[list[int]]) -> None:
     study = study_with_table()
     run = run_voting(study, aggregator=CHEAP, batch_size=6)
-    voting.vote_batch(run)
+    vote_batch(run)
     policy_approve(study, high=0.5, average=2.0, low=3.0)
     run = vote_to_the_end(run)
     high = np.unique([teachers_of(run, holder) for holder in study.holders.filter(consent_events__level="HIGH")])
-    assert silent == [[], high.tolist()]
+    assert silenced == [[], high.tolist()]
     assert run.position == 12, "the policy is public, the stop is not changed by it"
 
 
@@ -385,9 +371,9 @@ def test_stricter_holder_is_taken_out_before_the_vote_and_less_strict_one_stays(
     stricter, looser = holder_of(study, "LOW"), holder_of(study, "HIGH")
     level_change(stricter, "HIGH")
     level_change(looser, "LOW")
-    voting.vote_open(run)
+    vote_open(run)
     run = run_teach(run)
-    assert voting.vote_open(run)
+    assert vote_open(run)
     run = vote_to_the_end(Run.objects.get(pk=run.pk))
     assert account(stricter) == 0.0, "a vote that they are not in costs them nothing"
     assert stricter.pk not in arrays_load(run.assignment)["holder"]
@@ -405,11 +391,11 @@ def test_a_worker_that_waited_for_the_lock_does_not_open_the_vote_before_teacher
 
     def lock(study_id: int) -> Study:
         if next(faster, False):
-            assert voting.vote_open(Run.objects.get(pk=run.pk)), "the other worker sends a teacher back to learn"
+            assert vote_open(Run.objects.get(pk=run.pk)), "the other worker sends a teacher back to learn"
         return consent_services.study_lock(study_id)
 
     monkeypatch.setattr(spending, "study_lock", lock)
-    assert not voting.vote_open(run)
+    assert not vote_open(run)
     run = run_finish(run)
     assert account(gone) == 0.0
     assert run.status == Run.Status.FINISHED
@@ -437,7 +423,7 @@ def test_a_share_that_waits_while_another_run_votes_keeps_its_room() -> None:
     study = study_with_table()
     waiting = run_teach(run_start(study, share=0.5, **TABLE_RUN))
     consent_services.consent_withdraw(holder=holder_of(study, "HIGH"), acting_user=None)
-    assert voting.vote_open(waiting)
+    assert vote_open(waiting)
     assert Run.objects.get(pk=waiting.pk).status == Run.Status.PREPARING
     between = run_finish(run_start(study, share=0.5, **TABLE_RUN | {"aggregator": {"name": "gnmax", "sigma": 8.0}}))
     assert between.stop_reason == Run.StopReason.SHARE
@@ -453,21 +439,22 @@ def test_a_share_that_waits_while_another_run_votes_keeps_its_room() -> None:
 PROPORTIONS = {"variant": "weighting", "weight_scheme": "proportional", "batch_size": 2}
 
 
-def test_going_on_without_an_exhausted_group_charges_it_nothing_more(silent: list[list[int]]) -> None:
+def test_going_on_without_an_exhausted_group_charges_it_nothing_more(silenced: list[list[int]]) -> None:
     stop = vote_to_the_end(run_voting(study_with_table("stop", points=60), **PROPORTIONS))
     assert stop.stop_reason == Run.StopReason.SHARE
-    silent.clear()
+    silenced.clear()
     study = study_with_table(points=60)
     run = vote_to_the_end(run_voting(study, **PROPORTIONS, on_exhausted="retire"))
     assert run.stop_reason == Run.StopReason.RETIRED
     assert run.position > stop.position, "the vote went on"
-    assert sorted(run.retired) == [0, 1, 2]
-    first = run.retired[0]
-    charges = [release.content["charges"][first] for release in Release.objects.filter(run=run.pk).order_by("batch")]
+    assert [group.retired for group in run_groups(run)] == [True] * 3
+    told = [release.content["charges"] for release in Release.objects.filter(run=run.pk).order_by("batch")]
+    first = int(np.argmin(np.count_nonzero(told, axis=0)))
+    charges = [each[first] for each in told]
     paid = [place for place, charge in enumerate(charges) if charge]
     assert paid == list(range(len(paid)))
     assert len(paid) < len(charges)
-    assert len(silent[-1]) >= run.plan["groups"][first]["teachers"]
+    assert len(silenced[-1]) >= run.plan["groups"][first]["teachers"]
     assert_labels_and_register_agree(run)
     assert list(release_faults(Run.objects.get(pk=run.pk))) == []
 

@@ -8,15 +8,17 @@ Everything that was planned is asked. No account, and no answer, decides when a 
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 import numpy as np
 from django.db import transaction
 
-from accounting.caps import epsilon_of
 from common.artifacts import arrays_save
+from common.noise import Noise
 from consent.selectors import promises_possible
-from learning.mechanisms.base import Arrays, People
+from learning.mechanisms.base import Arrays, People, Release
 from training.engine import attempts, shards
 from training.engine.budgets import budgets_from_json
 from training.engine.commits import Charges, batch_commit
@@ -56,12 +58,14 @@ class Asking:
     def step(self, run: Run) -> bool:
         """Take the asking one step further; True where the next step can follow at once."""
         current = run.rounds.last()
-        if current is None or current.position >= current.size:
+        if current is None or self.questions.is_over(current):
             if run.rounds.count() < len(run.plan["rounds"]):
                 return self._round_begin(run)
             return self._close(run)
+        if self.questions.shard is None:
+            return self._batch_at_once(run)
         if not run.shards.exists():
-            return self._batch_begin(run)
+            return self._batch_begin(run, self.questions.shard)
         if not shards.shards_done(run):
             shards.shards_send(run)
             return False
@@ -86,33 +90,53 @@ class Asking:
         with spending(run, Run.Status.ASKING) as held:
             if held is None:
                 return False
-            outcome = _rehearsed_outcome(held, self.questions.spent(held)) if held.rehearsal else held.outcome
+            outcome = self.questions.rehearsed(held) if held.rehearsal else held.outcome
             spending_end(held, self.questions.stop_reason(held), outcome=outcome)
         logger.info("All %d were asked.", held.position)
         return True
 
     # --- A batch ----------------------------------------------------------------------------------------------------
 
-    def _batch_begin(self, run: Run) -> bool:
-        """Note who is asked with what room, and cut them into shards."""
+    def _batch_at_once(self, run: Run) -> bool:
+        """Ask a batch and release it in one transaction, where all answer from what they left before."""
+        self.questions.warm(run)  # before the lock: what follows from releases alone can take long
+        with spending(run, Run.Status.ASKING) as held:
+            if held is None:
+                return False
+            current = round_under_way(held)
+            if not self.questions.is_over(current):  # while this worker waited another may have asked the last batch
+                question, people, draws = self.questions.question(current), self.questions.people(held), draws_of(held)
+                answer = question.answer(
+                    batch_part(question, current),
+                    state_before(question, current, held.batches.count()),
+                    people,
+                    lambda: self.questions.records(held, question.fitted, people),
+                    alone=True,
+                    draws=draws,
+                )
+                self._release(held, people, [{**answer, "holder": people.holders}], draws.noise)
+        return True
+
+    def _batch_begin(self, run: Run, size: int) -> bool:
+        """Note who is asked with what room, and cut them into shards of about ``size`` holders."""
         with spending(run, Run.Status.ASKING) as held:
             if held is not None and not held.shards.exists():
-                attempts.attempt_write(held, self._people(held))
-                shards.shards_cut(held, self.questions.shard)
+                attempts.attempt_write(held, self.questions.people(held))
+                shards.shards_cut(held, size)
         return False
-
-    def _people(self, run: Run) -> People:
-        return self.questions.taking_part(run, attempts.participants(run))
 
     def _batch_end(self, run: Run) -> bool:
         """Release a batch that every shard has answered, with what it cost everybody."""
-        self.questions.question(round_under_way(run))  # before the lock: reading it takes time
+        self.questions.warm(run)
         with spending(run, Run.Status.ASKING) as held:
             if held is None or not shards.shards_done(held):
                 return False
             answers = self._answers(held)
             if answers is not None:
-                self._release(held, answers)
+                attempt = attempts.attempt_load(held.assignment)
+                charges = self._release(held, attempt, answers, draws_of(held).noise, asked=held.assignment)
+                if held.rehearsal:
+                    attempts.attempt_write(held, replace(attempt, spent=attempt.spent + charges.spent))
                 held.shards.all().delete()
                 until = held.batches.count()
                 transaction.on_commit(lambda: shards.answers_delete(held, until))
@@ -121,50 +145,58 @@ class Asking:
     def _answers(self, run: Run) -> list[Arrays] | None:
         """Answers of all shards; None where some have to be asked anew."""
         try:
-            changed = attempts.attempt_renew(run, self._people)
+            changed = attempts.attempt_renew(run, self.questions.people)
             if changed is None:
                 return shards.answers_load(run)
             shards.shards_renew(run, set((changed % run.shards.count()).tolist()))
         except FileNotFoundError:
             # A backup was restored: it names files that were deleted since.
-            attempts.attempt_write(run, self._people(run))
+            attempts.attempt_write(run, self.questions.people(run))
             shards.shards_renew(run, set(run.shards.values_list("number", flat=True)))
         return None
 
-    def _release(self, run: Run, answers: list[Arrays]) -> None:
+    def _release(self, run: Run, people: People, answers: list[Arrays], noise: Noise, asked: str = "") -> Charges:
         """Release a batch and charge for it; the caller's transaction makes them one."""
-        opened_round, attempt, index = round_under_way(run), attempts.attempt_load(run.assignment), run.batches.count()
-        holders = np.concatenate([answer["holder"] for answer in answers])
-        spent = np.concatenate([answer["charge"] for answer in answers])
-        order = np.argsort(holders)
-        charges = Charges(holders[order], spent[order], attempt.limits)
+        opened_round, index = round_under_way(run), run.batches.count()
         question = self.questions.question(opened_round)
         part = batch_part(question, opened_round)
-        release = question.release(part, state_before(question, opened_round, index), answers, draws_of(run).noise)
+        release = question.release(part, state_before(question, opened_round, index), answers, noise)
+        charges = _charges(people, answers, release)
         # Of several shards a part may be only begun: it is charged as far as it was released.
-        bounds = question.bounds(slice(part.start, part.start + release.size))
+        bounds = release.charges or question.bounds(slice(part.start, part.start + release.size))
         released = Released(
             size=release.size,
-            labels=len(release.labels),
-            bounds=bounds or [0.0] * len(run.plan["budgets"]),
+            labels=sum(label is not None for label in release.labels),
+            bounds=list(bounds or [0.0] * len(run.plan["budgets"])),
             content={"mechanism": question.describe(), "question": question.digest(), **release.content},
             queries=[
                 Query(run=run, row=row, label=label, counts=counts)
-                for row, label, counts in zip(release.rows, release.labels, release.counts, strict=True)
+                for row, label, counts in zip_longest(release.rows, release.labels, release.counts)
             ],
             artifact=_kept(run, index, release.arrays),
+            exhausted=release.exhausted,
         )
         batch_commit(
             run,
             released,
-            released.bounds if bounds is None else _costs(run, bounds),
+            _costs(run, bounds) if bounds is not None and release.charges is None else released.bounds,
             None if bounds is None else charges,
             kind=self.questions.release_kind,
             opened_round=opened_round,
-            attempt=run.assignment,
+            attempt=asked,
         )
-        if run.rehearsal:
-            attempts.attempt_write(run, replace(attempt, spent=attempt.spent + charges.spent))
+        return charges
+
+
+def _charges(people: People, answers: list[Arrays], release: Release) -> Charges:
+    """Charges of everybody who was asked: as their answers say, or as the release says of their budget."""
+    holders = np.concatenate([answer["holder"] for answer in answers])
+    if release.charges is None:
+        spent = np.concatenate([answer["charge"] for answer in answers])
+    else:
+        spent = np.array(release.charges)[np.concatenate([answer["group"] for answer in answers])]
+    order = np.argsort(holders)
+    return Charges(holders[order], spent[order], people.limits)
 
 
 def _kept(run: Run, index: int, arrays: Arrays) -> str:
@@ -177,19 +209,7 @@ def _kept(run: Run, index: int, arrays: Arrays) -> str:
     return artifact
 
 
-def _rehearsed_outcome(run: Run, spent: list[float | None]) -> dict:
-    epsilons = [
-        {
-            "level": promise["level"],
-            "epsilon": promise["epsilon"],
-            "spent": None if charged is None else epsilon_of(charged, run.study.delta),
-        }
-        for promise, charged in zip(run.plan["promises"], spent, strict=True)
-    ]
-    return {"epsilons": epsilons, "method": "gdp", "conversion": "exact"}
-
-
-def _costs(run: Run, bounds: list[float]) -> list[float]:
+def _costs(run: Run, bounds: Sequence[float]) -> list[float]:
     """The most that anybody of each promise was charged for a batch, in μ²: public; never more than the run may use.
 
     A policy since the plan may have made a promise smaller than all that it knows; the whole share then counts as used.

@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from accounting.head_counts import head_counts
 from accounting.shares import share_free
 from common.sentences import Sentence, gettext_noop
@@ -36,40 +34,11 @@ class PlannedPromise:
 
 
 @dataclass(frozen=True)
-class GroupBudget:
-    """Most that a run may charge one group of the plan, and cost of a query, in μ².
-
-    ``cap`` is the smallest in the group; ``allowed`` the run's share of it; the rest as in
-    :class:`learning.mechanisms.pate.VoteCharge`.
-    """
+class Budget:
+    """Most that a run may charge everybody of a group or promise, in μ²: the run's share of the smallest ``cap``."""
 
     cap: float
     allowed: float
-    check: float
-    label: float
-    first: int | None = None
-    rest: float = 0.0
-
-    @property
-    def answer(self) -> float:
-        """Cost of an answered query, one of the first where these alone are paid for one by one."""
-        return self.check + self.label
-
-    @property
-    def answers(self) -> int | None:
-        """Number of queries that can be answered at least, if each is; None for all of them."""
-        if self.first is not None and self.first * self.answer + self.rest <= self.allowed:
-            return None
-        affordable = int(self.allowed / self.answer)
-        return affordable if self.first is None else min(affordable, self.first)
-
-    def costs(self, start: int, answered: np.ndarray) -> np.ndarray:
-        """(Q,) what each query of a batch costs that begins with query ``start``, given whether each is answered."""
-        one_by_one = self.check + self.label * answered
-        if self.first is None:
-            return one_by_one
-        number = np.arange(start, start + len(answered))
-        return np.where(number < self.first, one_by_one, np.where(number == self.first, self.rest, 0.0))
 
 
 def promises_counted(run: Run) -> list[PlannedPromise]:
@@ -133,6 +102,6 @@ def _rehearsed(run: Run) -> list[tuple[str, str, float, int]]:
     return [(level, level, epsilon, count) for level, epsilon, count in levels]
 
 
-def budgets_from_json(document: dict[str, Any]) -> list[GroupBudget]:
+def budgets_from_json(document: dict[str, Any]) -> list[Budget]:
     """The budgets of a plan as a run keeps it."""
-    return [GroupBudget(**budget) for budget in document["budgets"]]
+    return [Budget(budget["cap"], budget["allowed"]) for budget in document["budgets"]]

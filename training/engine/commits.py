@@ -52,7 +52,6 @@ def batch_commit(
         round=opened_round,
         asked=attempt,
         released=released.artifact,
-        guesses=released.guesses,
     )
     for query in released.queries:
         query.batch = batch
@@ -71,7 +70,7 @@ def batch_commit(
             charge=max(released.bounds),
             acting_user_id=run.approved_by_id,
         )
-        charged_tell(run, costs)
+        charged_tell(run, costs, released.exhausted)
     if opened_round is not None:
         Round.objects.filter(pk=opened_round.pk).update(position=opened_round.position + released.size)
     Run.objects.filter(pk=run.pk).update(

@@ -13,8 +13,12 @@ from training.engine.rounds import position_in_round
 from training.models import Batch, Run
 
 
-def batch_faults(question: Question, batch: Batch, release: Release) -> Iterator[str]:
-    """Differences between a batch, the question of its round and the release that paid for it, whatever was asked."""
+def batch_faults(question: Question, batch: Batch, release: Release, bounds: Sequence[float] | None) -> Iterator[str]:
+    """Differences between a batch, the question of its round and the release that paid for it, whatever was asked.
+
+    ``bounds`` are the most that anybody of each budget of the plan can have been charged, in μ²; None where an earlier
+    batch has charged them.
+    """
     run, opened_round, content = batch.run, batch.round, release.content
     assert opened_round is not None, "it has a question"
     who, entry, before = f"run {run.pk}, batch {batch.index}", f"release {release.sequence}", position_in_round(batch)
@@ -29,7 +33,6 @@ def batch_faults(question: Question, batch: Batch, release: Release) -> Iterator
         yield f"{who}: what its round says of itself is not what it asked."
     if opened_round.position < before + batch.size:
         yield f"{who}: is in a round that has not asked so much."
-    bounds = question.bounds(question.part(batch.index, before, batch.size))
     if bounds is None:
         if release.charges or release.charge or any(content["charges"]):
             yield f"{entry}: charges somebody once more for steps that were paid for before."

@@ -1,12 +1,18 @@
 """Protocol between the engine and a method: the questions of a run, in rounds, to every holder."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from accounting.caps import epsilon_of
 from common.artifacts import arrays_load
 from learning.mechanisms.base import Draws, People, Question
+from learning.representations import FittedRepresentation
 from training.engine import noise
+from training.engine.attempts import participants
+from training.engine.coordinates import records_of
+from training.engine.rounds import round_under_way
 from training.models import Query, Round, Run
 
 
@@ -15,8 +21,8 @@ class Released:
     """Release of a batch: ``size`` queries or steps, ``labels`` of them answered, ``queries`` without their batch.
 
     ``artifact`` is the file of what is no query's; ``content`` says in the register what left; ``bounds`` are the most
-    that anybody of each promise of the plan can have been charged, public numbers in μ²; ``guesses`` are what a student
-    took for likeliest before the vote, where it was asked.
+    that anybody of each budget of the plan can have been charged, public numbers in μ²; for the budgets ``exhausted``
+    the next query has become too dear.
     """
 
     size: int
@@ -25,21 +31,22 @@ class Released:
     labels: int = 0
     queries: list[Query] = field(default_factory=list)
     artifact: str = ""
-    guesses: list[int] | None = None
+    exhausted: Sequence[int] = ()
 
 
 class Questions(ABC):
     """Questions of a method to every holder.
 
     Attributes:
-        shard: holders in a shard, about; by the head counts, which are public.
+        shard: holders in a shard, about; by the head counts, which are public. None where all answer at once, from
+            what they left before, so that a batch is asked and released in one transaction.
         release_kind: the kind of its releases.
-        died: what the run says once workers died over the same holders again and again.
+        died: what the run says once workers died over the same holders again and again; empty without shards.
     """
 
-    shard: ClassVar[int]
+    shard: ClassVar[int | None]
     release_kind: ClassVar[str]
-    died: ClassVar[str]
+    died: ClassVar[str] = ""
 
     @abstractmethod
     def round_open(self, run: Run) -> Round:
@@ -53,17 +60,40 @@ class Questions(ABC):
     def stop_reason(self, run: Run) -> str:
         """Reason for which a run that has asked everything ends."""
 
-    def taking_part(self, run: Run, people: People) -> People:
-        """Those of the people whose consents count now who are asked in the next batch.
+    def warm(self, run: Run) -> None:
+        """Compute, before the study is locked, what is kept and takes long: the question, to begin with."""
+        self.question(round_under_way(run))
+
+    def is_over(self, opened_round: Round) -> bool:
+        """Whether nothing more is asked in a round; for public reasons alone."""
+        return opened_round.position >= opened_round.size
+
+    def people(self, run: Run) -> People:
+        """Who is asked in the next batch.
 
         Whether somebody is depends on their own cap and account, and on what is public.
         """
-        del run
-        return people
+        return participants(run)
+
+    def records(self, run: Run, fitted: FittedRepresentation | None, people: People, cache: str = "") -> Any:
+        """What people answer from, kept in the file ``cache`` throughout a round, if it is named."""
+        return records_of(run, fitted, people.holders, cache)
 
     def spent(self, run: Run) -> list[float | None]:
         """The most that anybody of each promise was charged in all, in μ²; None where nothing protects them."""
         return run.spent
+
+    def rehearsed(self, run: Run) -> dict[str, Any]:
+        """What each level of a rehearsal has spent, and how that was counted."""
+        epsilons = [
+            {
+                "level": promise["level"],
+                "epsilon": promise["epsilon"],
+                "spent": None if charged is None else epsilon_of(charged, run.study.delta),
+            }
+            for promise, charged in zip(run.plan["promises"], self.spent(run), strict=True)
+        ]
+        return {"epsilons": epsilons, "method": "gdp", "conversion": "exact"}
 
 
 def batch_part(question: Question, opened_round: Round) -> slice:

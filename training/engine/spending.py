@@ -1,6 +1,6 @@
 """Spending of a run by any method: under the study's lock, one run of a study at a time, never after a restore."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -89,20 +89,18 @@ def runs_send_on(run: Run) -> None:
         send("run_advance", pk)
 
 
-def charged_tell(run: Run, costs: Sequence[float]) -> None:
-    """Tell whoever wants to know what part of a run's share its groups have used once ``costs`` are charged."""
+def charged_tell(run: Run, costs: Sequence[float], exhausted: Sequence[int] = ()) -> None:
+    """Tell whoever wants to know what part of a run's share its groups have used once ``costs`` are charged.
+
+    Where the next query is too dear for a group, all of its share is used: what is left of it nobody can use.
+    """
     allowed = [budget.allowed for budget in budgets_from_json(run.plan)]
     if run.rehearsal or not all(allowed):
         return
     before = np.array(run.spent) / allowed
-    share_used_tell(run, (before + np.array(costs) / allowed).tolist(), before.tolist())
-
-
-def exhausted_tell(run: Run, exhausted: Collection[int]) -> None:
-    """Tell that the next query is too dear for some groups: what is left of their share nobody can use."""
-    allowed = [budget.allowed for budget in budgets_from_json(run.plan)]
-    before = [min(spent / room, 1 - 2 * ROUNDING) for spent, room in zip(run.spent, allowed, strict=True)]
-    share_used_tell(run, [1.0 if place in exhausted else used for place, used in enumerate(before)], before)
+    after = before + np.array(costs) / allowed
+    after[list(exhausted)] = 1.0
+    share_used_tell(run, after.tolist(), before.tolist())
 
 
 def share_used(run: Run) -> float:

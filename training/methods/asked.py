@@ -13,6 +13,7 @@ from training.engine.asking import Asking
 from training.engine.budgets import PlannedPromise
 from training.engine.faults import batch_faults
 from training.engine.questions import Questions
+from training.engine.rounds import position_in_round
 from training.methods.base import Outcome, Stage, Step, stage_asking
 from training.models import Batch, Run
 
@@ -26,6 +27,7 @@ class AskedMethod(ABC):
     learns: tuple[str, ...] = (Classes.kind,)
     needs_public_points = True
     charges_ahead = False
+    charges_promises_of_approval = False
     curves_told = ""
 
     def __init__(self) -> None:
@@ -60,6 +62,9 @@ class AskedMethod(ABC):
     def leads(self, run: Run) -> list[list[float]]:
         return []
 
+    def exhausted(self, run: Run) -> set[int]:
+        return set()
+
     @abstractmethod
     def round_sizes(self, run: Run) -> list[int]:
         """Number of queries or steps of each round of the run's plan."""
@@ -69,8 +74,13 @@ class AskedMethod(ABC):
             yield f"run {run.pk}, batch {batch.index}: is in no round of its run."
             return
         question = self.questions.question(batch.round)
-        yield from batch_faults(question, batch, release)
+        yield from batch_faults(question, batch, release, self.bounds(question, batch))
         yield from self.kept_faults(batch, release, question)
+
+    def bounds(self, question: Any, batch: Batch) -> list[float] | None:
+        """The most that anybody of each budget of the plan can have been charged for a batch, in μ²."""
+        start = position_in_round(batch)
+        return question.bounds(question.part(batch.index, start, batch.size))
 
     @abstractmethod
     def kept_faults(self, batch: Batch, release: Release, question: Any) -> Iterator[str]:

@@ -85,6 +85,7 @@ class RunMethod(Protocol):
         steps: what is done in each status of a run of this method, from its approval until everything is released.
         release_kind: the kind of its releases that belong to a batch.
         charges_ahead: whether a run is charged whole before it releases anything.
+        charges_promises_of_approval: whether a run charges by the promises of its approval to its end.
         releases_labels: whether its batches are public points with their labels, each a query.
         batch_size: how many queries or steps are released together where a proposal does not say.
         charged: what the charges of its runs are, for people; English, marked for translation, as all texts here.
@@ -102,6 +103,7 @@ class RunMethod(Protocol):
     steps: Mapping[str, Step]
     release_kind: str
     charges_ahead: bool
+    charges_promises_of_approval: bool
     releases_labels: bool
     batch_size: int
     batch_label: str
@@ -114,8 +116,8 @@ class RunMethod(Protocol):
         ...
 
     @property
-    def asking(self) -> Asking | None:
-        """Engine that asks every holder; None where teachers answer."""
+    def asking(self) -> Asking:
+        """Engine that asks every holder, or the teachers that answer for them."""
         ...
 
     def check(self, run: Run, wrong: Wrong) -> None:
@@ -171,6 +173,10 @@ class RunMethod(Protocol):
 
     def leads(self, run: Run) -> list[list[float]]:
         """Of each round, the shares of its labels by how much they lead; empty where no counts are released."""
+        ...
+
+    def exhausted(self, run: Run) -> set[int]:
+        """Places of the plan's budgets for which the next query is too dear, so that nobody behind them votes."""
         ...
 
     def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:

@@ -4,17 +4,17 @@ from accounting.caps import caps_of
 from common.sentences import Sentence, gettext_noop
 from learning.mechanisms.base import PlanError
 from learning.mechanisms.levels import Level
-from training.engine.budgets import RESERVE, GroupBudget, PlannedPromise
+from training.engine.budgets import RESERVE, Budget, PlannedPromise
 from training.models import Run
 
 
-def budgets_of(run: Run, promises: list[PlannedPromise], share: float) -> list[GroupBudget]:
+def budgets_of(run: Run, promises: list[PlannedPromise], share: float) -> list[Budget]:
     """Most that a run may charge holders of each promise at a ``share`` of its cap; everyone pays for their part."""
     caps = [float(caps_of(promise.epsilon, run.study.delta)) for promise in promises]
-    return [GroupBudget(cap, share * cap * (1 - RESERVE), 0.0, 0.0) for cap in caps]
+    return [Budget(cap, share * cap * (1 - RESERVE)) for cap in caps]
 
 
-def levels_of(promises: list[PlannedPromise], budgets: list[GroupBudget], records: float = 1.0) -> tuple[Level, ...]:
+def levels_of(promises: list[PlannedPromise], budgets: list[Budget], records: float = 1.0) -> tuple[Level, ...]:
     """The promises that somebody has, for a planner, with a public number of ``records`` per holder.
 
     Raises PlanError where there are none.

@@ -93,7 +93,6 @@ class Migration(migrations.Migration):
                 ("labels", models.PositiveIntegerField(default=0)),
                 ("stop_reason", models.CharField(blank=True, max_length=10)),
                 ("spent", models.JSONField(blank=True, default=list)),
-                ("retired", models.JSONField(blank=True, default=list)),
                 ("outcome", models.JSONField(blank=True, default=dict)),
                 ("message", models.TextField(blank=True)),
                 ("student_progress", models.FloatField(blank=True, null=True)),
@@ -216,7 +215,6 @@ class Migration(migrations.Migration):
                 foreign("round", "training.round", CASCADE, related_name="batches", blank=True, null=True),
                 ("asked", models.CharField(blank=True, max_length=200)),
                 ("released", models.CharField(blank=True, max_length=200)),
-                ("guesses", models.JSONField(blank=True, null=True)),
                 moment("recorded_at"),
             ],
             options={

@@ -55,9 +55,6 @@ class Batch(models.Model):
     released = models.CharField(
         max_length=200, blank=True, help_text="What was released, where that is no query's: a file, public."
     )
-    guesses = models.JSONField(
-        null=True, blank=True, help_text="What a student took for likeliest before the vote, where it was asked."
-    )
     recorded_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:

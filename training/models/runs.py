@@ -36,7 +36,7 @@ class Run(Recorded):
             "consent_sequence",
             "assignment",
         ),
-        *("prepared", "position", "labels", "stop_reason", "spent", "retired", "outcome", "message", "student"),
+        *("prepared", "position", "labels", "stop_reason", "spent", "outcome", "message", "student"),
         *("student_progress", "forgotten_at", "proposal_key", "proposal_digest"),
     )
 
@@ -172,9 +172,6 @@ class Run(Recorded):
     stop_reason = models.CharField(max_length=10, choices=StopReason, blank=True)
     spent = models.JSONField(
         default=list, blank=True, help_text="What each group of the plan was charged so far, in μ²; public."
-    )
-    retired = models.JSONField(
-        default=list, blank=True, help_text="Groups of the plan whose share is used up and whose teachers are silent."
     )
     outcome = models.JSONField(
         default=dict, blank=True, help_text="Rehearsals: ε that each level spent, and what else is known of the vote."

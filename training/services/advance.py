@@ -89,9 +89,8 @@ def chunk_train(chunk_id: str | int) -> None:
 def shard_ask(shard_id: str | int) -> None:
     """Ask a shard of holders, and go on with the run after the last one, as :func:`chunk_train` does."""
     shard = Shard.objects.select_related("run").filter(pk=shard_id).first()
-    asking = None if shard is None else method_of(shard.run).asking
-    if shard is None or asking is None or shard.run.status != Run.Status.ASKING:
+    if shard is None or shard.run.status != Run.Status.ASKING:
         return
     with logging_run(shard.run_id), _guarded(shard.run_id):
-        if shards.shard_ask(shard, asking.questions) and shards.shards_done(shard.run):
+        if shards.shard_ask(shard, method_of(shard.run).asking.questions) and shards.shards_done(shard.run):
             send("run_advance", shard.run_id)

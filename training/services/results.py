@@ -20,6 +20,7 @@ from training.models import Run, RunResult
 from training.notices import published_tell, result_withdrawn_mail, run_ended_tell
 from training.services.cards import result_card
 from training.services.downloads import takers
+from training.services.withdrawals import withdrawal_record
 
 logger = logging.getLogger(__name__)
 
@@ -72,18 +73,8 @@ def result_withdraw(*, run: Run, reason: str, acting_user: AbstractBaseUser) -> 
         raise ValidationError(_("The run has no table."))
     if result.is_withdrawn:
         return result
-    if not reason.strip():
-        raise ValidationError({"reason": _("Say why: everybody who took the table or asks for it reads this.")})
-    result.withdrawn_at, result.withdrawal_reason = timezone.now(), reason.strip()
-    result.save(update_fields=["withdrawn_at", "withdrawal_reason"])
-    if not run.rehearsal:
-        release_record(
-            study=study,
-            kind=Release.Kind.WITHDRAWAL,
-            run=run.pk,
-            content={"digest": result.digest, "reason": result.withdrawal_reason},
-            acting_user_id=acting_user.pk,
-        )
+    told = _("Say why: everybody who took the table or asks for it reads this.")
+    withdrawal_record(result, study=study, reason=reason, unexplained=told, content={}, acting_user=acting_user)
     result_withdrawn_mail(result, takers(run, [result.digest]))
     with logging_run(run.pk):
         logger.info("The table was withdrawn by user %s.", acting_user.pk)

@@ -41,6 +41,7 @@ from training.services.evaluation import evaluation, truth_of
 from training.services.exports import onnx_store, version_load
 from training.services.publication import publication_doubts
 from training.services.thresholds import threshold_of
+from training.services.withdrawals import withdrawal_record
 
 logger = logging.getLogger(__name__)
 
@@ -241,18 +242,8 @@ def student_withdraw(*, run: Run, version: int, reason: str, acting_user: Abstra
         raise ValidationError(_("The run has no such version of its student."))
     if chosen.is_withdrawn:
         return chosen
-    if not reason.strip():
-        raise ValidationError({"reason": _("Say why: everybody who took the model or asks for it reads this.")})
-    chosen.withdrawn_at, chosen.withdrawal_reason = timezone.now(), reason.strip()
-    chosen.save(update_fields=["withdrawn_at", "withdrawal_reason"])
-    if not run.rehearsal:
-        release_record(
-            study=study,
-            kind=Release.Kind.WITHDRAWAL,
-            run=run.pk,
-            content={"version": chosen.version, "digest": chosen.digest, "reason": chosen.withdrawal_reason},
-            acting_user_id=acting_user.pk,
-        )
+    told, number = _("Say why: everybody who took the model or asks for it reads this."), {"version": chosen.version}
+    withdrawal_record(chosen, study=study, reason=reason, unexplained=told, content=number, acting_user=acting_user)
     model_withdrawn_mail(chosen, model_takers(chosen))
     with logging_run(run.pk):
         logger.info("Version %d of the student was withdrawn by user %s.", chosen.version, acting_user.pk)

@@ -1,4 +1,4 @@
-"""``manage.py export_ledger``: the release register and the shares of a study, for auditors."""
+"""Write a study's release register with its charges as CSV; as JSON with the shares of every cap beside it."""
 
 import sys
 from argparse import ArgumentParser
@@ -8,14 +8,14 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from accounting.exports import FORMATS
-from consent.management.lookups import study_named
+from consent.management.lookups import study_argument, study_named
 
 
 class Command(BaseCommand):
-    help = "Write a study's release register with its charges as CSV; as JSON with the shares of every cap beside it."
+    help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("study", help="short name of the study")
+        study_argument(parser)
         parser.add_argument("--format", choices=sorted(FORMATS), default="json")
         parser.add_argument("--output", type=Path, help="the file to write (default: standard output)")
 

@@ -1,10 +1,11 @@
 """The noisy arg-max: how likely each class is to win, on the actual votes and on every neighbouring count."""
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 
 from accounting.privacy.checks import FloatArray
+from accounting.privacy.papers.neighbours import may_have_voted
 from accounting.privacy.papers.noise import Noise
 from accounting.privacy.papers.renyi import CLOSED_FORM_ERROR, IndexArray, divergences, tangent_divergence
 
@@ -28,6 +29,23 @@ def log_miss_bound(votes: FloatArray, noise: Noise) -> FloatArray:
         return np.full(len(votes), -np.inf)
     ordered = np.sort(votes, axis=1)
     return np.minimum(logsumexp(noise.log_win(ordered[:, :-1] - ordered[:, -1:]), axis=1), np.log1p(-1 / classes))
+
+
+def argmax_rdp(
+    votes: FloatArray,
+    noise: Noise,
+    weight: float,
+    orders: FloatArray,
+    group_votes: ArrayLike | None = None,
+    teachers_per_holder: int = 1,
+) -> FloatArray:
+    """Largest Rényi divergence, in both directions, to any neighbouring count, shape (queries, R).
+
+    ``group_votes`` are the group's own unweighted counts, as in :func:`accounting.privacy.gnmax_rdp`; the other
+    arguments are those of :func:`argmax_divergences`.
+    """
+    movable = may_have_voted(votes, weight / teachers_per_holder, group_votes)
+    return np.maximum(*argmax_divergences(votes, noise, weight, orders, movable, teachers_per_holder))
 
 
 def argmax_divergences(

@@ -4,9 +4,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from accounting.privacy.checks import FloatArray, Method, checked_positive, checked_query
-from accounting.privacy.papers.argmax import argmax_divergences, log_miss_bound
+from accounting.privacy.papers.argmax import argmax_rdp, log_miss_bound
 from accounting.privacy.papers.data_dependent import data_dependent_rdp
-from accounting.privacy.papers.neighbours import may_have_voted
 from accounting.privacy.papers.noise import GaussianNoise
 from accounting.privacy.papers.orders import DEFAULT_ORDERS
 
@@ -63,6 +62,5 @@ def gnmax_rdp(
         return np.tile(alpha * slope, (len(counts), 1))
     if method == "data_dependent":
         return data_dependent_rdp(log_miss_bound(counts, noise), slope, alpha)
-    movable = may_have_voted(counts, weight / teachers_per_holder, group_votes)
-    both = argmax_divergences(counts, noise, weight, alpha, movable, teachers_per_holder)
-    return np.minimum(np.maximum(*both), alpha * slope)
+    exact = argmax_rdp(counts, noise, weight, alpha, group_votes, teachers_per_holder)
+    return np.minimum(exact, alpha * slope)

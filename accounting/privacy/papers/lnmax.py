@@ -4,9 +4,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from accounting.privacy.checks import FloatArray, Method, checked_positive, checked_query
-from accounting.privacy.papers.argmax import argmax_divergences, log_miss_bound
+from accounting.privacy.papers.argmax import argmax_rdp, log_miss_bound
 from accounting.privacy.papers.data_dependent import log1mexp
-from accounting.privacy.papers.neighbours import may_have_voted
 from accounting.privacy.papers.noise import LaplaceNoise
 from accounting.privacy.papers.orders import DEFAULT_ORDERS
 
@@ -60,9 +59,8 @@ def lnmax_rdp(
         return np.tile(independent, (len(counts), 1))
     if method == "data_dependent":
         return np.minimum(_theorem3_rdp(log_miss_bound(counts, noise), pure, alpha), independent)
-    movable = may_have_voted(counts, weight / teachers_per_holder, group_votes)
-    both = argmax_divergences(counts, noise, weight, alpha, movable, teachers_per_holder)
-    return np.minimum(np.maximum(*both), independent)
+    exact = argmax_rdp(counts, noise, weight, alpha, group_votes, teachers_per_holder)
+    return np.minimum(exact, independent)
 
 
 def _theorem3_rdp(log_q: FloatArray, pure: float, orders: FloatArray) -> FloatArray:

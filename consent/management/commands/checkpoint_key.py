@@ -1,4 +1,8 @@
-"""``manage.py checkpoint_key``: make the key pair of signed checkpoints."""
+"""Make a key pair for signed checkpoints (Ed25519).
+
+The private key is written to a new file that its owner alone can read; the public key is printed. Run it as the user
+who signs, who is not the user of the site.
+"""
 
 import os
 from argparse import ArgumentParser
@@ -14,10 +18,7 @@ from common.transparency.notes import NoteError, SigningKey
 
 
 class Command(BaseCommand):
-    help = (
-        "Make a key pair for signed checkpoints (Ed25519). The private key is written to a new file that its owner "
-        "alone can read; the public key is printed. Run it as the user who signs, who is not the user of the site."
-    )
+    help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", type=Path, help="where the private key is written; it must not exist")

@@ -1,4 +1,9 @@
-"""``manage.py checkpoint_sign``: make and sign the checkpoint of today."""
+"""Sign the checkpoint of today with the private key in IPATE_CHECKPOINT_KEY_FILE.
+
+Mails to auditors and ethics committees are put down, and it is written to the second place. Where today's is there,
+only what the second place lacks is written. Nothing is signed where the records are not those of earlier checkpoints
+(exit status 1).
+"""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -9,12 +14,7 @@ from consent.services.checkpoints import CheckpointError, checkpoint_make, signi
 
 
 class Command(BaseCommand):
-    help = (
-        "Sign the checkpoint of today with the private key in IPATE_CHECKPOINT_KEY_FILE, put down the mails to "
-        "auditors and ethics committees, and write it to the second place. Where today's is there, only what the "
-        "second place lacks is written. Nothing is signed where the records are not those of earlier checkpoints (exit "
-        "status 1)."
-    )
+    help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(

@@ -9,7 +9,7 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 from tqdm import tqdm
 
-from consent.management.lookups import study_named
+from consent.management.lookups import study_argument, study_named
 from consent.services.paper import COLUMNS, PaperError, paper_consents_record, paper_list_read
 
 
@@ -17,7 +17,7 @@ class Command(BaseCommand):
     help = f"Record decisions made on paper from a CSV file with the columns {', '.join(COLUMNS)}: all rows, or none."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("study", help="short name of the study")
+        study_argument(parser)
         parser.add_argument("list", type=Path, help="the CSV file; level is HIGH, AVERAGE, LOW or NONE")
         parser.add_argument("--scans", type=Path, required=True, help="folder with the scans that the list names")
         parser.add_argument("--by", required=True, metavar="USERNAME", help="the operator who records them")

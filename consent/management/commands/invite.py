@@ -1,4 +1,7 @@
-"""Make invitations for the holders of a study, as CSV."""
+"""Invite data holders and write pseudonym, code and link as CSV: the only time that the codes can be seen.
+
+Who has an account or a valid invitation is left out.
+"""
 
 import csv
 import sys
@@ -9,18 +12,15 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
-from consent.management.lookups import study_named
+from consent.management.lookups import study_argument, study_named
 from consent.services.invitations import COLUMNS, holders_uninvited, invitations_create, invited_read
 
 
 class Command(BaseCommand):
-    help = (
-        "Invite data holders and write pseudonym, code and link as CSV: the only time that the codes can be seen. Who "
-        "has an account or a valid invitation is left out."
-    )
+    help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("study", help="the study's short name")
+        study_argument(parser)
         parser.add_argument(
             "--pseudonyms",
             type=Path,

@@ -1,4 +1,7 @@
-"""``manage.py review_accounts``: end the fault of a restored backup that has forgotten changes of accounts."""
+"""List the accounts of staff after a restored backup: who was closed or dismissed since may be open again.
+
+With --reviewed the record goes on from here, and verify_ledger reports no fault any more.
+"""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -10,10 +13,7 @@ from consent.services.accounts import accounts_review, staff
 
 
 class Command(BaseCommand):
-    help = (
-        "List the accounts of staff after a restored backup: who was closed or dismissed since may be open again. "
-        "With --reviewed the record goes on from here, and verify_ledger reports no fault any more."
-    )
+    help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--reviewed", action="store_true", help="confirm that all accounts are as they should be")

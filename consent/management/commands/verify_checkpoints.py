@@ -1,4 +1,9 @@
-"""``manage.py verify_checkpoints``: hold signed checkpoints that were kept outside against the records."""
+"""Hold signed checkpoints, such as saved mails, against the records.
+
+The log of checkpoints may only have grown since, and everything which each of them commits to is to be as it was.
+Without a file, the last one in the database. An auditor runs it on a copy of the database, with the keys that they have
+noted themselves. Exit status 1 where something is wrong.
+"""
 
 from argparse import ArgumentParser
 from pathlib import Path
@@ -20,12 +25,7 @@ from consent.services.checkpoints import (
 
 
 class Command(BaseCommand):
-    help = (
-        "Hold signed checkpoints, such as saved mails, against the records: that the log of checkpoints has only grown "
-        "since, and that everything which each of them commits to is still as it was. Without a file, the last one in "
-        "the database. An auditor runs it on a copy of the database, with the keys that they have noted themselves. "
-        "Exit status 1 where something is wrong."
-    )
+    help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="a checkpoint that was kept outside")

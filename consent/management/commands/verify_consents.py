@@ -1,4 +1,8 @@
-"""``manage.py verify_consents``: hold an exported file of consent records against what is on record."""
+"""Compare the decisions in an exported file (CSV or JSON), and who answered for whom (JSON), with the records.
+
+Also check the chains of the records, and that no promise was made weaker without a yes to that. Exit status 1 where
+something differs. What was recorded after the export is no difference.
+"""
 
 import csv
 import json
@@ -10,20 +14,16 @@ from django.core.management.base import BaseCommand, CommandError
 
 from common.counted import counted
 from consent.exports import export_faults
-from consent.management.lookups import study_named
+from consent.management.lookups import study_argument, study_named
 from consent.models import Circumstance, ConsentEvent
 from consent.selectors import answerer_faults, promise_faults
 
 
 class Command(BaseCommand):
-    help = (
-        "Compare the decisions in an exported file (CSV or JSON), and who answered for whom (JSON), with the records, "
-        "and check the chains of the records, and that no promise was made weaker without a yes to that. Exit status 1 "
-        "where something differs. What was recorded after the export is no difference."
-    )
+    help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("study", help="short name of the study")
+        study_argument(parser)
         parser.add_argument("file", type=Path, help="the exported file, ending in .csv or .json")
 
     def handle(self, *args: Any, study: str, file: Path, **options: Any) -> None:

@@ -1,4 +1,8 @@
-"""``manage.py verify_receipt``: hold a receipt against what is on record."""
+"""Print what is on record of the decision with this receipt number.
+
+It is to be compared with the receipt that its holder shows. Exit status 1 where there is none, or where the record was
+changed since it was written.
+"""
 
 import json
 from argparse import ArgumentParser
@@ -13,10 +17,7 @@ from consent.services.checkpoints import checkpoint_over, proof_of
 
 
 class Command(BaseCommand):
-    help = (
-        "Print what is on record of the decision with this receipt number, to be compared with the receipt that its "
-        "holder shows. Exit status 1 where there is none, or where the record was changed since it was written."
-    )
+    help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("number", help="the receipt number (64 hexadecimal digits), or the code that was read out")

@@ -1,4 +1,8 @@
-"""Command ``backup``: an encrypted copy of database, private storage and models; and the end of old copies."""
+"""Copy the database, private storage and the models into a new file of a folder, while site and workers go on.
+
+The file is encrypted to IPATE_BACKUP_RECIPIENT (manage.py backup_key makes the keys). Backups in that folder that are
+older than IPATE_BACKUP_DAYS are deleted. The secret key and the journal are not in it (docs/operations.md).
+"""
 
 from argparse import ArgumentParser
 from pathlib import Path
@@ -12,11 +16,7 @@ from ipate_web.backups.making import backup_make, backups_prune
 
 
 class Command(BaseCommand):
-    help = (
-        "Copy the database, private storage and the models into a new file of a folder, while site and workers go on, "
-        "encrypted to IPATE_BACKUP_RECIPIENT (manage.py backup_key makes the keys). Backups in that folder that are "
-        "older than IPATE_BACKUP_DAYS are deleted. The secret key and the journal are not in it (docs/operations.md)."
-    )
+    help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("folder", type=Path, help="folder for backups, such as /var/backups/ipate")

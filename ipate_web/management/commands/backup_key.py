@@ -1,4 +1,8 @@
-"""Command ``backup_key``: a key pair for backups."""
+"""Make a key pair for backups: the private key in a new file, the public one printed.
+
+Call it where backups are not made, or take the file away and delete it here: whoever has the private key can read every
+backup, and without it nobody can. age-keygen makes the same kind of file.
+"""
 
 import os
 from argparse import ArgumentParser
@@ -10,11 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 
 class Command(BaseCommand):
-    help = (
-        "Make a key pair for backups: the private key in a new file, the public one printed. Call it where backups are "
-        "not made, or take the file away and delete it here: whoever has the private key can read every backup, and "
-        "without it nobody can. age-keygen makes the same kind of file."
-    )
+    help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", type=Path, help="new file for the private key")

@@ -1,4 +1,4 @@
-"""Command ``demo``: a study on real data from consent to student, with a real worker."""
+"""Build a demo study on real data, let everyone consent, ask all of them, teach a student, and show it."""
 
 import json
 import time
@@ -24,7 +24,7 @@ LOGS = settings.VAR_DIR / "log"
 
 
 class Command(BaseCommand):
-    help = "Build a demo study on real data, let everyone consent, ask all of them, teach a student, and show it."
+    help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--data", choices=sorted(STUDIES), default="digits", help="which data (default digits)")

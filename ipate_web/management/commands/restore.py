@@ -1,4 +1,8 @@
-"""Command ``restore``: put a backup into a new installation, or in place of what one has."""
+"""Restore a backup.
+
+Stop site, workers and beat first. Whatever fails leaves database and files as they are. The journal stays as it is:
+studies that the backup does not know all of are locked until manage.py settle_restore.
+"""
 
 import sys
 from argparse import ArgumentParser
@@ -16,11 +20,7 @@ CONFIRMATION = "restore"
 
 
 class Command(BaseCommand):
-    help = (
-        "Restore a backup. Stop site, workers and beat first. Whatever fails leaves database and files as they are. "
-        "The journal stays as it is: studies that the backup does not know all of are locked until manage.py "
-        "settle_restore."
-    )
+    help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", type=Path, help="file that manage.py backup made")

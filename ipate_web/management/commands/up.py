@@ -1,4 +1,4 @@
-"""Command ``up``: the site and a worker, until Ctrl-C."""
+"""Migrate, then run the site and a worker on this machine until Ctrl-C."""
 
 import time
 from argparse import ArgumentParser
@@ -12,7 +12,7 @@ from ipate_web.processes import free_port, running, site_command, site_environme
 
 
 class Command(BaseCommand):
-    help = "Migrate, then run the site and a worker on this machine until Ctrl-C."
+    help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--port", type=int, default=8000, help="where the site listens (default 8000)")

@@ -5,6 +5,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
 from consent.models import Circumstance
+from ipate_web.staff.forms.fields import DayField
 
 
 class CircumstanceForm(forms.Form):
@@ -16,10 +17,9 @@ class CircumstanceForm(forms.Form):
         choices=[(kind.value, capfirst(kind.label)) for kind in Circumstance.Kind],
         widget=forms.RadioSelect,
     )
-    until = forms.DateField(
+    until = DayField(
         label=_("The person decides from"),
         required=False,
-        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
         help_text=_(
             "For a guardian: the day on which the person comes of age. For a proxy: the day on which the proxy ends, "
             "if it does. No birth date is kept."

@@ -7,6 +7,7 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 
 from consent.models import Study
+from ipate_web.staff.forms.fields import DayField
 
 REASON_LENGTH = 500
 
@@ -50,9 +51,8 @@ class ErasureForm(ReasonForm):
 class ClosingForm(ReasonForm):
     """Form to close a study: the reason, and the last day of its private records."""
 
-    erase_after = forms.DateField(
+    erase_after = DayField(
         label=_("Last day of the private records"),
-        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
     )
 
     def __init__(self, *args: Any, study: Study, **kwargs: Any) -> None:

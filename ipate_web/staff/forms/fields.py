@@ -15,7 +15,31 @@ def _in_time() -> date:
     return day_of(timezone.now()) + timedelta(days=ANSWER_DAYS)
 
 
-class AnswerField(forms.DateField):
+class DayInput(forms.DateInput):
+    """Widget for a day, with the calendar of the browser."""
+
+    def __init__(self) -> None:
+        super().__init__(attrs={"type": "date"}, format="%Y-%m-%d")
+
+
+class DayField(forms.DateField):
+    """Field for a day, with the calendar of the browser."""
+
+    widget = DayInput
+
+
+class FilterForm(forms.Form):
+    """Filter above a list; what is malformed is said, and does not count."""
+
+    use_required_attribute = False
+
+    def chosen(self) -> dict[str, Any]:
+        """What was chosen; malformed choices are left out."""
+        self.is_valid()
+        return {name: value for name, value in self.cleaned_data.items() if value}
+
+
+class AnswerField(DayField):
     """Field for the day until which the ethics committee is to answer a proposal; two weeks ahead at first."""
 
     def __init__(self) -> None:
@@ -23,7 +47,6 @@ class AnswerField(forms.DateField):
             label=_("An answer is wanted by"),
             required=False,
             initial=_in_time,
-            widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
             help_text=_(
                 "Everybody in the study can read it. After it the chair gets one mail; nothing is approved or rejected "
                 "by silence."

@@ -17,6 +17,7 @@ from consent.models import Letterhead, Study
 from consent.paper_documents import FormsOnPaper, FormWritten
 from consent.services.invitations import Invited, IssuedInvitation, invitations_with, invited_read
 from consent.services.letterheads import MOST_BYTES, logo_read
+from ipate_web.staff.forms.fields import DayField
 
 #: More letters than this make a page that browsers print badly; the command has no such limit.
 MOST = 500
@@ -76,10 +77,9 @@ class LettersForm(forms.Form):
         label=_("Language of the letters"),
         help_text=_("Of those whose own language is not in the list. To have both languages, make two files."),
     )
-    answer_by = forms.DateField(
+    answer_by = DayField(
         label=_("Please answer by"),
         required=False,
-        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
         help_text=_("Stands in the letters. After it people can still answer. Empty: the letters name no day."),
     )
     paper = forms.ChoiceField(

@@ -16,16 +16,7 @@ from django.utils.translation import gettext_lazy
 from accounting.head_counts import head_counts
 from accounting.privacy import Conversion, Method
 from consent.models import Study
-from ipate_web.staff.forms.kinds import (
-    KINDS,
-    ParameterGroup,
-    kind_add,
-    number,
-    parameter_groups,
-    parameter_values,
-    parameters_chosen,
-    parameters_not_chosen,
-)
+from ipate_web.staff.forms import kinds
 from ipate_web.staff.templatetags.run_words import choice_label
 from learning.formats import schema_from_json
 from learning.learners import learner_parameters, learner_suggested
@@ -51,7 +42,7 @@ class Row:
     field: BoundField
     control: BoundField | None
     values: str
-    groups: list[ParameterGroup]
+    groups: list[kinds.ParameterGroup]
 
 
 class MethodFields:
@@ -88,13 +79,13 @@ class MethodFields:
             if name == "stated":
                 self._add_statements()
             elif choice.kinds is not None:
-                kind_add(form, self.field(name), choice_label(choice))
+                kinds.kind_add(form, self.field(name), choice_label(choice))
                 self._place(name, control, values)
             else:
                 self._add(name, self._form_field(choice), control, values)
         if batch_label := self.implemented()[0].batch_label:
             batch = {"label": _(batch_label), "help_text": self._batch_help()}
-            self._add("batch_size", number(whole=True, required=False, min_value=1, **batch))
+            self._add("batch_size", kinds.number(whole=True, required=False, min_value=1, **batch))
         self._add_others()
         self.names = [name for name in form.fields if name not in others]
 
@@ -178,7 +169,7 @@ class MethodFields:
         return [self._row(*placed) for placed in self._placed if placed[0] in self.detailed]
 
     def _row(self, name: str, control: str, values: str) -> Row:
-        groups = parameter_groups(self.form, name) if name in KINDS else []
+        groups = kinds.parameter_groups(self.form, name) if name in kinds.KINDS else []
         return Row(self._bound(name), self._bound(control) if control else None, values, groups)
 
     def _bound(self, name: str) -> BoundField:
@@ -216,7 +207,7 @@ class MethodFields:
         names = [self.field(name) for name, choice in self.choices().items() if not self._counts(choice)]
         for choice in self.choices().values():
             if choice.kinds is not None:
-                names += parameters_not_chosen(self.form, self.field(choice.name))
+                names += kinds.parameters_not_chosen(self.form, self.field(choice.name))
         return names
 
     def check(self) -> None:
@@ -234,9 +225,12 @@ class MethodFields:
             if choice.kinds is None:
                 document[name] = self._chosen(choice)
             elif choice.parameters:
-                document |= {name: self._value(name), choice.parameters: parameters_chosen(self.form, self.field(name))}
+                document |= {
+                    name: self._value(name),
+                    choice.parameters: kinds.parameters_chosen(self.form, self.field(name)),
+                }
             else:
-                document[name] = {"name": self._value(name), **parameters_chosen(self.form, self.field(name))}
+                document[name] = {"name": self._value(name), **kinds.parameters_chosen(self.form, self.field(name))}
         variant = self.chosen_variant()
         batch_size = self._value("batch_size") or method_by(self.name, variant).batch_size
         return {"variant": variant, "choices": document, "batch_size": batch_size}
@@ -285,9 +279,9 @@ class MethodFields:
             if choice.kinds is None:
                 values[field] = round(100 * value, 9) if choice.percent and value is not None else value
             elif choice.parameters and value:
-                values |= parameter_values(field, value, document.get(choice.parameters, {}))
+                values |= kinds.parameter_values(field, value, document.get(choice.parameters, {}))
             elif value:
-                values |= parameter_values(field, value["name"], {of: value[of] for of in value if of != "name"})
+                values |= kinds.parameter_values(field, value["name"], {of: value[of] for of in value if of != "name"})
         return values
 
 
@@ -320,7 +314,7 @@ def _form_field(choice: Choice, *, rehearsal: bool) -> forms.Field:
     if choice.type is bool:
         return forms.BooleanField(required=False, **texts)
     per = 100 if choice.percent else 1
-    return number(
+    return kinds.number(
         whole=choice.type is int,
         required=not choice.optional,
         min_value=None if choice.minimum is None else round(per * choice.minimum, 12),
@@ -387,8 +381,8 @@ class PateFields(MethodFields):
         values = super().initial(study) | {cls.field("variant"): Run.Variant.WEIGHTING.value, "teachers": teachers}
         for name, kind in AGGREGATORS.items():
             suggested = {spec.name: round(spec.suggested(teachers, classes), 2) for spec in kind.fields()}
-            values |= parameter_values("aggregator", name, suggested)
-        values |= parameter_values("learner", learner.name, learner_parameters(learner))
+            values |= kinds.parameter_values("aggregator", name, suggested)
+        values |= kinds.parameter_values("learner", learner.name, learner_parameters(learner))
         return values | {"aggregator": next(iter(AGGREGATORS))}
 
     @classmethod

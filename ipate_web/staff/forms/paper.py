@@ -16,6 +16,7 @@ from consent.models import Authority, ConsentForm, Level, Study
 from consent.paper_documents import FormWritten
 from consent.pseudonyms import holder_found
 from consent.services.paper import KEEP, NOT_TAKING_PART, PaperConsent, PaperError, paper_list_read
+from ipate_web.staff.forms.fields import DayField
 
 
 class PaperFormForm(forms.Form):
@@ -34,10 +35,9 @@ class PaperFormForm(forms.Form):
             "for them, it speaks about the person and has room for the declaration of their right."
         ),
     )
-    answer_by = forms.DateField(
+    answer_by = DayField(
         label=_("Please answer by"),
         required=False,
-        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
         help_text=_("Stands on the form. After it people can still answer. Empty: the form names no day."),
     )
 
@@ -94,7 +94,7 @@ class PaperConsentForm(forms.Form):
     text = forms.ChoiceField(
         label=_("Text of the form that they signed"), required=False, help_text=_("It stands at the foot of the form.")
     )
-    signed_on = forms.DateField(label=_("Signed on"), widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"))
+    signed_on = DayField(label=_("Signed on"))
     scan = forms.FileField(label=_("Scan"), help_text=_("PDF, PNG or JPEG, up to 20 MB. It is kept privately."))
 
     keep = forms.BooleanField(

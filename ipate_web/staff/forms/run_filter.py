@@ -8,6 +8,7 @@ from django.forms.renderers import Jinja2
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
+from ipate_web.staff.forms.fields import DayField, FilterForm
 from training.models import Run
 from training.run_lists import NEWEST, SEARCH_LENGTH, SORTS, proposers_of
 
@@ -16,10 +17,9 @@ def _any_of(choices: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
     return [("", _("all")), *((value, capfirst(str(label))) for value, label in choices)]
 
 
-class RunFilterForm(forms.Form):
-    """Search, filters and order of a list of ``runs``; what is malformed is said, and does not count."""
+class RunFilterForm(FilterForm):
+    """Search, filters and order of a list of ``runs``, as `runs_listed` takes them."""
 
-    use_required_attribute = False
     #: It stands on a page that is asked for often, and Jinja renders long lists of choices several times as fast.
     default_renderer = Jinja2()
 
@@ -27,12 +27,8 @@ class RunFilterForm(forms.Form):
     status = forms.ChoiceField(label=_("Status"), required=False)
     method = forms.ChoiceField(label=_("Method"), required=False)
     proposer = forms.ChoiceField(label=_("Proposed by"), required=False)
-    since = forms.DateField(
-        label=_("Proposed since"), required=False, widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d")
-    )
-    until = forms.DateField(
-        label=_("Proposed until"), required=False, widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d")
-    )
+    since = DayField(label=_("Proposed since"), required=False)
+    until = DayField(label=_("Proposed until"), required=False)
     sort = forms.ChoiceField(label=_("Order"), required=False)
 
     def __init__(self, *args: Any, runs: QuerySet[Run], **kwargs: Any) -> None:
@@ -45,11 +41,6 @@ class RunFilterForm(forms.Form):
         }
         for name, values in choices.items():
             self.fields[name].choices = values  # type: ignore[attr-defined]
-
-    def chosen(self) -> dict[str, Any]:
-        """The choices, as `runs_listed` takes them; malformed ones are left out."""
-        self.is_valid()
-        return {name: value for name, value in self.cleaned_data.items() if value}
 
     @property
     def narrows(self) -> bool:

@@ -11,15 +11,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
 from consent.models import Level, Study
-from ipate_web.staff.forms.kinds import (
-    ParameterGroup,
-    kind_add,
-    number,
-    parameter_groups,
-    parameter_values,
-    parameters_chosen,
-    parameters_not_chosen,
-)
+from ipate_web.staff.forms import kinds
 from ipate_web.staff.forms.methods import METHOD_FIELDS, MethodFields
 from ipate_web.staff.templatetags.run_words import said
 from learning.learners import learner_parameters
@@ -69,12 +61,12 @@ class RunForm(forms.Form):
             del self.fields["seed"]
         self.methods: list[MethodFields] = [fields(self) for fields in METHOD_FIELDS.values()]
         self.fields["wanted_labels"].help_text = _("No more are asked for. Empty: as many as can be had.")
-        kind_add(self, "student_learner", _("Student"))
+        kinds.kind_add(self, "student_learner", _("Student"))
 
     def _add_levels(self) -> None:
         texts = {"share": _("share of the owners"), "epsilon": "ε"}
         for level, name in _LEVELS:
-            self.fields[_level_field(level, name)] = number(
+            self.fields[_level_field(level, name)] = kinds.number(
                 label=f"{capfirst(str(level.label))}: {texts[name]}",
                 initial=DEFAULTS["levels"][level.value][name],
                 min_value=0,
@@ -88,8 +80,8 @@ class RunForm(forms.Form):
         return [name for name in METHOD_FIELDS if METHODS[name].outcome == Outcome.MODEL]
 
     @property
-    def student_groups(self) -> list[ParameterGroup]:
-        return parameter_groups(self, "student_learner")
+    def student_groups(self) -> list[kinds.ParameterGroup]:
+        return kinds.parameter_groups(self, "student_learner")
 
     @property
     def rehearsed_levels(self) -> list[BoundField]:
@@ -100,7 +92,7 @@ class RunForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         chosen = self._chosen()
-        uncounted = parameters_not_chosen(self, "student_learner")
+        uncounted = kinds.parameters_not_chosen(self, "student_learner")
         if chosen is not None and chosen.name not in self.learning:
             uncounted += [name for name in self.fields if name.partition("-")[0] in (*_FOR_A_MODEL, "student_learner")]
         for method in self.methods:
@@ -127,7 +119,7 @@ class RunForm(forms.Form):
         values: dict[str, Any] = {"method": method.name}
         if method.name in self.learning:
             values["student_learner"] = self.cleaned_data["student_learner"]
-            values["student_parameters"] = parameters_chosen(self, "student_learner")
+            values["student_parameters"] = kinds.parameters_chosen(self, "student_learner")
         else:
             names = [name for name in names if name not in _FOR_A_MODEL]
         values |= {name: self.cleaned_data[name] for name in names}
@@ -173,7 +165,7 @@ def initial_for(study: Study) -> dict[str, Any]:
     suggested = suggestion_for(study)
     parameters = learner_parameters(student_create(suggested.student))
     values: dict[str, Any] = {**datasets, "method": suggested.method}
-    values |= parameter_values("student_learner", suggested.student, parameters)
+    values |= kinds.parameter_values("student_learner", suggested.student, parameters)
     for method in METHOD_FIELDS.values():
         values |= method.initial(study)
     return values
@@ -183,7 +175,7 @@ def initial_like(run: Run) -> dict[str, Any]:
     """The values of an earlier run."""
     values: dict[str, Any] = {name: getattr(run, name) for name in _OF_THE_MODEL if name != "seed"}
     values |= {"method": run.method}
-    values |= parameter_values("student_learner", run.student_learner, run.student_parameters)
+    values |= kinds.parameter_values("student_learner", run.student_learner, run.student_parameters)
     for level, given in run.rehearsed.get("levels", {}).items():
         values |= {f"{level}-{name}": value for name, value in given.items()}
     return {**initial_for(run.study), **values, **METHOD_FIELDS[run.method].initial_like(run)}

@@ -20,7 +20,7 @@ from consent.services import Valid, draft_facts, form_digest, study_slug_check
 from consent.services.accounts import account_of_staff
 from consent.services.consent_forms import OBJECTION_DAYS
 from consent.study_texts import TRANSLATED
-from ipate_web.staff.forms.fields import AnswerField
+from ipate_web.staff.forms.fields import AnswerField, DayField, DayInput
 
 #: Whoever says nothing leaves these as they are.
 _KEPT_WHERE_UNSAID = ("lawful_basis", "after_withdrawal", "after_death", "after_incapacity")
@@ -67,7 +67,7 @@ class StudyForm(forms.ModelForm):
         widgets = {
             "purpose": forms.Textarea(attrs={"rows": 4}),
             **dict.fromkeys(_SHORT_TEXTS, forms.Textarea(attrs={"rows": 2})),
-            "retention_until": forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
+            "retention_until": DayInput(),
         }
         error_messages = {"contact": {"invalid": INVALID_EMAIL}}
 
@@ -237,10 +237,9 @@ class PublicationForm(forms.Form):
             "they decide, and get a mail a month before. Empty, and no day below: it counts until it is withdrawn."
         ),
     )
-    valid_until = forms.DateField(
+    valid_until = DayField(
         label=_("Or: up to a day"),
         required=False,
-        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
         help_text=_("The last day on which a consent to this version counts, whenever it was given."),
     )
     renewal = forms.ChoiceField(

@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 from accounting.models import Release
 from common.sentences import Sentence
 from consent.models import Level
-from ipate_web.staff.measures import Measure, decimal, ends_words, measures
+from ipate_web.staff.measures import Measure, decimal, ends_words, measures, target_measure
 from learning.learners import parameter_fields
 from learning.mechanisms.choices import Choice
 from learning.mechanisms.counts.columns import NOT_KNOWN
@@ -59,6 +59,13 @@ def interval(ends: Sequence[float] | None) -> str:
 def measure_rows(evaluation: Mapping[str, Any]) -> list[Measure]:
     """Measures of an evaluation in words, for a table."""
     return measures(evaluation)
+
+
+@register.filter
+def measure_words(told: Mapping[str, Any]) -> str:
+    """A measure of an evaluation in a cell: "R² 0.741"."""
+    measure = target_measure(told)
+    return f"{measure.name} {measure.value}"
 
 
 @register.filter

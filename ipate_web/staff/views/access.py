@@ -4,7 +4,7 @@ from django.core.exceptions import ValidationError
 from django.http import HttpResponse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_safe
 
 from common.requests import SignedInRequest
 from consent.circumstances import Lapse
@@ -14,7 +14,7 @@ from consent.selectors import consent_current
 from consent.services.access import holder_level_access
 from consent.standing import standing
 from ipate_web.staff.forms.access import LevelAccessForm, ReceiptForm
-from ipate_web.staff.views.pages import paginate, render_page, study_page
+from ipate_web.staff.views.pages import paginate, render_page, study_form, study_page
 
 #: What staff are told of a consent that does not count.
 _SAID = {
@@ -27,8 +27,7 @@ _SAID = {
 }
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.view_holder_level")
+@study_form("consent.view_holder_level")
 def holder_look(request: SignedInRequest, study: Study) -> HttpResponse:
     """Ask for a holder and a reason, and show the choice on this page only."""
     form = LevelAccessForm(request.POST or None)
@@ -45,8 +44,7 @@ def holder_look(request: SignedInRequest, study: Study) -> HttpResponse:
     return render_page(request, study, "staff/people/holder_look.html", context, status=422 if form.errors else 200)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.check_receipt")
+@study_form("consent.check_receipt")
 def receipt_check(request: SignedInRequest, study: Study) -> HttpResponse:
     """Say whether a receipt is on record, and whose and of when it is; what was decided is not shown."""
     form = ReceiptForm(request.POST or None)

@@ -7,7 +7,6 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods
 
 from common.requests import SignedInRequest
 from consent.models import Circumstance, Letter, Study
@@ -17,11 +16,10 @@ from consent.services.letters import AT_ONCE, letters_due, letters_print
 from ipate_web.staff.forms.circumstances import CircumstanceForm
 from ipate_web.staff.forms.invitations import LettersForm
 from ipate_web.staff.views.invitations import qr_code
-from ipate_web.staff.views.pages import paginate, pdf_answer, render_page, study_page
+from ipate_web.staff.views.pages import paginate, pdf_answer, render_page, study_form
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.view_circumstance")
+@study_form("consent.view_circumstance")
 def circumstances(request: SignedInRequest, study: Study) -> HttpResponse:
     """List what is on record; those who may record more find the form above."""
     if request.method == "POST" and not request.user.has_perm("consent.record_circumstances", study):
@@ -41,8 +39,7 @@ def circumstances(request: SignedInRequest, study: Study) -> HttpResponse:
     return render_page(request, study, "staff/people/circumstances.html", context, status=422 if form.errors else 200)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.invite_holders")
+@study_form("consent.invite_holders")
 def letters(request: SignedInRequest, study: Study) -> HttpResponse:
     """Say which letters are due to whom no mail reaches; print those of one kind, whose codes are shown once."""
     if request.method == "POST":

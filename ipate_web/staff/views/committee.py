@@ -9,14 +9,13 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods
 
 from common.requests import SignedInRequest
 from consent import services
 from consent.committee import committee_state
 from consent.models import Study
 from ipate_web.staff.forms.committee import ConflictForm, HarmForm, QuorumForm
-from ipate_web.staff.views.pages import render_page, study_page
+from ipate_web.staff.views.pages import render_page, study_form
 
 #: What each button of the page needs.
 _NEEDED = {
@@ -26,8 +25,7 @@ _NEEDED = {
 }
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.view_dashboard")
+@study_form("consent.view_dashboard")
 def committee(request: SignedInRequest, study: Study) -> HttpResponse:
     """Show what stands, waits and was decided; write the example of harm, set the quorum, declare a conflict."""
     pressed = next((name for name in _NEEDED if name in request.POST), None)

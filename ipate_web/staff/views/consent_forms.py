@@ -12,7 +12,7 @@ from django.utils.formats import date_format
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import override
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_POST, require_safe
 
 from accounting.head_counts import people_counted
 from common.requests import SignedInRequest
@@ -27,7 +27,7 @@ from consent.views.decision import page_preview
 from ipate_web.staff.forms.policies import ConditionsForm
 from ipate_web.staff.forms.studies import CORRECTION, ConsentFormForm, FactsForm, PublicationForm
 from ipate_web.staff.views.check_answers import understanding
-from ipate_web.staff.views.pages import render_page, study_page
+from ipate_web.staff.views.pages import render_page, study_form, study_page
 from ipate_web.staff.views.remarks import remark_form, remark_made
 
 
@@ -84,8 +84,7 @@ def consent_form(request: SignedInRequest, study: Study, version: int) -> HttpRe
     return render_page(request, study, "staff/consent/form.html", context)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.publish_consentform")
+@study_form("consent.publish_consentform")
 def consent_form_new(request: SignedInRequest, study: Study) -> HttpResponse:
     """Edit the draft, with a preview; save it, or go on to publish it."""
     draft = ConsentFormDraft.objects.filter(study=study).first()
@@ -116,8 +115,7 @@ def _drafted(study: Study, draft: ConsentFormDraft | None) -> Study:
     return study_with(study, services.draft_facts(draft)) if draft else study
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.publish_consentform")
+@study_form("consent.publish_consentform")
 def consent_form_facts(request: SignedInRequest, study: Study) -> HttpResponse:
     """Edit the facts that the next version tells; they are kept with the draft.
 
@@ -145,8 +143,7 @@ def consent_form_preview(request: SignedInRequest, study: Study) -> HttpResponse
     return render(request, "staff/consent/texts.html", {"texts": texts})
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.publish_consentform")
+@study_form("consent.publish_consentform")
 def consent_form_publish(request: SignedInRequest, study: Study) -> HttpResponse:
     """Show the draft's differences and the consequence for earlier consents; propose the draft."""
     draft = ConsentFormDraft.objects.filter(study=study).first()
@@ -197,8 +194,7 @@ def _proposed(study: Study, user: AbstractBaseUser, draft: ConsentFormDraft, dec
     return _("The form is proposed. Holders read it once a second person of the ethics committee approves it.")
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.publish_consentform")
+@study_form("consent.publish_consentform")
 def consent_form_proposal(request: SignedInRequest, study: Study, sequence: int) -> HttpResponse:
     """Show what a proposed form changes and whom it affects; approve or reject it, comment, or object to it."""
     proposal = get_object_or_404(ConsentFormProposal, study=study, sequence=sequence)

@@ -5,12 +5,12 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_safe
 
 from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.forms.datasets import ProvenanceForm
-from ipate_web.staff.views.pages import render_page, study_page
+from ipate_web.staff.views.pages import render_page, study_form, study_page
 from learning.formats import ImageSchema, schema_from_json
 from training.models import Dataset, DatasetImport
 from training.run_lists import runs_in_table, runs_listed
@@ -28,8 +28,7 @@ def datasets(request: SignedInRequest, study: Study) -> HttpResponse:
     return render_page(request, study, "staff/datasets/datasets.html", context)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.view_dashboard")
+@study_form("consent.view_dashboard")
 def dataset(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
     """Describe one dataset, and let it be stated where public points come from.
 

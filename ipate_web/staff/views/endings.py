@@ -7,20 +7,18 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods
 
 from common.requests import SignedInRequest
 from consent.models import Disposal, Study
 from consent.pseudonyms import holder_found
 from consent.services.erasures import erasure_ask
 from ipate_web.staff.forms.endings import ClosingForm, ErasureForm, ReasonForm
-from ipate_web.staff.views.pages import paginate, render_page, study_page
+from ipate_web.staff.views.pages import paginate, render_page, study_form
 from training.models import Dataset
 from training.services.closing import dataset_remove, study_close
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.view_group_sizes")
+@study_form("consent.view_group_sizes")
 def disposals(request: SignedInRequest, study: Study) -> HttpResponse:
     """List closings and erasures; a data steward asks here for the erasure of one person's records."""
     may_erase = request.user.has_perm("consent.erase_records", study)
@@ -53,8 +51,7 @@ def _erasure_asked(request: SignedInRequest, study: Study, form: ErasureForm) ->
     return True
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("training.remove_dataset")
+@study_form("training.remove_dataset")
 def dataset_removal(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
     """Explain what it means to remove a dataset, and remove it."""
     dataset = get_object_or_404(Dataset, study=study, pk=pk, removed_at=None)
@@ -71,8 +68,7 @@ def dataset_removal(request: SignedInRequest, study: Study, pk: int) -> HttpResp
     return render_page(request, study, "staff/datasets/remove.html", context, status=422 if form.errors else 200)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.close_study")
+@study_form("consent.close_study")
 def study_closing(request: SignedInRequest, study: Study) -> HttpResponse:
     """Explain what it means to close a study, and close it."""
     if study.is_closed:

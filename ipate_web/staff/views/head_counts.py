@@ -7,7 +7,6 @@ from django.core.exceptions import ValidationError
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods
 
 from accounting.head_counts import SHARE, drawing_plan, head_counts_draw, head_counts_enter
 from accounting.head_counts import head_counts as head_counts_of
@@ -15,11 +14,10 @@ from accounting.shares import share_free
 from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.forms.head_counts import HeadCountForm
-from ipate_web.staff.views.pages import render_page, study_page
+from ipate_web.staff.views.pages import render_page, study_form
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("training.approve_run")
+@study_form("training.approve_run")
 def head_counts(request: SignedInRequest, study: Study) -> HttpResponse:
     """The counts that plans use now, how to draw others, and a form for public numbers; none for a rehearsal."""
     if study.rehearsal:

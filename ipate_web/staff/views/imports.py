@@ -9,12 +9,12 @@ from django.core.exceptions import ValidationError
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_POST, require_safe
 
 from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.forms.imports import SchemaForms, UploadForm
-from ipate_web.staff.views.pages import attachment, render_page, study_page
+from ipate_web.staff.views.pages import attachment, render_page, study_form, study_page
 from learning.formats.report import harmless
 from training.models import DatasetImport
 from training.services.imports import (
@@ -34,8 +34,7 @@ def _import_or_404(study: Study, pk: object) -> DatasetImport:
     return get_object_or_404(DatasetImport.objects.select_related("dataset"), study=study, pk=pk)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("training.import_dataset")
+@study_form("training.import_dataset")
 def import_new(request: SignedInRequest, study: Study) -> HttpResponse:
     """Upload a file of records."""
     is_sent = request.method == "POST"
@@ -52,8 +51,7 @@ def import_new(request: SignedInRequest, study: Study) -> HttpResponse:
     )
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("training.import_dataset")
+@study_form("training.import_dataset")
 def import_page(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Show what an import is at: the schema to be declared, progress, or what the check found."""
     found = _import_or_404(study, pk)
@@ -114,8 +112,7 @@ def import_store(request: SignedInRequest, study: Study, pk: str) -> HttpRespons
     return redirect("staff:import", study.slug, found.pk)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("training.import_dataset")
+@study_form("training.import_dataset")
 def import_dropped(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Confirm and drop an import."""
     found = _import_or_404(study, pk)

@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_POST
 
 from common.requests import SignedInRequest
 from consent import letter_documents as documents
@@ -30,7 +30,7 @@ from consent.services.invitations import (
 )
 from consent.services.letterheads import letterhead_of, letterhead_save
 from ipate_web.staff.forms.invitations import MOST, InvitationsForm, LetterheadForm, LettersForm, LinkForm
-from ipate_web.staff.views.pages import paginate, pdf_answer, render_page, study_page
+from ipate_web.staff.views.pages import paginate, pdf_answer, render_page, study_form, study_page
 
 
 def qr_code(link: str) -> SafeString:
@@ -99,8 +99,7 @@ def _sample(
     return pdf_answer(pdf, f"sample-{study.slug}.pdf", is_saved=False)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.change_study")
+@study_form("consent.change_study")
 def letterhead(request: SignedInRequest, study: Study) -> HttpResponse:
     """Change the words and the logo of the letters; a preview shows what is not saved yet."""
     head = letterhead_of(study)
@@ -121,8 +120,7 @@ def letterhead(request: SignedInRequest, study: Study) -> HttpResponse:
     return render_page(request, study, "staff/people/letterhead.html", context, status=422 if form.errors else 200)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.invite_holders")
+@study_form("consent.invite_holders")
 def link_new(request: SignedInRequest, study: Study) -> HttpResponse:
     """Ask for a holder and a reason, and show a new link in place of a lost one, once; it is on record."""
     form = LinkForm(request.POST or None)
@@ -134,8 +132,7 @@ def link_new(request: SignedInRequest, study: Study) -> HttpResponse:
     return render_page(request, study, "staff/people/link_new.html", {"form": form}, status=422 if form.errors else 200)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.invite_holders")
+@study_form("consent.invite_holders")
 def invitations(request: SignedInRequest, study: Study) -> HttpResponse:
     """List the invitations; the form issues more and shows their letters once."""
     form = InvitationsForm(request.POST or None)
@@ -154,8 +151,7 @@ def invitations(request: SignedInRequest, study: Study) -> HttpResponse:
     return render_page(request, study, "staff/people/invitations.html", context, status=422 if form.errors else 200)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.invite_holders")
+@study_form("consent.invite_holders")
 def invitations_everyone(request: SignedInRequest, study: Study) -> HttpResponse:
     """Confirm and invite everybody who was not invited yet, as many as a page of letters takes."""
     waiting = list(holders_uninvited(study).values_list("pseudonym", flat=True)[: MOST + 1])
@@ -170,8 +166,7 @@ def invitations_everyone(request: SignedInRequest, study: Study) -> HttpResponse
     return render_page(request, study, "staff/people/invite_everyone.html", context)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.invite_holders")
+@study_form("consent.invite_holders")
 def invitation_revoked(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
     """Confirm and revoke an invitation."""
     invitation = get_object_or_404(Invitation.objects.select_related("holder"), study=study, pk=pk, revoked_at=None)

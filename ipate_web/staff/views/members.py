@@ -7,7 +7,6 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods
 
 from common.requests import SignedInRequest
 from consent import services
@@ -17,11 +16,10 @@ from consent.role_rules import CONFIRM, WATCHING
 from consent.second_person import in_one_hand
 from consent.selectors import role_changes_waiting
 from ipate_web.staff.forms.studies import MemberForm
-from ipate_web.staff.views.pages import paginate, render_page, study_page
+from ipate_web.staff.views.pages import paginate, render_page, study_form
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.view_dashboard")
+@study_form("consent.view_dashboard")
 def members(request: SignedInRequest, study: Study) -> HttpResponse:
     """The people of a study and the record of their roles; those who may give roles find the form below."""
     roles = roles_given_by(request.user, study)
@@ -54,8 +52,7 @@ def members(request: SignedInRequest, study: Study) -> HttpResponse:
     return render_page(request, study, "staff/people/members.html", context, status=422 if form.errors else 200)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.view_dashboard")
+@study_form("consent.view_dashboard")
 def member_remove(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
     """Are you sure? Then the role is gone, or waits for a second person."""
     roles = roles_given_by(request.user, study)
@@ -77,8 +74,7 @@ def member_remove(request: SignedInRequest, study: Study, pk: int) -> HttpRespon
     return render_page(request, study, "staff/people/member_remove.html", context)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.view_dashboard")
+@study_form("consent.view_dashboard")
 def role_change(request: SignedInRequest, study: Study, sequence: int) -> HttpResponse:
     """One proposed change of a role, to be confirmed, refused or withdrawn."""
     proposal = get_object_or_404(RoleChange, study=study, sequence=sequence, kind__in=RoleChange.PROPOSALS)

@@ -16,6 +16,7 @@ from django.utils.functional import Promise
 from django.utils.text import slugify
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
 
 from common.requests import SignedInRequest
 from consent.disclosure import SEES_PEOPLE
@@ -77,6 +78,15 @@ def study_page(permission: str) -> Callable[[Callable[..., HttpResponseBase]], C
             return view(request, study, **kwargs)
 
         return wrapped
+
+    return decorate
+
+
+def study_form(permission: str) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
+    """Decorator of views of one study with a form that is sent to them; otherwise as :func:`study_page`."""
+
+    def decorate(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+        return require_http_methods(["GET", "HEAD", "POST"])(study_page(permission)(view))
 
     return decorate
 

@@ -6,18 +6,16 @@ from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods
 
 from common.requests import SignedInRequest
 from consent.models import Study
 from consent.paper_documents import FormsOnPaper, paper_forms_pdf
 from consent.services.paper import PaperError, paper_consents_record
 from ipate_web.staff.forms.paper import PaperConsentForm, PaperFormForm, PaperListForm
-from ipate_web.staff.views.pages import pdf_answer, render_page, study_page
+from ipate_web.staff.views.pages import pdf_answer, render_page, study_form
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.record_paper_consents")
+@study_form("consent.record_paper_consents")
 def paper_consent(request: SignedInRequest, study: Study) -> HttpResponse:
     """Record one decision with its scan."""
     form = PaperConsentForm(request.POST or None, request.FILES or None, study=study)
@@ -28,8 +26,7 @@ def paper_consent(request: SignedInRequest, study: Study) -> HttpResponse:
     )
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.record_paper_consents")
+@study_form("consent.record_paper_consents")
 def paper_list(request: SignedInRequest, study: Study) -> HttpResponse:
     """Check or record a list of decisions with their scans, all or none."""
     form = PaperListForm(request.POST or None, request.FILES or None)
@@ -39,8 +36,7 @@ def paper_list(request: SignedInRequest, study: Study) -> HttpResponse:
     return render_page(request, study, "staff/people/paper_list.html", context, status=422 if form.errors else 200)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.record_paper_consents")
+@study_form("consent.record_paper_consents")
 def paper_blank(request: SignedInRequest, study: Study) -> HttpResponse:
     """Ask which form on paper is needed, and make it as PDF, to be printed and signed."""
     try:

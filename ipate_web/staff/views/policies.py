@@ -8,7 +8,7 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_POST, require_safe
 
 from accounting.head_counts import people_promised_more
 from accounting.shares import share_free
@@ -17,7 +17,7 @@ from consent import selectors, services
 from consent.forms import options
 from consent.models import EpsilonPolicy, EpsilonPolicyApproval, Level, Remark, Study
 from ipate_web.staff.forms.policies import AffordableForm, ApprovalForm, PolicyForm
-from ipate_web.staff.views.pages import render_page, study_page
+from ipate_web.staff.views.pages import render_page, study_form, study_page
 from ipate_web.staff.views.remarks import remark_form, remark_made
 from learning.mechanisms.base import PlanError
 from training.methods.neighbours.affordable import affordable
@@ -63,8 +63,7 @@ def policies(request: SignedInRequest, study: Study) -> HttpResponse:
     return render_page(request, study, "staff/policies/policies.html", context)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.propose_epsilonpolicy")
+@study_form("consent.propose_epsilonpolicy")
 def policy_new(request: SignedInRequest, study: Study) -> HttpResponse:
     """Fill in, check the odds, and propose a policy."""
     current = selectors.policy_in_force(study)
@@ -155,8 +154,7 @@ def _forecasts(study: Study, proposed: EpsilonPolicy, form: AffordableForm) -> l
     return found
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.approve_epsilonpolicy")
+@study_form("consent.approve_epsilonpolicy")
 def policy_approve(request: SignedInRequest, study: Study, version: int) -> HttpResponse:
     """Show the consequences of a policy, and approve it as a second person."""
     policy = get_object_or_404(EpsilonPolicy, study=study, version=version)

@@ -1,13 +1,14 @@
 """Pages to propose, change, check, approve, withdraw and cancel a run."""
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.http import HttpResponse
+from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods
 
 from accounting.shares import share_free, share_suggested
 from common.requests import SignedInRequest
@@ -17,7 +18,7 @@ from ipate_web.staff.comparison import change_rows
 from ipate_web.staff.forms.runs import RunForm, initial_for, initial_like
 from ipate_web.staff.forms.share import ShareForm
 from ipate_web.staff.templatetags.run_words import said
-from ipate_web.staff.views.pages import render_page, study_page
+from ipate_web.staff.views.pages import render_page, study_form
 from learning.mechanisms.base import PlanError
 from training.models import Dataset, Run
 from training.selectors import runs_visible_to
@@ -50,8 +51,7 @@ def second_person(run: Run, can: frozenset[str], user: Any) -> dict[str, Any]:
     }
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("training.propose_run")
+@study_form("training.propose_run")
 def run_new(request: SignedInRequest, study: Study) -> HttpResponse:
     """Fill in, check the plan, save as a draft."""
     form = RunForm(
@@ -67,13 +67,26 @@ def run_new(request: SignedInRequest, study: Study) -> HttpResponse:
     return _form_or_plan(request, study, form)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("training.propose_run")
-def run_edit(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+def _page_of_own_draft(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBase]:
+    """Decorator of views of a draft, for its proposer alone; back to a run that is no draft any more."""
+
+    @study_form("training.propose_run")
+    @wraps(view)
+    def wrapped(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+        run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk)
+        if run.created_by_id != request.user.pk:
+            raise PermissionDenied
+        if run.status != Run.Status.DRAFT:
+            messages.info(request, _("This run is not a draft any more."))
+            return redirect("staff:run", study.slug, run.pk)
+        return view(request, study, run)
+
+    return wrapped
+
+
+@_page_of_own_draft
+def run_edit(request: SignedInRequest, study: Study, run: Run) -> HttpResponse:
     """Change an own draft: fill in, check the plan, save."""
-    run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk)
-    if problem := _no_own_draft(run, request):
-        return problem
     form = RunForm(
         request.POST or None,
         initial=None if request.method == "POST" else initial_like(run) | {"seed": run.seed},
@@ -92,13 +105,9 @@ def run_edit(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     return _form_or_plan(request, study, form, edited=run)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("training.propose_run")
-def run_withdraw(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+@_page_of_own_draft
+def run_withdraw(request: SignedInRequest, study: Study, run: Run) -> HttpResponse:
     """Ask whether an own draft is to be withdrawn, and withdraw it."""
-    run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk)
-    if problem := _no_own_draft(run, request):
-        return problem
     if request.method == "POST":
         try:
             drafts.run_withdraw(run=run, acting_user=request.user)
@@ -108,16 +117,6 @@ def run_withdraw(request: SignedInRequest, study: Study, pk: str) -> HttpRespons
             messages.success(request, _("The run is withdrawn."))
         return redirect("staff:run", study.slug, run.pk)
     return render_page(request, study, "staff/runs/withdraw.html", {"run": run})
-
-
-def _no_own_draft(run: Run, request: SignedInRequest) -> HttpResponse | None:
-    """Way back where a run is no draft of the user's; None where it is one."""
-    if run.created_by_id != request.user.pk:
-        raise PermissionDenied
-    if run.status == Run.Status.DRAFT:
-        return None
-    messages.info(request, _("This run is not a draft any more."))
-    return redirect("staff:run", run.study.slug, run.pk)
 
 
 def _is_confirmed(request: SignedInRequest, form: RunForm) -> bool:
@@ -150,8 +149,7 @@ def _initial(request: SignedInRequest, study: Study) -> dict[str, Any]:
         return initial_for(study)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("training.approve_run")
+@study_form("training.approve_run")
 def run_approve(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Page with the plan of a run, the share of every cap that it may use, and the yes that starts it."""
     run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk)
@@ -187,8 +185,7 @@ def _looked_at(request: SignedInRequest) -> int | None:
     return int(given) if given.isascii() and given.isdigit() else None
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("training.cancel_run")
+@study_form("training.cancel_run")
 def run_cancel(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Explain what cancelling leaves in place, and cancel a run."""
     run = get_object_or_404(runs_visible_to(request.user), study=study, pk=pk)

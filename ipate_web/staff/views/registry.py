@@ -1,18 +1,21 @@
 """Pages of the models that a study has published, and of their stages."""
 
+from collections.abc import Callable
+from functools import wraps
+
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.http import HttpResponse
+from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_safe
 
 from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.forms.thresholds import ThresholdForm
-from ipate_web.staff.views.pages import paginate, render_page, study_page
-from training.models import StudentModel
+from ipate_web.staff.views.pages import paginate, render_page, study_form, study_page
+from training.models import Run, StudentModel
 from training.selectors import runs_visible_to
 from training.services.stages import NEXT, model_stage_set, models_registered
 from training.services.thresholds import model_threshold_set
@@ -32,14 +35,24 @@ def models(request: SignedInRequest, study: Study) -> HttpResponse:
     return render_page(request, study, "staff/models/models.html", context)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("training.approve_run")
-def model_stage(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+def _page_of_published(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBase]:
+    """Decorator of views of the published model of a run, for those who approve runs; back to a run without one."""
+
+    @study_form("training.approve_run")
+    @wraps(view)
+    def wrapped(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+        run = get_object_or_404(runs_visible_to(request.user).select_related("student"), study=study, pk=pk)
+        if run.student is None or run.student.is_withdrawn:
+            messages.info(request, _("The run has no published model: there is none yet, or it was withdrawn."))
+            return redirect("staff:run", study.slug, run.pk)
+        return view(request, study, run, run.student)
+
+    return wrapped
+
+
+@_page_of_published
+def model_stage(request: SignedInRequest, study: Study, run: Run, student: StudentModel) -> HttpResponse:
     """Explain what the stages mean, and put a published model into another one."""
-    run = get_object_or_404(runs_visible_to(request.user).select_related("student"), study=study, pk=pk)
-    if run.student is None or run.student.is_withdrawn:
-        messages.info(request, _("The run has no published model: there is none yet, or it was withdrawn."))
-        return redirect("staff:run", study.slug, run.pk)
     if request.method == "POST":
         try:
             model = model_stage_set(run=run, stage=request.POST.get("stage", ""), acting_user=request.user)
@@ -49,19 +62,14 @@ def model_stage(request: SignedInRequest, study: Study, pk: str) -> HttpResponse
             told = {"title": run.title, "stage": model.get_stage_display()}
             messages.success(request, _("The model of “%(title)s” is %(stage)s now.") % told)
         return redirect("staff:models", study.slug)
-    context = {"run": run, "model": run.student, "next": _stages(NEXT[run.student.stage])}
+    context = {"run": run, "model": student, "next": _stages(NEXT[student.stage])}
     return render_page(request, study, "staff/models/stage.html", context)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("training.approve_run")
-def model_threshold(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
+@_page_of_published
+def model_threshold(request: SignedInRequest, study: Study, run: Run, student: StudentModel) -> HttpResponse:
     """Explain what a threshold does, and choose that of a published model."""
-    run = get_object_or_404(runs_visible_to(request.user).select_related("student"), study=study, pk=pk)
-    if run.student is None or run.student.is_withdrawn:
-        messages.info(request, _("The run has no published model: there is none yet, or it was withdrawn."))
-        return redirect("staff:run", study.slug, run.pk)
-    told = run.student.card.get("threshold") or {}
+    told = student.card.get("threshold") or {}
     initial = {"class_name": told.get("class", ""), **told.get("by", {})}
     form = ThresholdForm(request.POST if request.method == "POST" else None, initial=initial, run=run)
     if form.is_valid():

@@ -8,13 +8,13 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_safe
 
 from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.forms.endings import WithdrawalForm
 from ipate_web.staff.run_charts import table_chart
-from ipate_web.staff.views.pages import attachment, file_name, render_page, study_page
+from ipate_web.staff.views.pages import attachment, file_name, render_page, study_form, study_page
 from learning.mechanisms.counts.summaries import summaries
 from learning.mechanisms.counts.table import CountTable
 from training.models import Run, RunResult
@@ -62,8 +62,7 @@ def run_result_file(request: SignedInRequest, study: Study, pk: str) -> HttpResp
     return attachment(table.to_csv().encode(), f"{file_name(result.run)}-table.csv", "text/csv; charset=utf-8")
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("training.withdraw_model")
+@study_form("training.withdraw_model")
 def run_result_withdraw(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Explain what it means that the table is withdrawn, ask why, and withdraw it."""
     result = _result_or_404(study, pk)

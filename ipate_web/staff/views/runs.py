@@ -15,7 +15,14 @@ from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.comparison import change_rows
 from ipate_web.staff.forms.run_filter import RunFilterForm
-from ipate_web.staff.run_charts import calibration_chart, class_chart, cost_chart, curve_chart, lead_chart
+from ipate_web.staff.run_charts import (
+    calibration_chart,
+    class_chart,
+    cost_chart,
+    curve_chart,
+    lead_chart,
+    survival_chart,
+)
 from ipate_web.staff.views.pages import attachment, file_name, paginate, render_page, study_page
 from ipate_web.staff.views.proposals import second_person
 from ipate_web.staff.views.results import result_context
@@ -114,6 +121,7 @@ def _live_context(run: Run) -> dict[str, Any]:
             "student": student,
             "classes": _on_demand(lambda: class_chart(student)),
             "calibration": _on_demand(lambda: calibration_chart(student)),
+            "survival": _on_demand(lambda: survival_chart(student)),
             "fairness": _on_demand(lambda: fairness_of(run, student)),
             "versions": run_versions(run),
         }
@@ -148,13 +156,15 @@ def run_labels(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
         download_record(run=found, what=gettext_noop("labels"), acting_user=request.user)
     queries = found.queries.order_by("row").select_related("batch")
     shown = request.GET.get("show", "")
-    if shown in ("answered", "rejected"):
+    answers = {"answered": _("answered"), "rejected": _("rejected")}
+    if shown in answers:
         queries = queries.filter(label__isnull=shown == "rejected")
     page = paginate(request, queries, 100)
     classes = found.classes
     rows = [(query, None if query.label is None else classes[query.label]) for query in page]
     counted = classes if any(query.counts for query in page) else []
-    context = {"run": found, "page": page, "rows": rows, "shown": shown, "counted": counted}
+    filtered = {"answers": answers.items(), "shown": shown}
+    context = {"run": found, "page": page, "rows": rows, "counted": counted, **filtered}
     return render_page(request, study, "staff/runs/labels.html", context)
 
 

@@ -9,14 +9,14 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_safe
 
 from common.artifacts import model_fetch
 from common.requests import SignedInRequest
 from consent.models import Study
 from ipate_web.staff.forms.endings import PublicationForm, WithdrawalForm
 from ipate_web.staff.forms.students import StudentForm, initial_student
-from ipate_web.staff.views.pages import attachment, file_name, render_page, study_page
+from ipate_web.staff.views.pages import attachment, file_name, render_page, study_form, study_page
 from training.models import Run, StudentModel
 from training.selectors import run_versions, runs_visible_to
 from training.services.downloads import download_record, model_takers
@@ -31,8 +31,10 @@ def _run_or_404(request: SignedInRequest, study: Study, pk: str) -> Run:
     return get_object_or_404(runs, study=study, pk=pk)
 
 
-def _version_or_404(run: Run, version: int) -> StudentModel:
-    return get_object_or_404(run.students.all(), version=version)
+def _version_or_404(request: SignedInRequest, study: Study, pk: str, version: int) -> tuple[Run, StudentModel]:
+    """A run with one version of its student."""
+    run = _run_or_404(request, study, pk)
+    return run, get_object_or_404(run.students.all(), version=version)
 
 
 @require_safe
@@ -48,8 +50,7 @@ def run_students(request: SignedInRequest, study: Study, pk: str) -> HttpRespons
     return response
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("training.propose_run")
+@study_form("training.propose_run")
 def run_student_new(request: SignedInRequest, study: Study, pk: str) -> HttpResponse:
     """Choose a student and its parameters; a worker trains it from what the run has released."""
     found = _run_or_404(request, study, pk)
@@ -70,12 +71,10 @@ def run_student_new(request: SignedInRequest, study: Study, pk: str) -> HttpResp
     return render_page(request, study, "staff/runs/student_new.html", context, status=422 if form.errors else 200)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("training.approve_run")
+@study_form("training.approve_run")
 def run_student_publish(request: SignedInRequest, study: Study, pk: str, version: int) -> HttpResponse:
     """Explain what it means that another version is published, and publish it."""
-    found = _run_or_404(request, study, pk)
-    chosen = _version_or_404(found, version)
+    found, chosen = _version_or_404(request, study, pk, version)
     if chosen.is_withdrawn:
         messages.error(request, _("This version was withdrawn. Publish another one."))
         return redirect("staff:run", study.slug, found.pk)
@@ -89,12 +88,10 @@ def run_student_publish(request: SignedInRequest, study: Study, pk: str, version
     return render_page(request, study, "staff/runs/student_publish.html", context, status=422 if form.errors else 200)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("training.withdraw_model")
+@study_form("training.withdraw_model")
 def run_student_withdraw(request: SignedInRequest, study: Study, pk: str, version: int) -> HttpResponse:
     """Explain what it means to withdraw a version, and withdraw it."""
-    found = _run_or_404(request, study, pk)
-    chosen = _version_or_404(found, version)
+    found, chosen = _version_or_404(request, study, pk, version)
     if chosen.is_withdrawn:
         messages.info(request, _("This version was withdrawn already."))
         return redirect("staff:run", study.slug, found.pk)
@@ -111,16 +108,14 @@ def run_student_withdraw(request: SignedInRequest, study: Study, pk: str, versio
 @study_page("training.use_student")
 def run_student_model(request: SignedInRequest, study: Study, pk: str, version: int) -> HttpResponse:
     """Download one version of the student."""
-    found = _run_or_404(request, study, pk)
-    return _taken(request, study, found, _version_or_404(found, version), file_native)
+    return _taken(request, study, *_version_or_404(request, study, pk, version), file_native)
 
 
 @require_safe
 @study_page("training.use_student")
 def run_student_onnx(request: SignedInRequest, study: Study, pk: str, version: int) -> HttpResponse:
     """Download one version of the student as ONNX."""
-    found = _run_or_404(request, study, pk)
-    return _taken(request, study, found, _version_or_404(found, version), file_onnx)
+    return _taken(request, study, *_version_or_404(request, study, pk, version), file_onnx)
 
 
 def _taken(

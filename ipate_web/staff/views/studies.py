@@ -30,7 +30,7 @@ from consent.forms import options
 from consent.models import ConsentEvent, EpsilonPolicy, Invitation, Level, Study
 from ipate_web.staff.forms.studies import StudyForm
 from ipate_web.staff.impact import impact_markdown, impact_pdf
-from ipate_web.staff.views.pages import render_page, study_page
+from ipate_web.staff.views.pages import render_page, study_form, study_page
 from training.models import Dataset, Run
 from training.run_lists import runs_in_table, runs_listed
 from training.selectors import run_totals
@@ -53,8 +53,7 @@ def study_new(request: SignedInRequest) -> HttpResponse:
     return render(request, "staff/study/new.html", {"form": form}, status=422 if form.errors else 200)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.change_study")
+@study_form("consent.change_study")
 def study_edit(request: SignedInRequest, study: Study) -> HttpResponse:
     """Change a study's settings: all before holders can decide, few afterwards."""
     settled = services.study_fixed(study)

@@ -7,18 +7,17 @@ from django.core.exceptions import ValidationError
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_POST
 
 from common.requests import SignedInRequest
 from consent.models import Study, WebhookDelivery, WebhookEndpoint
 from consent.services.webhook_endpoints import MadeEndpoint, endpoint_create, endpoint_remove, endpoint_test
 from consent.services.webhooks import EVENTS
 from ipate_web.staff.forms.webhooks import WebhookForm
-from ipate_web.staff.views.pages import paginate, render_page, study_page
+from ipate_web.staff.views.pages import paginate, render_page, study_form, study_page
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.manage_webhooks")
+@study_form("consent.manage_webhooks")
 def webhooks(request: SignedInRequest, study: Study) -> HttpResponse:
     """List webhooks and their deliveries; the form makes another one, whose secret is shown once."""
     form = WebhookForm(request.POST or None)
@@ -53,8 +52,7 @@ def webhook_test(request: SignedInRequest, study: Study, pk: int) -> HttpRespons
     return redirect("staff:webhooks", study.slug)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@study_page("consent.manage_webhooks")
+@study_form("consent.manage_webhooks")
 def webhook_removal(request: SignedInRequest, study: Study, pk: int) -> HttpResponse:
     """Confirm and remove a webhook."""
     endpoint = get_object_or_404(WebhookEndpoint, study=study, pk=pk)

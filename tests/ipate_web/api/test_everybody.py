@@ -12,7 +12,7 @@ from learning.mechanisms.neighbours.choices import NeighbourChoices
 from learning.mechanisms.suggestions import method_suggested
 from learning.representations import representation_create
 from tests.ipate_web.api.conftest import HEAD_COUNTS, POINTS, Client
-from tests.ipate_web.api.test_runs import RUNS, errors
+from tests.ipate_web.api.test_runs import RUNS, mistake_is_told
 from tests.training.runs import run_draft
 from training.models import Dataset, Query, Run
 
@@ -66,10 +66,7 @@ def test_what_is_not_named_is_what_is_suggested_for_the_study(study: Study, clie
     ],
 )
 def test_a_mistake_is_told_by_field(study: Study, client: Client, fields: Any, field: str, words: str) -> None:
-    answer = client("researcher").post(RUNS, proposal(study, **fields), format="json")
-    assert answer.status_code == 400
-    assert words in errors(answer)[field]
-    assert not Run.objects.exists()
+    mistake_is_told(client, proposal(study, **fields), field, words)
 
 
 def test_a_plan_says_what_is_asked_and_what_to_expect(study: Study, client: Client) -> None:

@@ -42,6 +42,14 @@ def errors(response: Any) -> dict[str, str]:
     return {error["field"]: error["message"] for error in response.json()["errors"]}
 
 
+def mistake_is_told(client: Client, sent: dict[str, Any], field: str, words: str) -> None:
+    """A proposal is refused with ``words`` about a field, and nothing is left of it."""
+    answer = client("researcher").post(RUNS, sent, format="json")
+    assert answer.status_code == 400
+    assert words in errors(answer)[field]
+    assert not Run.objects.exists()
+
+
 def test_a_researcher_proposes_a_draft_and_an_operator_approves_it(study: Study, client: Client) -> None:
     response = client("researcher").post(RUNS, proposal(study, wanted_labels=7), format="json")
     assert response.status_code == 201

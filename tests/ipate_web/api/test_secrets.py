@@ -23,6 +23,7 @@ from tests.ipate_web.api.conftest import HEAD_COUNTS, HOLDERS, POINTS, UNDECIDED
 from tests.training.asking import EVERYBODY, run_ask
 from tests.training.runs import run_draft, run_start, run_teach
 from training.methods.pate.ballot import ballot_load
+from training.methods.pate.planning import plan_from_json
 from training.models import Dataset, Run, RunResult, Shard, TeacherChunk
 from training.services.advance import run_advance, shard_ask
 
@@ -183,7 +184,9 @@ def secret_numbers(study: Study) -> dict[str, set[float]]:
         ballot = ballot_load(run.pk)
         truth = arrays_load(run.public_dataset.artifact)["y"]
         right = ballot.predictions == truth
-        found["votes"] |= set(ballot.votes(slice(None), np.zeros(len(right), dtype=bool)).ravel().tolist())
+        plan = plan_from_json(run.plan)
+        votes = plan.aggregator.count(ballot.predictions, len(run.classes), plan.teacher_weights())
+        found["votes"] |= set(votes.ravel().tolist())
         # Of one teacher it is a share of the points; of the first few it is hardly ever one.
         found["accuracy of teachers"] |= {float(right[:count].mean()) for count in range(1, len(right) + 1)}
     return {kind: {each for each in numbers if each not in public} for kind, numbers in found.items()}

@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -11,10 +12,9 @@ import pytest
 
 from accounting.models import Release
 from accounting.shares import share_free
-from consent.models import Role, Study
-from consent.services import membership_add
+from consent.models import Study
 from tests import factories
-from tests.pages import as_, proposal_is_refused, run_form_filled, study_with_roles, url
+from tests.pages import as_, proposal_is_refused, rehearsal_is_shown, run_form_filled, study_with_roles, url
 from tests.training.asking import CLEAR_RUN, batch_ask, run_ask
 from tests.training.runs import TABLE_RUN, rehearsal_with_table, run_draft, run_finish, run_start
 from training.methods.neighbours.rounds import question_load
@@ -23,15 +23,13 @@ from training.services.runs import run_approve
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
 
+#: Data that a browser sends for the form as it was opened.
+filled_in = partial(run_form_filled, title="Asked", method="neighbours")
+
 
 @pytest.fixture
 def study() -> Study:
     return study_with_roles(holders=60)
-
-
-def filled_in(study: Study, **changes: Any) -> dict[str, Any]:
-    """Data that a browser sends for the form as it was opened, with ``changes``."""
-    return run_form_filled(study, **{"title": "Asked", "method": "neighbours", **changes})
 
 
 # --- Proposing ------------------------------------------------------------------------------------------------------
@@ -279,17 +277,7 @@ def test_a_rehearsal_is_shown_with_what_levels_would_have_spent() -> None:
     rehearsal = rehearsal_with_table(holders=60)
     sent = filled_in(rehearsal, seed=3, **{"asking-sigma": 3, "asking-radius_share": 50})
     sent |= {"HIGH-share": 1, "AVERAGE-share": 1, "LOW-share": 1}
-    membership_add(study=rehearsal, user=factories.user_create("operator"), role=Role.OPERATOR, acting_user=None)
-    page = as_("operator").post(url("run_new", rehearsal), sent)
-    assert page.status_code == 200, page.context["form"].errors
-    as_("operator").post(url("run_new", rehearsal), {**sent, "confirmed": "1"})
-    run = Run.objects.get()
-    assert as_("olga").post(url("run_approve", rehearsal, run.pk)).status_code == 302
-    run = run_ask(Run.objects.get())
-    assert run.status == Run.Status.FINISHED, run.message
-    page = as_("olga").get(url("run", rehearsal, run.pk)).text
-    for words in ("What it would have cost each level", "in Gaussian differential privacy", "of 3"):
-        assert words in page
+    rehearsal_is_shown(rehearsal, sent, "of 3")
 
 
 def test_a_run_of_teachers_has_no_rounds(study: Study) -> None:

@@ -17,7 +17,7 @@ from django.urls import reverse
 from common.artifacts import arrays_load
 from consent.models import DataHolder, Role, Study
 from consent.services import membership_add
-from tests.factories import study_create, user_create
+from tests.factories import steward_add, study_create, user_create
 from tests.pages import as_
 from training.models import Dataset, DatasetImport
 from training.services.imports import import_work
@@ -30,9 +30,7 @@ CSV = "who,age,sex,back\nada,50,f,no\nben,25,m,yes\nada,75,f,yes\n"
 
 @pytest.fixture
 def study() -> Study:
-    study = study_create("ward")
-    membership_add(study=study, user=user_create("sven"), role=Role.STEWARD, acting_user=None)
-    return study
+    return steward_add(study_create("ward"))
 
 
 @pytest.fixture(autouse=True)

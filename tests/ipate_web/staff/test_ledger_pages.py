@@ -304,6 +304,7 @@ def test_charges_that_are_none_are_told_in_the_report(run: Run, forged: Any, cha
     assert as_("auditor").get(url("ledger", run.study)).context["rows"] is not None
 
 
+@pytest.mark.both
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="only SQLite takes any text for any column")
 def test_an_entry_that_cannot_be_read_is_told(run: Run, forged: Any) -> None:
     forged(Release, "run", "forged")

@@ -12,6 +12,7 @@ import pytest
 from django.conf import settings
 from django.urls import reverse
 from django.utils import timezone
+from pytest_django import DjangoCaptureOnCommitCallbacks as Commits
 
 from accounting.head_counts import head_counts_enter
 from accounting.models import Release
@@ -40,8 +41,6 @@ from training.models import Run, StudentModel, TeacherChunk
 from training.services.datasets import dataset_import
 
 pytestmark = [pytest.mark.django_db, pytest.mark.slow]
-
-Commits = Any  # the fixture django_capture_on_commit_callbacks
 
 
 @pytest.fixture

@@ -1,29 +1,26 @@
 """Proposing, approving and watching runs of private gradient steps."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from accounting.models import Release
-from consent.models import Role, Study
-from consent.services import membership_add
-from tests import factories
-from tests.pages import as_, run_form_filled, study_with_roles, url
+from consent.models import Study
+from tests.pages import as_, rehearsal_is_shown, run_form_filled, study_with_roles, url
 from tests.training.asking import STEPS_RUN, batch_ask, run_ask
 from tests.training.runs import rehearsal_with_table, run_draft, run_start
 from training.models import Run
 
 pytestmark = pytest.mark.django_db
 
+#: Data that a browser sends for the form as it was opened.
+filled_in = partial(run_form_filled, title="Steps", method="sgd")
+
 
 @pytest.fixture
 def study() -> Study:
     return study_with_roles(holders=60)
-
-
-def filled_in(study: Study, **changes: Any) -> dict[str, Any]:
-    """Data that a browser sends for the form as it was opened and the method chosen, with ``changes``."""
-    return run_form_filled(study, **{"title": "Steps", "method": "sgd", **changes})
 
 
 def test_what_is_left_open_is_chosen_by_rule(study: Study) -> None:
@@ -121,15 +118,7 @@ def test_the_register_and_the_report_know_released_steps(study: Study) -> None:
 
 def test_a_rehearsal_is_shown_with_what_levels_would_have_spent() -> None:
     rehearsal = rehearsal_with_table(holders=60)
-    membership_add(study=rehearsal, user=factories.user_create("operator"), role=Role.OPERATOR, acting_user=None)
-    sent = filled_in(rehearsal, seed=3, **{"steps-steps": 4, "steps-sigma": 2})
-    as_("operator").post(url("run_new", rehearsal), {**sent, "confirmed": "1"})
-    assert as_("olga").post(url("run_approve", rehearsal, Run.objects.get().pk)).status_code == 302
-    run = run_ask(Run.objects.get())
-    assert run.status == Run.Status.FINISHED, run.message
-    page = as_("olga").get(url("run", rehearsal, run.pk)).text
-    for words in ("What it would have cost each level", "in Gaussian differential privacy", "noise alone"):
-        assert words in page
+    rehearsal_is_shown(rehearsal, filled_in(rehearsal, seed=3, **{"steps-steps": 4, "steps-sigma": 2}), "noise alone")
 
 
 def test_a_list_of_runs_says_by_which_method(study: Study) -> None:

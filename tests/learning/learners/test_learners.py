@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from learning.formats import catalogue_load
 from learning.learners import LEARNERS, learner_create, learner_parameters, parameter_fields
 
 pytestmark = pytest.mark.slow
@@ -14,11 +13,6 @@ FAST = {
     "nearest_neighbour": {"copies": 2},
     "cnn": {"epochs": 3, "copies": 1},
 }
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return catalogue_load("digits")
 
 
 @pytest.fixture(params=LEARNERS)

@@ -13,18 +13,12 @@ from django.conf import settings
 from sklearn.naive_bayes import GaussianNB
 from sklearn.preprocessing import FunctionTransformer
 
-from learning.formats import catalogue_load
 from learning.learners import LEARNERS, learner_create
 from learning.published import published_load
 
 pytestmark = pytest.mark.slow
 
 SMALL = {"random_forest": {"trees": 5}, "cnn": {"epochs": 1}}
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return catalogue_load("digits")
 
 
 @pytest.mark.parametrize("name", LEARNERS)

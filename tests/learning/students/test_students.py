@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from learning.formats import catalogue_load
 from learning.learners import learner_create
 from learning.mechanisms.neighbours.votes import radii
 from learning.students import (
@@ -26,11 +25,6 @@ FAST = {
     "random_forest": {"trees": 5},
 }
 OWN = ("consistency", "shares", "boosting")
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return catalogue_load("digits")
 
 
 @pytest.fixture(params=OWN)
@@ -186,7 +180,7 @@ def test_a_network_is_read_with_as_many_filters_as_it_was_stored_with(filters, d
     model = student_learn(student, digits.private.x[:50], releases, seed=1)
     stored = student_create("consistency").model_from_bytes(model.to_bytes())
     assert (stored.predict_proba(digits.test.x) == model.predict_proba(digits.test.x)).all()
-    assert len(model.layers[0].weight) == filters
+    assert len(model.network[0].weight) == filters
 
 
 def test_progress_is_told(digits):

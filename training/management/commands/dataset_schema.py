@@ -1,4 +1,4 @@
-"""Print the JSON Schema of the documents that declare what a dataset holds."""
+"""Print the JSON Schema of a dataset's schema, for editors and other programs; docs/dataset.schema.json is it."""
 
 import json
 from typing import Any
@@ -9,9 +9,7 @@ from learning.formats import json_schema
 
 
 class Command(BaseCommand):
-    help = (
-        "Print the JSON Schema of a dataset's schema, for editors and other programs; docs/dataset.schema.json is it."
-    )
+    help = __doc__
     requires_system_checks = ()
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -1,4 +1,7 @@
-"""``manage.py erase_due``: erase what was asked for and what has come to its last day, here and now."""
+"""Erase the records of everybody who asked for it, and all private records of studies whose last day is over.
+
+Workers do it every quarter of an hour; this does it at once, or says with --dry-run what would be erased.
+"""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -11,10 +14,7 @@ from training.services.closing import records_due_erase, studies_over, studies_w
 
 
 class Command(BaseCommand):
-    help = (
-        "Erase the records of everybody who asked for it, and all private records of studies whose last day is over. "
-        "Workers do it every quarter of an hour; this does it at once, or says with --dry-run what would be erased."
-    )
+    help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--dry-run", action="store_true", help="only say what would be erased")

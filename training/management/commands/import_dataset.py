@@ -1,4 +1,8 @@
-"""Read files into a dataset of a study: in whole, or not at all."""
+"""Read CSV, Parquet, idx, npz or mat files (CSV and idx also gzip or in a zip file) into a dataset of a study.
+
+All that is wrong is told with file, row and column, and then nothing is imported. Unknown pseudonyms become data
+holders.
+"""
 
 import json
 from argparse import ArgumentParser
@@ -14,7 +18,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from common.counted import counted
 from common.progress import progress_bar
-from consent.management.lookups import study_named
+from consent.management.lookups import study_argument, study_named
 from consent.models import Study
 from learning.formats import DataError, DataErrors, Report, Rows, Schema, check_sha256, read_file, schema_from_json
 from learning.formats.report import write_faults
@@ -23,14 +27,10 @@ from training.services.datasets import dataset_check, dataset_import, holders_be
 
 
 class Command(BaseCommand):
-    help = (
-        "Read CSV, Parquet, idx, npz or mat files (CSV and idx also gzip or in a zip file) into a dataset of a study. "
-        "All that is wrong is told with file, row and column, and then nothing is imported. Unknown pseudonyms become "
-        "data holders."
-    )
+    help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("study", help="the study's short name")
+        study_argument(parser)
         parser.add_argument("files", nargs="+", type=Path, metavar="file", help="read one after the other, as one")
         parser.add_argument(
             "--kind",

@@ -1,4 +1,4 @@
-"""``manage.py run_plan``: the forecast of a draft, as the page and the API tell it."""
+"""Say what a draft would do and cost, with all warnings, for a share of every cap; nothing is saved."""
 
 import json
 from argparse import ArgumentParser
@@ -15,7 +15,7 @@ from training.services.forecasts import forecast
 
 
 class Command(BaseCommand):
-    help = "Say what a draft would do and cost, with all warnings, for a share of every cap. Nothing is saved."
+    help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("run", help="id of the draft, as its page's address has it")

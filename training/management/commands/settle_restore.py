@@ -1,4 +1,9 @@
-"""Command ``manage.py settle_restore``: unlock a study after its database was restored from a backup."""
+"""Unlock a study after its database was restored from a backup.
+
+What people decided between the backup and now is recorded again, as the journal knows it; every account is charged with
+what may have been released meanwhile, and the runs that were under way at the backup are ended. The study stays locked
+while the journal knows decisions that cannot be recorded.
+"""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -8,19 +13,15 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
 from accounting.restores import is_distrusted, missing_rows
-from consent.management.lookups import study_named
+from consent.management.lookups import study_argument, study_named
 from training.services.restores import restore_settle
 
 
 class Command(BaseCommand):
-    help = (
-        "Record again what people decided between a restored backup and now, as the journal knows it; charge to every "
-        "account what may have been released meanwhile, end the runs that were under way at the backup, and unlock the "
-        "study. It stays locked while the journal knows decisions that cannot be recorded."
-    )
+    help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("study", help="short name of the study")
+        study_argument(parser)
         parser.add_argument("--user", required=True, help="your account's name; it stays on record")
         parser.add_argument(
             "--share",

@@ -1,4 +1,7 @@
-"""``manage.py student_train``: train the student of a finished run anew, here and now."""
+"""Train another version of the student of a finished run, from what the run has released.
+
+Nobody is asked again, and nobody is charged. The version is kept beside the others, and is not published by this.
+"""
 
 import json
 from argparse import ArgumentParser
@@ -14,10 +17,7 @@ from training.services.trainings import student_ask, student_learn
 
 
 class Command(BaseCommand):
-    help = (
-        "Train another version of the student of a finished run, from what the run has released: nobody is asked "
-        "again, and nobody is charged. The version is kept beside the others, and is not published by this."
-    )
+    help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("run", help="id of the run, as its page's address has it")

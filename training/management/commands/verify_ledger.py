@@ -1,4 +1,8 @@
-"""``manage.py verify_ledger``: check chains, accounts and shares; with ``--replay`` every charge."""
+"""Verify the hash chains, accounts and shares of all studies, or of one, and that releases cost what was charged.
+
+Exit status 1 where something is wrong. Keep the printed hashes outside the database: with --noted, a later call proves
+that the chain which ended there has only grown since.
+"""
 
 from argparse import ArgumentParser
 from functools import partial
@@ -17,11 +21,7 @@ from training.verification import batches_kept, checks_of, replay_faults
 
 
 class Command(BaseCommand):
-    help = (
-        "Verify the hash chains, accounts and shares of all studies, or of one, and that what was released "
-        "is what was charged. Exit status 1 where something is wrong. Keep the printed hashes outside the database: "
-        "with --noted, a later call proves that the chain which ended there has only grown since."
-    )
+    help = __doc__
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--study", help="short name of one study (default: all)")

@@ -20,10 +20,10 @@ from learning.mechanisms.counts.question import CountsQuestion, sums_digest
 from learning.mechanisms.counts.table import CountTable
 from learning.outcomes import KINDS
 from training.engine.attempts import attempt_load
-from training.engine.budgets import GroupBudget, PlannedPromise, promises_counted
+from training.engine.budgets import Budget, PlannedPromise, promises_counted
+from training.engine.coordinates import records_of
 from training.engine.faults import charged_faults
 from training.engine.questions import Questions
-from training.engine.shards import records_of
 from training.methods.asked import AskedMethod
 from training.methods.base import Outcome, Tile, Wrong
 from training.methods.choices import choices_check
@@ -38,7 +38,7 @@ class TablePlan:
     """Plan of a table with what it rests on; ``budgets`` stand beside ``promises``."""
 
     promises: list[PlannedPromise]
-    budgets: list[GroupBudget]
+    budgets: list[Budget]
     table: CountsPlan
     notes: tuple[Sentence, ...]
 

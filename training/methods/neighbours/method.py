@@ -13,9 +13,9 @@ from learning.mechanisms.neighbours.choices import NeighbourChoices
 from learning.mechanisms.neighbours.question import VotesQuestion, counts_digest
 from training.engine.attempts import attempt_load
 from training.engine.budgets import PlannedPromise
+from training.engine.coordinates import records_of
 from training.engine.faults import charged_faults
 from training.engine.rounds import position_in_round
-from training.engine.shards import records_of
 from training.methods.asked import AskedMethod
 from training.methods.base import Tile, Wrong
 from training.methods.choices import holder_choices_check

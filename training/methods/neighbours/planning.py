@@ -14,7 +14,7 @@ from learning.mechanisms.neighbours.planner import PlannedRound as ProposedRound
 from learning.mechanisms.neighbours.planner import plan_rounds
 from learning.mechanisms.neighbours.stand_ins import Sample
 from learning.students.forecast import LOOKED_AT, refined_right
-from training.engine.budgets import GroupBudget, PlannedPromise, promises_counted
+from training.engine.budgets import Budget, PlannedPromise, promises_counted
 from training.methods.levels import budgets_of, levels_of, share_warning
 from training.methods.space import Space, labelled_points, space_first
 from training.models import Dataset, Run
@@ -53,7 +53,7 @@ class AskingPlan:
     """
 
     promises: list[PlannedPromise]
-    budgets: list[GroupBudget]
+    budgets: list[Budget]
     rounds: list[PlannedRound]
     representation: Sentence
     forecast: Forecast

@@ -1,6 +1,6 @@
 """Teachers vote: Individualized PATE, as the services see it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,33 +9,36 @@ from django.utils.translation import gettext_lazy, gettext_noop
 
 from accounting.book import charges_of
 from accounting.models import Release
+from common.artifacts import arrays_load
 from common.sentences import Sentence
 from learning.learners import learner_create
+from learning.mechanisms.pate import REJECTED
 from learning.mechanisms.pate.choices import Teachers
-from learning.outcomes import Classes
-from training.engine.budgets import PlannedPromise, budgets_from_json
+from learning.mechanisms.pate.question import TeachersQuestion, labels_digest
+from training.engine.faults import charged_faults
+from training.engine.questions import state_before
 from training.engine.spending import spending_may_begin
-from training.methods.base import Outcome, Stage, Step, Tile, Wrong, stage_asking
+from training.methods.asked import AskedMethod
+from training.methods.base import Stage, Tile, Wrong, stage_asking
 from training.methods.choices import choices_check
 from training.methods.learners import shape_check
 from training.methods.lessons import Lesson, queries_lesson
-from training.methods.pate import teaching, voting
+from training.methods.pate import teaching
 from training.methods.pate.ballot import ballot_load
+from training.methods.pate.opening import vote_open
 from training.methods.pate.planning import RunPlan, run_plan
 from training.methods.pate.preparation import run_prepare
+from training.methods.pate.questions import Ballots, state_of, vote_question
 from training.models import Batch, Run
-
-#: Relative difference between a charge and the same charge computed anew.
-_TOLERANCE = 1e-12
 
 
 def _prepare(run: Run) -> bool:
     """Share the people out over the teachers; once that is done, train these, and open the vote."""
-    return voting.vote_open(run) if run.assignment else run_prepare(run)
+    return vote_open(run) if run.assignment else run_prepare(run)
 
 
-class Pate:
-    """See :class:`training.methods.base.RunMethod`."""
+class Pate(AskedMethod):
+    """See :class:`training.methods.base.ModelMethod`. Teachers answer for their members."""
 
     name = Run.Method.PATE.value
     variants: tuple[str, ...] = (
@@ -44,8 +47,6 @@ class Pate:
         Run.Variant.WEIGHTING.value,
         Run.Variant.VANISHING.value,
     )
-    outcome = Outcome.MODEL
-    learns: tuple[str, ...] = (Classes.kind,)
     charged = gettext_noop(
         "Charges are public and the same for everybody in a group. They follow from what was released, never from "
         "anybody's records."
@@ -53,19 +54,15 @@ class Pate:
     rehearsed_variants: tuple[str, ...] = (Run.Variant.VANISHING.value,)
     choices = Teachers
     parts = "pate"
-    needs_public_points = True
-    release_kind = Release.Kind.LABELS.value
-    charges_ahead = False
+    charges_promises_of_approval = True
     batch_label = gettext_noop("Queries in a batch")
-    curves_told = ""
     releases_labels = True
-    asking = None
+    questions = Ballots()
     batch_size = 50
-    steps: Mapping[str, Step] = {
-        Run.Status.APPROVED: run_prepare,
-        Run.Status.PREPARING: _prepare,
-        Run.Status.ASKING: voting.vote_batch,
-    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = {**self.steps, Run.Status.APPROVED: run_prepare, Run.Status.PREPARING: _prepare}
 
     def check(self, run: Run, wrong: Wrong) -> None:
         if run.variant not in self.variants:
@@ -115,22 +112,25 @@ class Pate:
     def plan(self, run: Run, share: float = 1.0) -> RunPlan:
         return run_plan(run, share)
 
-    def expected_right(self, run: Run, share: float, promises: list[PlannedPromise]) -> float | None:
-        return None
-
     def may_go_on(self, run: Run) -> bool:
         # The last teacher may have been trained while another worker held the run: nobody else would go on then.
         is_taught = run.status == Run.Status.PREPARING and run.assignment and teaching.chunks_done(run)
         return bool(is_taught) and spending_may_begin(run)
 
     def round_sizes(self, run: Run) -> list[int]:
-        return []
+        return []  # its only round is the run, on pages too
 
     def size(self, run: Run) -> int:
         return run.public_points.rows
 
     def mechanism(self, run: Run) -> dict[str, Any]:
         return run.plan["aggregator"]
+
+    def exhausted(self, run: Run) -> set[int]:
+        if run.position == 0:
+            return set()
+        question = vote_question(run)
+        return set(np.flatnonzero(~question.voting(state_of(question, run))).tolist())
 
     def stages(self, run: Run) -> list[Stage]:
         # Teachers that learn anew without somebody stay counted: that somebody left is known from consents and
@@ -145,34 +145,48 @@ class Pate:
             stage_asking(run, run.position / max(run.public_points.rows, 1)),
         ]
 
-    def curves(self, run: Run) -> dict[str, list[float]]:
-        return {}
-
-    def leads(self, run: Run) -> list[list[float]]:
-        return []
-
     def lesson(self, run: Run) -> Lesson:
         return queries_lesson(run)
 
-    def content_faults(self, run: Run, batch: Batch, release: Release) -> Iterator[str]:
-        content, who = release.content, f"run {run.pk}, batch {batch.index}"
-        rows = list(batch.results.order_by("row").values_list("label", flat=True))
-        answered = np.array([label is not None for label in rows], dtype=bool)
-        labels = np.array([-1 if label is None else label for label in rows], dtype=np.int64)
-        if content["digest"] != voting.labels_digest(batch.start, labels, answered):
-            yield f"release {release.sequence}: the labels of {who} are not those that were released."
-        for place, budget in enumerate(budgets_from_json(run.plan)):
-            due = budget.costs(batch.start, answered).sum()
-            if content["charges"][place] not in (0.0, due):
-                yield f"release {release.sequence}: group {place} was not charged what {who} cost."
-        charged = set(charges_of(release).spent.tolist())
-        if charged - set(content["charges"]):
-            yield f"release {release.sequence}: somebody was charged something else than their group."
+    def bounds(self, question: TeachersQuestion, batch: Batch) -> list[float]:
+        """Charges, which follow from what was answered before and in the batch."""
+        labels = _labels(batch)
+        before = question.state({"labels": labels[: batch.start], "guesses": labels[: batch.start]})
+        return question.charges(before, labels[batch.start :] != REJECTED)
 
-    def replay_faults(self, batch: Batch, release: Release) -> Iterator[str]:
-        ballot, charges = ballot_load(batch.run_id), charges_of(release)
+    def kept_faults(self, batch: Batch, release: Release, question: TeachersQuestion) -> Iterator[str]:
+        who, entry, opened_round = (
+            f"run {batch.run_id}, batch {batch.index}",
+            f"release {release.sequence}",
+            batch.round,
+        )
+        assert opened_round is not None, "it has a question"
+        labels = _labels(batch)
+        if release.content["digest"] != labels_digest(batch.start, labels[batch.start :]):
+            yield f"{entry}: the labels of {who} are not those that were released."
+        try:
+            kept = question.state(arrays_load(batch.released))
+            before = state_before(question, opened_round, batch.index)
+        except (OSError, KeyError, ValueError):
+            yield f"{who}: what it released, or what came before it, cannot be read."
+            return
+        if not np.array_equal(kept.labels, labels) or not np.array_equal(kept.guesses[: batch.start], before.guesses):
+            yield f"{who}: its file does not follow from what was released."
+        due = self.bounds(question, batch)
+        for place, (charge, cost) in enumerate(zip(release.content["charges"], due, strict=True)):
+            if charge != cost:
+                yield f"{entry}: group {place} was not charged what {who} cost."
+        if set(charges_of(release).spent.tolist()) - set(due):
+            yield f"{entry}: somebody was charged something else than their group."
+
+    def charges_faults(self, batch: Batch, release: Release, question: TeachersQuestion) -> Iterator[str]:
+        ballot = ballot_load(batch.run_id)
         due = np.array(release.content["charges"])[ballot.group_of]
-        if not np.array_equal(charges.holders, ballot.members):
-            yield f"release {release.sequence}: batch {batch.index} was not charged to the members of the teachers."
-        elif not np.allclose(charges.spent, due, rtol=_TOLERANCE, atol=0):
-            yield f"release {release.sequence}: batch {batch.index} cost its members something else."
+        yield from charged_faults(batch, release, ballot.members, due)
+
+
+def _labels(batch: Batch) -> np.ndarray:
+    """(Q,) labels of all queries of a run up to the end of a batch, by the rows that keep them."""
+    queries = batch.run.queries.filter(row__lt=batch.start + batch.size).order_by("row")
+    labels = queries.values_list("label", flat=True)
+    return np.array([REJECTED if label is None else label for label in labels], dtype=np.int64)

@@ -9,8 +9,9 @@ from accounting.privacy import Conversion
 from accounting.shares import share_free
 from common.sentences import Sentence, gettext_noop
 from learning.mechanisms.pate import Group, GroupPlan, Plan, aggregator_from_parameters, make_plan
+from learning.mechanisms.pate.budgets import VoteBudget
 from learning.mechanisms.pate.choices import Teachers
-from training.engine.budgets import RESERVE, GroupBudget, PlannedPromise, promises_counted
+from training.engine.budgets import RESERVE, PlannedPromise, promises_counted
 from training.models import Run
 
 
@@ -20,11 +21,11 @@ class RunPlan:
 
     plan: Plan
     promises: list[PlannedPromise]
-    budgets: list[GroupBudget]
+    budgets: list[VoteBudget]
     notes: tuple[Sentence, ...]
 
     @property
-    def groups(self) -> list[tuple[GroupPlan, GroupBudget | None]]:
+    def groups(self) -> list[tuple[GroupPlan, VoteBudget | None]]:
         """The groups of the plan, each with what it may be charged; None in a rehearsal."""
         return list(zip_longest(self.plan.groups, self.budgets))
 
@@ -46,6 +47,7 @@ class RunPlan:
             "notes": [note.to_json() for note in self.notes],
             "promises": [asdict(promise) for promise in self.promises],
             "budgets": [asdict(budget) for budget in self.budgets],
+            "rounds": [{"until": 1.0}],
             "answers": self.answers,
         }
 
@@ -74,17 +76,17 @@ def run_plan(run: Run, share: float = 1.0) -> RunPlan:
     return RunPlan(plan, planned, budgets, (*plan.notes, *_warnings(run, plan, budgets, share)))
 
 
-def group_budgets(plan: Plan, delta: float, share: float) -> list[GroupBudget]:
+def group_budgets(plan: Plan, delta: float, share: float) -> list[VoteBudget]:
     """Most that a run of this plan may charge each group at a ``share`` of its cap."""
     budgets = []
     for group in plan.groups:
         charge = plan.aggregator.charge(group.sensitivity)
         cap = float(caps_of(group.epsilon, delta))
-        budgets.append(GroupBudget(cap, share * cap * (1 - RESERVE), **asdict(charge)))
+        budgets.append(VoteBudget(cap, share * cap * (1 - RESERVE), **asdict(charge)))
     return budgets
 
 
-def _warnings(run: Run, plan: Plan, budgets: list[GroupBudget], share: float) -> list[Sentence]:
+def _warnings(run: Run, plan: Plan, budgets: list[VoteBudget], share: float) -> list[Sentence]:
     warnings = []
     for group, budget in zip(plan.groups, budgets, strict=False):
         if budget.answers == 0:

@@ -1,17 +1,11 @@
-"""Rehearsals of votes of teachers: who is in which teacher, and the whole vote with the papers' accounting."""
+"""Rehearsals of votes of teachers: who is in which teacher."""
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from accounting.models import Release
-from accounting.privacy import Conversion, Method
-from learning.mechanisms.pate import Group, Plan, assign, simulate_vote
-from training.engine.commits import batch_commit
-from training.engine.questions import Released
+from learning.mechanisms.pate import assign
 from training.engine.records import owners_of
-from training.engine.rehearsals import rehearsed_check
-from training.methods.pate.ballot import labelled_queries
 from training.models import Run
 
 
@@ -27,28 +21,3 @@ def rehearsal_assignment(run: Run, plan: Any, promises: list[Any]) -> dict[str, 
         "group": group_of[position],
         "seeds": rng.integers(2**32, size=plan.teachers, dtype=np.int64),
     }
-
-
-def rehearsal_vote(run: Run, plan: Plan, predictions: np.ndarray) -> dict[str, Any]:
-    """Hold the whole vote of a rehearsal in the caller's transaction; returns what each level would have spent."""
-    rehearsed = rehearsed_check(run.rehearsed)
-    promises = run.plan["promises"]
-    vote = simulate_vote(
-        plan,
-        [Group(promise["name"], promise["epsilon"], promise["holders"]) for promise in promises],
-        predictions,
-        len(run.classes),
-        delta=run.study.delta,
-        seed=run.seed or 0,
-        method=cast(Method, rehearsed["method"]),
-        conversion=cast(Conversion, rehearsed["conversion"]),
-        wanted_labels=run.wanted_labels,
-    )
-    queries = labelled_queries(run, vote.labels, vote.answered)
-    released = Released(size=len(queries), labels=int(vote.answered.sum()), bounds=[], content={}, queries=queries)
-    batch_commit(run, released, [], None, kind=Release.Kind.LABELS)
-    epsilons = [
-        {"level": promise["level"], "epsilon": promise["epsilon"], "spent": float(spent)}
-        for promise, spent in zip(promises, vote.epsilons, strict=True)
-    ]
-    return {"epsilons": epsilons, "method": rehearsed["method"], "conversion": rehearsed["conversion"]}

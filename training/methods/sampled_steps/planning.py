@@ -20,7 +20,7 @@ from learning.mechanisms.sampled_steps.planner import (
     plan_sampled,
     usual_parameters,
 )
-from training.engine.budgets import GroupBudget, PlannedPromise, promises_counted
+from training.engine.budgets import Budget, PlannedPromise, promises_counted
 from training.methods.levels import budgets_of, levels_of, share_warning
 from training.methods.space import Space, space_first
 from training.models import Run
@@ -73,7 +73,7 @@ class SamplingPlan:
     """A plan with what it rests on; ``budgets`` stand beside ``promises``, and so do rates, norms and charges."""
 
     promises: list[PlannedPromise]
-    budgets: list[GroupBudget]
+    budgets: list[Budget]
     sampled: SampledPlan
     parameters: SampledParameters
     network: str

@@ -33,7 +33,8 @@ class SampledGradients(Questions):
     def question(self, opened_round: Round) -> SampledQuestion:
         return question_load(opened_round)
 
-    def taking_part(self, run: Run, people: People) -> People:
+    def people(self, run: Run) -> People:
+        people = super().people(run)
         if run.rehearsal:
             return people
         if not run.batches.exists():

@@ -13,9 +13,9 @@ from learning.mechanisms.steps.question import StepsQuestion, states_after, sums
 from learning.outcomes import KINDS, Classes
 from training.engine.attempts import attempt_load
 from training.engine.budgets import PlannedPromise
+from training.engine.coordinates import records_of
 from training.engine.faults import charged_faults
 from training.engine.questions import state_before
-from training.engine.shards import records_of
 from training.methods.base import Wrong
 from training.methods.choices import holder_choices_check
 from training.methods.gradient_steps import GradientSteps

@@ -10,7 +10,7 @@ from learning.mechanisms.base import PlanError
 from learning.mechanisms.steps.choices import Steps
 from learning.mechanisms.steps.forecast import StepsForecast, forecast_steps
 from learning.mechanisms.steps.planner import StepsPlan, plan_steps, steps_plan_from_json, strength_of
-from training.engine.budgets import GroupBudget, PlannedPromise, promises_counted
+from training.engine.budgets import Budget, PlannedPromise, promises_counted
 from training.methods.levels import budgets_of, levels_of, share_warning
 from training.methods.space import labelled_points
 from training.methods.steps.space import space_planned
@@ -37,7 +37,7 @@ class DescentPlan:
     """A plan with what it rests on; ``budgets`` stand beside ``promises``."""
 
     promises: list[PlannedPromise]
-    budgets: list[GroupBudget]
+    budgets: list[Budget]
     rounds: list[PlannedRound]
     representation: Sentence
     expectation: StepsForecast | None

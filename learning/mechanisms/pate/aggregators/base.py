@@ -177,6 +177,11 @@ class Aggregator(abc.ABC):
         labels = np.where(answered, self._noisy_argmax(counts, noise), REJECTED)
         return Release(labels=labels, answered=answered)
 
+    @property
+    @abc.abstractmethod
+    def deviation(self) -> float:
+        """Standard deviation of the noise of each count, in votes."""
+
     @abc.abstractmethod
     def charge(self, sensitivity: float) -> VoteCharge:
         """Cost of a query, in μ², to a holder whose teachers weigh `sensitivity` together; depends on no vote."""

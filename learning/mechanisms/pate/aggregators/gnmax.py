@@ -56,6 +56,10 @@ class GNMax(Aggregator):
         """
         return replace(self, sigma=self.sigma * require_positive("factor", factor))
 
+    @property
+    def deviation(self) -> float:
+        return self.sigma
+
     def charge(self, sensitivity: float) -> VoteCharge:
         """2w²/σ² for the label.
 

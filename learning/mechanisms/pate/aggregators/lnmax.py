@@ -1,5 +1,6 @@
 """LNMax: the class with the most votes under Laplace noise."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -45,6 +46,10 @@ class LNMax(Aggregator):
         LNMax(gamma=0.05)
         """
         return replace(self, gamma=self.gamma / require_positive("factor", factor))
+
+    @property
+    def deviation(self) -> float:
+        return math.sqrt(2) / self.gamma
 
     def charge(self, sensitivity: float) -> VoteCharge:
         """The μ² of a pure DP label with ε₀ = 2γw."""

@@ -1,6 +1,7 @@
 """Whole votes: nobody overspends, and the groups run out together."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +16,12 @@ from learning.mechanisms.pate import (
     GNMax,
     Group,
     LNMax,
+    Plan,
     draw_participation,
     make_plan,
     simulate_vote,
 )
+from learning.mechanisms.pate.simulation import SimulatedVote
 
 repeatable = settings(derandomize=True, deadline=None, max_examples=20)
 # few orders make a fast test, and a valid ε that more orders would lower
@@ -33,6 +36,11 @@ def teachers_that_mostly_agree(teachers: int, queries: int, seed: int = 0, class
     rng = np.random.default_rng(seed)
     truth = rng.integers(0, classes, queries)
     return np.where(rng.random((teachers, queries)) < 0.8, truth, rng.integers(0, classes, (teachers, queries)))
+
+
+def vote_of(plan: Plan, groups: list[Group], queries: int, seed: int, **options: Any) -> SimulatedVote:
+    teachers = teachers_that_mostly_agree(plan.teachers, queries, seed)
+    return simulate_vote(plan, groups, teachers, 3, delta=DELTA, seed=seed, orders=ORDERS, **options)
 
 
 def classic_epsilon(curve: np.ndarray) -> float:
@@ -59,16 +67,7 @@ def test_no_group_ever_overspends(variant, method, groups, scheme, aggregator, s
     plan = make_plan(
         groups, variant=variant, teachers=20, aggregator=aggregator, delta=DELTA, weight_scheme=scheme, precision=2
     )
-    vote = simulate_vote(
-        plan,
-        groups,
-        teachers_that_mostly_agree(plan.teachers, 25, seed),
-        3,
-        delta=DELTA,
-        seed=seed,
-        method=method,
-        orders=ORDERS,
-    )
+    vote = vote_of(plan, groups, 25, seed, method=method)
     assert (vote.epsilons <= [group.epsilon for group in groups]).all()
     assert vote.exhausted.any() == (len(vote.labels) < 25)
 
@@ -86,17 +85,7 @@ def test_holder_by_holder_the_sum_of_gaussian_votes_stays_within_the_budget(vari
         delta=DELTA,
         precision=2,
     )
-    vote = simulate_vote(
-        plan,
-        groups,
-        teachers_that_mostly_agree(plan.teachers, 200, seed),
-        3,
-        delta=DELTA,
-        seed=seed,
-        method="data_independent",
-        orders=ORDERS,
-        conversion="classic",
-    )
+    vote = vote_of(plan, groups, 200, seed, method="data_independent", conversion="classic")
     released = len(vote.labels)
     present = draw_participation(plan, 200, np.random.default_rng(seed))[:, :released]
     check = gaussian_rdp(plan.aggregator.sigma_threshold, orders=ORDERS)

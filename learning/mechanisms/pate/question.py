@@ -1,0 +1,251 @@
+"""Question of a vote of teachers: public points, each put to all teachers, who answer for their members.
+
+Every charge is public and the same for all members of a group: it follows from which queries were answered. The vote
+ends for public reasons alone: points used up, enough labels, or the next query could cost more than the run may charge.
+No account, and no vote, decides when.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.noise import Noise
+from learning.mechanisms.base import Arrays, Draws, People, Release, content_digest
+from learning.mechanisms.pate.aggregators import REJECTED
+from learning.mechanisms.pate.budgets import VoteBudget
+from learning.mechanisms.pate.plan import Plan
+from learning.mechanisms.pate.votes import NO_VOTE
+
+Labels = NDArray[np.int64]
+
+
+class Stop(StrEnum):
+    """Public reasons for which a vote ends."""
+
+    ENOUGH = "enough"
+    USED_UP = "used_up"
+    SHARE = "share"
+    RETIRED = "retired"
+
+
+@dataclass(frozen=True, eq=False)
+class Ballot:
+    """What teachers say and who is behind them; all of it is secret.
+
+    ``predictions`` (teachers, points) of classes, or ``NO_VOTE``; ``holder``, ``teacher``, ``group`` (pairs,): who is
+    in which teacher, charged as which group of the plan.
+    """
+
+    predictions: NDArray[Any]
+    holder: NDArray[np.int64]
+    teacher: NDArray[np.int64]
+    group: NDArray[np.int64]
+
+    @property
+    def members(self) -> NDArray[np.int64]:
+        """(H,) ids in rising order of all who are charged."""
+        return np.unique(self.holder)
+
+    @property
+    def group_of(self) -> NDArray[np.int64]:
+        """(H,) group of each of the members."""
+        _members, first = np.unique(self.holder, return_index=True)
+        return self.group[first]
+
+    def teachers_of(self, holders: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Numbers of the teachers in which some of ``holders`` are."""
+        return np.unique(self.teacher[np.isin(self.holder, holders)])
+
+
+@dataclass(frozen=True, eq=False)
+class VoteState:
+    """Releases so far: ``labels`` (Q,), ``REJECTED`` where there is none, and ``guesses`` (Q,) of a student before.
+
+    A guess is ``NO_VOTE`` where no student was asked.
+    """
+
+    labels: Labels
+    guesses: Labels
+
+    @property
+    def answered(self) -> NDArray[np.bool_]:
+        """(Q,) which queries were answered."""
+        return self.labels != REJECTED
+
+    def after(self, labels: Labels, guesses: Labels) -> VoteState:
+        """The state after these queries."""
+        return VoteState(np.append(self.labels, labels), np.append(self.guesses, guesses))
+
+    def to_arrays(self) -> dict[str, Labels]:
+        """Arrays of its file."""
+        return {"labels": self.labels, "guesses": self.guesses}
+
+
+_NOTHING = VoteState(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class TeachersQuestion:
+    """See :class:`learning.mechanisms.base.Question`. Its people's records are a :class:`Ballot`.
+
+    Attributes:
+        budgets: of the groups of the plan.
+        size: number of the public points.
+        points: digest of the public points.
+        wanted_labels: number of labels at which the vote ends; None where it has no such end.
+        goes_on: whether the vote goes on without a group for which the next query is too dear.
+        student: (points, C) probabilities by a student of the labels (Q,) so far, all 0 before there is one; None
+            where the aggregator asks none.
+    """
+
+    plan: Plan
+    budgets: tuple[VoteBudget, ...]
+    size: int
+    n_classes: int
+    points: str
+    wanted_labels: int | None = None
+    goes_on: bool = False
+    student: Callable[[Labels], NDArray[np.float64]] | None = None
+
+    fitted = None
+
+    @property
+    def sigma(self) -> float:
+        return self.plan.aggregator.deviation
+
+    def digest(self) -> str:
+        asked = [self.describe(), self.plan.variant, self.points, self.size, self.n_classes]
+        return content_digest({"weights": self.plan.teacher_weights()}, json.dumps(asked))
+
+    def describe(self) -> dict[str, Any]:
+        return self.plan.aggregator.parameters()
+
+    def part(self, batch: int, start: int, most: int) -> slice:
+        """A batch ends where a plain vote does, so that a student can learn from all of it."""
+        del batch
+        firsts = [budget.first for budget in self.budgets if budget.first is not None and budget.first > start]
+        return slice(start, min([start + most, self.size, *firsts]))
+
+    def state(self, released: Arrays | None) -> VoteState:
+        return _NOTHING if released is None else VoteState(released["labels"], released["guesses"])
+
+    def stop(self, state: VoteState) -> Stop | None:
+        """Reason for which nothing more is asked after what was released; None while the vote goes on."""
+        if self.wanted_labels is not None and state.answered.sum() >= self.wanted_labels:
+            return Stop.ENOUGH
+        if len(state.labels) >= self.size:
+            return Stop.USED_UP
+        voting = self.voting(state)
+        if self.goes_on:
+            return None if voting.any() else Stop.RETIRED
+        return None if voting.all() else Stop.SHARE
+
+    def voting(self, state: VoteState) -> NDArray[np.bool_]:
+        """(G,) groups of the plan that can pay for the next query: the teachers of the others cast no vote."""
+        with_next = np.append(state.answered, True)
+        return np.array([budget.affordable(with_next) == len(with_next) for budget in self.budgets])
+
+    def bounds(self, part: slice) -> list[float]:
+        every = np.ones(part.stop - part.start, dtype=np.bool_)
+        return [float(budget.costs(part.start, every).sum()) for budget in self.budgets]
+
+    def charges(self, state: VoteState, answered: NDArray[np.bool_]) -> list[float]:
+        """Charge of everybody in each group, in μ², for the queries after ``state``, of which some were answered."""
+        costs = (budget.costs(len(state.labels), answered).sum() for budget in self.budgets)
+        return [float(cost) if votes else 0.0 for cost, votes in zip(costs, self.voting(state), strict=True)]
+
+    def answer(
+        self, part: slice, state: VoteState, people: People, records: Callable[[], Ballot], *, alone: bool, draws: Draws
+    ) -> Arrays:
+        """Weighted counts ``votes`` (Q, C), and the ``group`` (H,) as which everybody is charged.
+
+        A teacher casts no vote where a member has a cap of 0, which says that they must not stay, or where its group
+        cannot pay. Its members are charged to the end: that it is silent, too, is something their consents did.
+        """
+        del alone, draws  # noise is drawn in the release
+        ballot = records()
+        cast = ballot.predictions[:, part].copy()
+        cast[self.silent(state, people, ballot)] = NO_VOTE
+        guesses = self._guesses(state, part)
+        residual = {} if guesses is None else {"guesses": guesses, "disagreed": self.disagreements(state, ballot)}
+        votes = self.plan.aggregator.count(cast, self.n_classes, self.plan.teacher_weights(), **residual)
+        return {"votes": votes, "group": ballot.group_of}
+
+    def release(self, part: slice, state: VoteState, answers: Sequence[Arrays], noise: Noise) -> Release:
+        (answer,) = answers
+        outcome = self.plan.aggregator.release(answer["votes"], noise, self._probabilities(state, part))
+        size = min(self._affordable(state, outcome.answered), self._until_wanted(state, outcome.answered))
+        answered = outcome.answered[:size]
+        labels = np.where(answered, outcome.labels[:size], REJECTED)
+        guesses = self._guesses(state, part)
+        after = state.after(labels, np.full(size, NO_VOTE) if guesses is None else guesses[:size])
+        return Release(
+            size=size,
+            content={
+                "queries": size,
+                "labels": int(answered.sum()),
+                "digest": labels_digest(part.start, labels),
+            },
+            arrays=after.to_arrays(),
+            rows=range(part.start, part.start + size),
+            labels=[int(label) if label != REJECTED else None for label in labels],
+            charges=self.charges(state, answered),
+            exhausted=self._exhausted(state, after),
+        )
+
+    def disagreements(self, state: VoteState, ballot: Ballot) -> NDArray[np.int64]:
+        """(teachers,) how often each teacher has said something else than the student before."""
+        said = ballot.predictions[:, : len(state.guesses)]
+        return ((said != NO_VOTE) & (said != state.guesses) & (state.guesses != NO_VOTE)).sum(axis=1)
+
+    def silent(self, state: VoteState, people: People, ballot: Ballot) -> NDArray[np.bool_]:
+        """(teachers,) True where a teacher casts no vote in the next batch."""
+        silent = np.zeros(self.plan.teachers, dtype=np.bool_)
+        for place in np.flatnonzero(~self.voting(state)):
+            silent |= self.plan.members(int(place))
+        silent[ballot.teachers_of(people.holders[people.caps == 0])] = True
+        return silent
+
+    def _probabilities(self, state: VoteState, part: slice) -> NDArray[np.float64] | None:
+        return None if self.student is None else self.student(state.labels)[part]
+
+    def _guesses(self, state: VoteState, part: slice) -> Labels | None:
+        """(Q,) what a student takes for likeliest; None in a plain vote: residual votes cost what comes after it."""
+        if not any(budget.first is not None and budget.first <= part.start for budget in self.budgets):
+            return None
+        probabilities = self._probabilities(state, part)
+        if probabilities is None or not probabilities.any():
+            return None
+        return probabilities.argmax(axis=1)
+
+    def _affordable(self, state: VoteState, answered: NDArray[np.bool_]) -> int:
+        """Number of leading queries of a batch that every group that votes can pay for: at least one."""
+        every = np.append(state.answered, answered)
+        voting = np.flatnonzero(self.voting(state))
+        return min(self.budgets[place].affordable(every) for place in voting) - len(state.labels)
+
+    def _until_wanted(self, state: VoteState, answered: NDArray[np.bool_]) -> int:
+        """Number of queries of the batch that it takes to reach the wanted number of labels."""
+        if self.wanted_labels is None:
+            return len(answered)
+        return int(np.searchsorted(state.answered.sum() + np.cumsum(answered), self.wanted_labels)) + 1
+
+    def _exhausted(self, before: VoteState, after: VoteState) -> list[int]:
+        """Groups for which the next query has become too dear, where there is a next one."""
+        if self.stop(after) in (Stop.ENOUGH, Stop.USED_UP):
+            return []
+        return np.flatnonzero(self.voting(before) & ~self.voting(after)).tolist()
+
+
+def labels_digest(start: int, labels: Labels) -> str:
+    """SHA-256 of released labels: rows from ``start`` on with their label, None where the query was rejected."""
+    pairs = [[start + place, int(label) if label != REJECTED else None] for place, label in enumerate(labels)]
+    return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()

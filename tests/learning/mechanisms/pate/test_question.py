@@ -1,0 +1,179 @@
+"""Question of a vote of teachers: who is silent, what is released and charged, when it ends."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.noise import SimulationNoise
+from learning.mechanisms.base import Draws, People, Release
+from learning.mechanisms.pate import NO_VOTE, REJECTED, GNMax, Group, aggregator_from_parameters, make_plan
+from learning.mechanisms.pate.budgets import VoteBudget
+from learning.mechanisms.pate.question import Ballot, Stop, TeachersQuestion, VoteState
+
+TEACHERS, POINTS, CLASSES, HOLDERS = 8, 30, 3, 24
+PREDICTIONS = np.random.default_rng(2).integers(0, CLASSES, (TEACHERS, POINTS))
+#: Holders in turn in the teachers of their group: 8 of the first, which has fewer teachers, 16 of the second.
+GROUPS = [Group("HIGH", 1.0, 8), Group("LOW", 2.0, 16)]
+RESIDUAL = {"name": "residual_gnmax", "sigma": 5.0, "first": 10, "disagreements": 2}
+
+
+def question(
+    aggregator: Any = None, *, allowed: float = 1e6, variant: str = "weighting", **about: Any
+) -> TeachersQuestion:
+    chosen = aggregator_from_parameters(aggregator) if aggregator else GNMax(sigma=5.0)
+    plan = make_plan(
+        GROUPS, variant=variant, teachers=TEACHERS, aggregator=chosen, delta=1e-5, classes=CLASSES, weight_scheme="gdp"
+    )
+    charges = [plan.aggregator.charge(group.sensitivity) for group in plan.groups]
+    budgets = tuple(VoteBudget(allowed, allowed, **vars(charge)) for charge in charges)
+    return TeachersQuestion(plan, budgets, POINTS, CLASSES, "digest of the points", **about)
+
+
+def ballot(asked: TeachersQuestion) -> Ballot:
+    own = [np.flatnonzero(asked.plan.members(place)) for place in range(len(asked.plan.groups))]
+    group = np.array([0] * 8 + [len(own) - 1] * 16)  # merged into one where weights are the same
+    teacher = np.array([own[each][place % len(own[each])] for place, each in enumerate(group)])
+    return Ballot(PREDICTIONS, 100 + np.arange(HOLDERS), teacher, group)
+
+
+def people(gone: tuple[int, ...] = ()) -> People:
+    caps = np.ones(HOLDERS)
+    caps[list(gone)] = 0.0
+    return People(100 + np.arange(HOLDERS), caps, np.full(HOLDERS, 1e6), np.zeros(HOLDERS))
+
+
+def ask(asked: TeachersQuestion, state: VoteState, most: int = 7, who: People | None = None, seed: int = 1) -> Release:
+    part = asked.part(0, len(state.labels), most)
+    draws = Draws(SimulationNoise(seed))
+    answer = asked.answer(part, state, who or people(), lambda: ballot(asked), alone=True, draws=draws)
+    return asked.release(part, state, [answer], draws.noise)
+
+
+def vote(asked: TeachersQuestion, most: int = 7) -> list[Release]:
+    """The whole vote, batch by batch."""
+    releases: list[Release] = []
+    while not asked.stop(state := asked.state(releases[-1].arrays if releases else None)):
+        releases.append(ask(asked, state, most, seed=len(releases)))
+    return releases
+
+
+def test_batches_add_up_to_one_vote_on_every_point() -> None:
+    releases = vote(question())
+    assert [release.size for release in releases] == [7, 7, 7, 7, 2]
+    assert [row for release in releases for row in release.rows] == list(range(POINTS))
+    after = question().state(releases[-1].arrays)
+    assert [label for release in releases for label in release.labels] == after.labels.tolist()
+    assert question().stop(after) == Stop.USED_UP
+
+
+def test_everybody_of_a_group_is_charged_the_closed_form_and_never_more_than_the_bound() -> None:
+    confident = {"name": "confident_gnmax", "sigma": 6.0, "sigma_threshold": 9.0, "threshold": 3.0}
+    asked = question(confident)
+    state = asked.state(None)
+    release = ask(asked, state)
+    answered = sum(label is not None for label in release.labels)
+    assert 0 < answered < release.size
+    bounds = asked.bounds(slice(0, release.size))
+    scaled = asked.plan.aggregator.parameters()
+    for charge, bound, group in zip(release.charges or [], bounds, asked.plan.groups, strict=True):
+        check, label = (group.weight / scaled["sigma_threshold"]) ** 2, 2 * (group.weight / scaled["sigma"]) ** 2
+        assert charge == pytest.approx(release.size * check + answered * label)
+        assert charge < bound == pytest.approx(release.size * (check + label))
+
+
+def test_a_teacher_is_silent_whose_member_must_not_stay_and_everybody_is_charged_all_the_same() -> None:
+    asked = question()
+    state, who = asked.state(None), people(gone=(3, 20))
+    silent = np.flatnonzero(asked.silent(state, who, ballot(asked)))
+    assert silent.tolist() == sorted(ballot(asked).teacher[[3, 20]].tolist())
+    part = asked.part(0, 0, POINTS)
+    draws = Draws(SimulationNoise(0))
+    votes = asked.answer(part, state, who, lambda: ballot(asked), alone=True, draws=draws)["votes"]
+    heard = np.setdiff1d(np.arange(TEACHERS), silent)
+    np.testing.assert_allclose(votes.sum(axis=1), asked.plan.teacher_weights()[heard].sum())
+    assert ask(asked, state, who=who).charges == ask(asked, state).charges
+
+
+def test_the_stop_depends_on_no_votes_and_on_nobody_who_left() -> None:
+    """What can be paid for follows from which queries were answered alone."""
+    asked = question(allowed=1.7)
+    ends = []
+    for gone in ((), tuple(range(HOLDERS))):
+        state = asked.state(None)
+        while not asked.stop(state):
+            state = asked.state(ask(asked, state, who=people(gone)).arrays)
+        ends.append((asked.stop(state), len(state.labels)))
+    assert ends[0] == ends[1]
+    assert ends[0][0] == Stop.SHARE and 0 < ends[0][1] < POINTS
+    spent = sum(np.array(release.charges) for release in vote(asked))
+    assert (spent <= 1.7).all()
+    assert (spent + np.array(asked.bounds(slice(0, 1))) > 1.7).any(), "the next query is too dear"
+
+
+def test_a_vote_that_goes_on_charges_an_exhausted_group_nothing_more_and_silences_its_teachers() -> None:
+    asked = question(allowed=0.9, goes_on=True)
+    dear = asked.budgets[1].answer / asked.budgets[0].answer
+    assert dear > 1.2, "the groups are exhausted one after the other"
+    releases = vote(asked, most=3)
+    exhausted = [place for release in releases for place in release.exhausted]
+    assert exhausted == [1, 0]
+    after = asked.state(releases[-1].arrays)
+    assert asked.stop(after) == Stop.RETIRED
+    charges = np.array([release.charges for release in releases])
+    last = int(np.flatnonzero(charges[:, 1])[-1])
+    assert last < len(releases) - 1 and (charges[: last + 1, 1] > 0).all() and not charges[last + 1 :, 1].any()
+    before = asked.state(releases[last].arrays)
+    silent = asked.silent(before, people(), ballot(asked))
+    np.testing.assert_array_equal(silent, asked.plan.members(1))
+    assert (charges.sum(axis=0) <= 0.9).all()
+
+
+@pytest.mark.parametrize("wanted", [1, 10])
+def test_a_vote_ends_with_the_query_that_brings_the_last_wanted_label(wanted: int) -> None:
+    confident = {"name": "confident_gnmax", "sigma": 6.0, "sigma_threshold": 9.0, "threshold": 3.0}
+    asked = question(confident, wanted_labels=wanted)
+    releases = vote(asked)
+    after = asked.state(releases[-1].arrays)
+    assert asked.stop(after) == Stop.ENOUGH
+    assert (after.labels != REJECTED).sum() == wanted and after.labels[-1] != REJECTED
+
+
+def student(labels: np.ndarray) -> np.ndarray:
+    """One that takes the class 0 for likeliest once there are labels."""
+    return np.tile([0.5, 0.25, 0.25] if len(labels) else [0.0] * 3, (POINTS, 1))
+
+
+@pytest.mark.parametrize("first", [10, 20])
+def test_residual_votes_begin_after_the_plain_ones_though_there_is_a_student_before(first: int) -> None:
+    asked = question({**RESIDUAL, "first": first}, variant="standard", student=student)
+    releases = vote(asked)
+    after = asked.state(releases[-1].arrays)
+    assert (after.guesses[:first] == NO_VOTE).all() and (after.guesses[first:] == 0).all()
+    assert first in np.cumsum([release.size for release in releases]), "a batch ends where the plain vote does"
+    said = PREDICTIONS[:, first:]
+    np.testing.assert_array_equal(asked.disagreements(after, ballot(asked)), (said != 0).sum(axis=1))
+    paid = [sum(release.charges or []) for release in releases if release.rows[0] >= first]
+    assert paid[0] > 0 and not any(paid[1:]), "all residual votes are paid once"
+
+
+def test_a_group_that_could_not_pay_one_by_one_does_not_vote_again_where_queries_cost_nothing() -> None:
+    budget = VoteBudget(1.0, 1.0, check=0.0, label=0.3, first=5, rest=0.5)
+    answered = np.ones(20, dtype=bool)
+    assert budget.costs(6, answered).tolist() == [0.0] * 20
+    assert budget.affordable(answered) == 3
+
+
+CHANGES: list[Callable[[TeachersQuestion], TeachersQuestion]] = [
+    lambda asked: replace(asked, points="of other points"),
+    lambda asked: replace(asked, plan=replace(asked.plan, aggregator=GNMax(sigma=6.0))),
+    lambda asked: replace(asked, size=POINTS - 1),
+    lambda asked: question(variant="standard"),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_is_asked_changes_the_digest(change: Callable[[TeachersQuestion], TeachersQuestion]) -> None:
+    assert change(question()).digest() != question().digest() == question().digest()

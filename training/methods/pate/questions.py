@@ -1,0 +1,133 @@
+"""The vote of teachers, as the engine asks it."""
+
+from collections.abc import Hashable
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import Any, cast
+from uuid import UUID
+
+import numpy as np
+
+from accounting.accounts import accounts_stand
+from accounting.models import Release
+from accounting.privacy import Conversion, Method
+from common.artifacts import arrays_load
+from common.sentences import Sentence, gettext_noop
+from consent.selectors import consent_snapshot, consent_state
+from learning.mechanisms.base import People
+from learning.mechanisms.pate import Group
+from learning.mechanisms.pate.budgets import VoteBudget
+from learning.mechanisms.pate.choices import STOP, Teachers
+from learning.mechanisms.pate.question import Ballot, TeachersQuestion, VoteState
+from learning.mechanisms.pate.rehearsal import RehearsedVote
+from learning.representations import FittedRepresentation
+from training.engine.questions import Questions, state_before
+from training.engine.rehearsals import rehearsed_check
+from training.engine.rounds import round_under_way
+from training.methods.pate.ballot import ballot_load
+from training.methods.pate.interim import interim_probabilities
+from training.methods.pate.planning import plan_from_json
+from training.methods.pate.teaching import holders_gone
+from training.models import Round, Run
+
+_SPACE = Sentence(gettext_noop("The public points as they are, each put to all teachers."))
+_NOBODY = People(np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0))
+
+
+class Ballots(Questions):
+    """See :class:`training.engine.questions.Questions`."""
+
+    #: Teachers have said all they say before the vote begins.
+    shard = None
+    release_kind = Release.Kind.LABELS.value
+
+    def round_open(self, run: Run) -> Round:
+        question = vote_question(run)
+        return Round(run=run, index=0, representation=_SPACE.to_json(), sigma=question.sigma, size=question.size)
+
+    def question(self, opened_round: Round) -> TeachersQuestion:
+        return vote_question(opened_round.run)
+
+    def warm(self, run: Run) -> None:
+        question = vote_question(run)
+        if question.student is not None:
+            question.student(state_of(question, run).labels)
+        ballot_load(run.pk)
+
+    def is_over(self, opened_round: Round) -> bool:
+        return self._stop(opened_round.run) is not None
+
+    def stop_reason(self, run: Run) -> str:
+        return str(self._stop(run))
+
+    def people(self, run: Run) -> People:
+        """All members of teachers, to the end; with a cap of 0 where they must not stay in theirs."""
+        if run.rehearsal:
+            return _NOBODY
+        ballot, budgets = ballot_load(run.pk), _budgets(run)
+        members, group = ballot.members, ballot.group_of
+        caps = np.array([budget.cap for budget in budgets])[group]
+        caps[np.isin(members, _gone(run.pk, consent_state(run.study)))] = 0.0
+        # That this lies within the limit of everybody's cap was tested when the vote opened. A holder who has lowered
+        # their cap since owes what was begun.
+        spent = accounts_stand(run.study, members)
+        allowed = np.array([budget.allowed for budget in budgets])
+        return People(members, caps, spent - np.array(run.spent)[group] + allowed[group], spent)
+
+    def records(self, run: Run, fitted: FittedRepresentation | None, people: People, cache: str = "") -> Ballot:
+        return ballot_load(run.pk)
+
+    def rehearsed(self, run: Run) -> dict[str, Any]:
+        known, epsilons = rehearsed_check(run.rehearsed), arrays_load(run.batches.get().released)["epsilons"]
+        levels = [
+            {"level": promise["level"], "epsilon": promise["epsilon"], "spent": float(spent)}
+            for promise, spent in zip(run.plan["promises"], epsilons, strict=True)
+        ]
+        return {"epsilons": levels, "method": known["method"], "conversion": known["conversion"]}
+
+    def _stop(self, run: Run) -> str | None:
+        question = vote_question(run)
+        return question.stop(state_of(question, run))
+
+
+def vote_question(run: Run) -> TeachersQuestion:
+    """Question of a run of teachers, from its plan, its choices and its public points."""
+    plan = plan_from_json(run.plan)
+    question = TeachersQuestion(
+        plan,
+        _budgets(run),
+        size=run.public_points.rows,
+        n_classes=len(run.classes),
+        points=run.public_points.digest,
+        wanted_labels=run.wanted_labels,
+        goes_on=Teachers.from_json(run.choices).on_exhausted != STOP,
+        student=partial(interim_probabilities, run) if plan.aggregator.asks_student else None,
+    )
+    if not run.rehearsal:
+        return question
+    known, promises = rehearsed_check(run.rehearsed), run.plan["promises"]
+    return RehearsedVote(
+        **vars(replace(question, goes_on=False)),
+        groups=tuple(Group(promise["name"], promise["epsilon"], promise["holders"]) for promise in promises),
+        delta=run.study.delta,
+        seed=run.seed or 0,
+        method=cast(Method, known["method"]),
+        conversion=cast(Conversion, known["conversion"]),
+    )
+
+
+def state_of(question: TeachersQuestion, run: Run) -> VoteState:
+    """State of a vote after everything that it has released."""
+    return state_before(question, round_under_way(run), run.batches.count())
+
+
+def _budgets(run: Run) -> tuple[VoteBudget, ...]:
+    return tuple(VoteBudget(**budget) for budget in run.plan["budgets"])
+
+
+@lru_cache(maxsize=2)
+def _gone(run_id: UUID, _state: Hashable) -> np.ndarray:
+    """Members who must not stay in their teacher; looked up anew whenever the state of consents changes."""
+    run, ballot = Run.objects.select_related("study").get(pk=run_id), ballot_load(run_id)
+    pairs = {"holder": ballot.holder, "group": ballot.group}
+    return holders_gone(run, pairs, consent_snapshot(run.study, among=ballot.members))

@@ -1,0 +1,48 @@
+"""What a run has given, a version of its student or its table, is withdrawn for good, on record."""
+
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.exceptions import ValidationError
+from django.utils import timezone
+
+from accounting.models import Release
+from accounting.services import release_record
+from consent.models import Study
+from training.models import RunResult, StudentModel
+
+
+def withdrawal_record(
+    given: StudentModel | RunResult,
+    *,
+    study: Study,
+    reason: str,
+    unexplained: str,
+    content: dict[str, Any],
+    acting_user: AbstractBaseUser,
+) -> None:
+    """Mark as withdrawn what a run has given; of a run that asked people, enter it into the register.
+
+    Args:
+        given: what is withdrawn.
+        study: that of the run, locked.
+        reason: why, for whoever took it or asks for it.
+        unexplained: what is said where there is no reason.
+        content: what the register says beside digest and reason.
+        acting_user: who withdraws it.
+
+    Raises:
+        ValidationError: there is no reason.
+    """
+    if not reason.strip():
+        raise ValidationError({"reason": unexplained})
+    given.withdrawn_at, given.withdrawal_reason = timezone.now(), reason.strip()
+    given.save(update_fields=["withdrawn_at", "withdrawal_reason"])
+    if not given.run.rehearsal:
+        release_record(
+            study=study,
+            kind=Release.Kind.WITHDRAWAL,
+            run=given.run_id,
+            content={**content, "digest": given.digest, "reason": given.withdrawal_reason},
+            acting_user_id=acting_user.pk,
+        )
